@@ -21,13 +21,13 @@ import msgspec
 T = TypeVar("T")
 
 ALL_TOPICS: Final = "*"
-"""The topic in a key that means all topics of a pipeline; it is not a valid topic name."""
+"""The topic name in a key that stands for all topics of a pipeline. It is not a valid topic name."""
 
 PROGRESS, SCHEMA, CONTROL = "progress", "schema", "control"
-"""Kinds of records, the first part of a key. Readers ignore unknown kinds, as versions before 0.6 ignore schemas."""
+"""Record types, the first part of a key. Readers ignore unknown types, as versions before 0.6 ignore schemas."""
 
 DRIVER_SILENT_SECONDS: Final = 30.0
-"""Time without reports after which a driver counts as silent: three heartbeat intervals."""
+"""Time without reports after which a driver is considered silent: three heartbeat intervals."""
 
 
 class LandingState(StrEnum):
@@ -41,7 +41,7 @@ class LandingState(StrEnum):
     FAILING = "failing"
     """The last round failed with `last_error` and will be retried."""
     STOPPED = "stopped"
-    """The driver has stopped and reported it."""
+    """The driver has stopped after a final report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +67,20 @@ class TopicProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     table: str = ""
     next_offsets: dict[int, int] = {}
     high_watermarks: dict[int, int] = {}
-    """End offsets as of the last planned round."""
+    """End offsets when the last round was planned."""
     round_rows: int = 0
-    """Rows of the last round that landed records."""
+    """Rows landed in the last round that landed records."""
     round_seconds: float = 0.0
     total_rows: int = 0
     total_dead_letters: int = 0
-    """Dead-letter records since the driver started."""
+    """Number of dead-letter records since the driver started."""
     last_error: str | None = None
     last_error_ms: int | None = None
     host: str = ""
     pid: int = 0
     started_ms: int = 0
     at_ms: int = 0
-    """Time of the report by the driver's clock."""
+    """Time of the report according to the driver's clock, in milliseconds since the epoch."""
 
     @property
     def rows_per_second(self) -> float:
@@ -88,11 +88,11 @@ class TopicProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TableSchema(msgspec.Struct, frozen=True):
-    """The columns of a topic's table. A separate record, since progress changes often and columns rarely."""
+    """The columns of a topic's table, stored separately from the progress because they rarely change."""
 
     columns: tuple[ColumnInfo, ...]
     left_out: int = 0
-    """Number of further columns that did not fit into the record."""
+    """Number of columns omitted because they did not fit into the record."""
 
 
 class PauseControl(msgspec.Struct, frozen=True):
@@ -102,21 +102,21 @@ class PauseControl(msgspec.Struct, frozen=True):
 
 
 class ReceivedProgress(NamedTuple):
-    """Progress, with the time at which the broker received it."""
+    """Progress with the time at which the broker received it."""
 
     progress: TopicProgress
     at_ms: int
 
 
 class PauseRequest(NamedTuple):
-    """A control record and its offset in the journal, which decides between two of them."""
+    """A control record and its offset in the journal. The record with the higher offset takes precedence."""
 
     paused: bool
     offset: int
 
 
 class JournalRecord(Protocol):
-    """A record of the journal's topic, as any client returns it."""
+    """A record of the journal topic, independent of the client that read it."""
 
     @property
     def offset(self) -> int: ...
@@ -137,7 +137,7 @@ class JournalState:
         self.controls: dict[PipelineTopicKey, PauseRequest] = {}
 
     def apply_record(self, record: JournalRecord) -> None:
-        """Update the journal with a record; ignore records in an unknown format, since any client may write."""
+        """Update the state with a record. Records in an unknown format are ignored, since any client may write."""
         kind, topic_key = _parse_key(record.key)
         if topic_key is None:
             return
@@ -155,7 +155,7 @@ class JournalState:
             )
 
     def is_paused(self, topic_key: PipelineTopicKey) -> bool:
-        """Return whether a topic is paused, by the later one of its own control record and the pipeline's."""
+        """Return whether a topic is paused: the later control record of the topic or the whole pipeline applies."""
         control_records = [self.controls.get(each) for each in (topic_key, topic_key._replace(topic=ALL_TOPICS))]
         return max(
             (each for each in control_records if each is not None), key=lambda each: each.offset, default=_NOT_PAUSED
@@ -171,7 +171,7 @@ def encode_journal_key(kind: str, topic_key: PipelineTopicKey) -> bytes:
 
 
 def _parse_key(key: bytes | None) -> tuple[str, PipelineTopicKey | None]:
-    """Split a record key. The pipeline's name may contain slashes, a topic's name cannot."""
+    """Split a record key. A pipeline name may contain slashes; a topic name cannot."""
     kind, _, rest = (key or b"").decode(errors="replace").partition("/")
     pipeline, slash, topic = rest.rpartition("/")
     return kind, PipelineTopicKey(pipeline, topic) if slash and pipeline and topic else None
@@ -192,10 +192,10 @@ def _set_or_remove(into: dict[PipelineTopicKey, T], topic_key: PipelineTopicKey,
 
 
 class TableSample(msgspec.Struct, omit_defaults=True):
-    """Sample rows of a table as a driver reports them (JSON). New fields need defaults."""
+    """Sample rows of a table as reported by a driver (JSON). New fields need defaults."""
 
     columns: list[str] = []
     rows: list[list[str | None]] = []
     columns_left_out: int = 0
     error: str | None = None
-    """Why there are no rows."""
+    """The reason why there are no rows, or None."""

@@ -51,14 +51,14 @@ WARM_UP_SECONDS: Final = 1.0
 COORDINATOR_MOVED_ERRORS: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
-"""Errors after which a client looks up the coordinator again."""
+"""Error codes after which a client looks up the coordinator again."""
 
 MOVE_SECONDS_MAX: Final = 10.0
 LOOKUP_INTERVAL_SECONDS: Final = 0.02
 """Time between two coordinator lookups."""
 
 SEND_INTERVAL_SECONDS: Final = 0.001
-"""The interval of the sender at a constant rate. Event-loop timers have no finer resolution."""
+"""The interval of the sender at a constant rate. Event-loop timers have no higher resolution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class CommitsLoad:
     """Offsets per request."""
     seconds: float = SECONDS_DEFAULT
     rate: int | None = None
-    """Requests per second of all groups together; None to send each group's next request after its response."""
+    """Requests per second of all groups together; None for a closed loop per group."""
     broker_pids: Sequence[int] = ()
     """Process ids of brokers on this machine."""
 
@@ -85,9 +85,9 @@ class CommitsResult:
     requests_per_second: float
     offsets_per_second: float
     client_us_per_request: float
-    """CPU time of this process."""
+    """CPU time of this process per request, in microseconds."""
     brokers_us_per_request: float | None
-    """CPU time of the brokers whose process ids are known."""
+    """CPU time of the brokers with known process ids per request, in microseconds."""
     latency: Latency
 
 
@@ -162,7 +162,7 @@ class ElapsedTimes(NamedTuple):
 
     seconds: float
     client_seconds: float
-    """CPU time of this process."""
+    """CPU time of this process in seconds."""
     brokers_seconds: float
 
     @classmethod
@@ -198,7 +198,7 @@ async def _commit(
 
 
 def build_commit_request(topic: str, group: str, partitions: int, version: int) -> RequestTemplate:
-    """Build the request that commits offsets for all partitions of a group without members, higher each time."""
+    """Build a request template that commits increasing offsets for all partitions of a group without members."""
     request_partitions = [
         OffsetCommitRequestPartition(partition_index=index, committed_offset=PLACEHOLDER, committed_metadata="")
         for index in range(partitions)
@@ -214,7 +214,7 @@ def build_commit_request(topic: str, group: str, partitions: int, version: int) 
 
 
 class GroupLoad:
-    """Groups that commit concurrently. The first failure ends the run."""
+    """Groups that commit offsets concurrently. The first failure stops the run."""
 
     def __init__(self) -> None:
         self.committers: list[GroupCommitter] = []
@@ -280,7 +280,7 @@ async def _open_like(connection: BrokerConnection, address: Address) -> Pipeline
 
 
 class GroupCommitter:
-    """One group that commits offsets, and looks up its coordinator again when it has moved."""
+    """One group that commits offsets, and follows its coordinator when it moves."""
 
     def __init__(
         self,
@@ -351,7 +351,7 @@ def _delete_groups(cluster: ClusterClient, groups: list[str]) -> None:
 
 
 def _delete_remaining(cluster: ClusterClient, remaining: set[str]) -> None:
-    """Delete groups and remove them from the set of remaining groups. Raises KafkaError or ClientError."""
+    """Delete groups and remove them from the set of groups to delete. Raises KafkaError or ClientError."""
     by_coordinator: dict[int, list[str]] = {}
     for group in remaining:
         by_coordinator.setdefault(id(cluster.coordinator(group)), []).append(group)

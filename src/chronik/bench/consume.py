@@ -37,7 +37,7 @@ class ConsumeLoad:
     records: int
     broker_pid: int | None = None
     security: Mapping[str, str] = field(default_factory=dict)
-    """Security settings under librdkafka's names."""
+    """Security settings in librdkafka's format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def measure(load: ConsumeLoad) -> ConsumeResult:
 
 
 def _consume(consumer: LibrdkafkaConsumer) -> tuple[int, int]:
-    """Return the number of records received and the size of one of them; inspecting each would dominate the cost."""
+    """Return the number of records and the size of one of them. Inspecting each record would dominate the cost."""
     deadline = time.monotonic() + STALLED_SECONDS_MAX
     while not (received := consumer.consume(POLL_MS)).records:
         if time.monotonic() > deadline:

@@ -22,7 +22,7 @@ from chronik.client.access.settings import Bootstrap
 SECONDS_DEFAULT: Final = 30
 
 RECORD_SECONDS: Final = 0.01
-"""The interval between two records, and thereby the resolution of the measured gaps."""
+"""Interval between two records in seconds, which is the resolution of the measured gaps."""
 
 POLL_SECONDS: Final = 0.1
 FIRST_RECORD_SECONDS_MAX: Final = 60.0
@@ -65,13 +65,13 @@ class ServiceAvailability:
 
 
 def longest_gap(times: Sequence[float], started: float, ended: float) -> float:
-    """Return the longest interval between consecutive times, including the start and end of the period."""
+    """Return the longest interval between consecutive times, including the bounds of the measured period."""
     bounds = [started, *(each for each in times if started < each < ended), ended]
     return max(later - earlier for earlier, later in itertools.pairwise(bounds))
 
 
 class _Arrivals:
-    """Arrival times of records and the highest record number so far."""
+    """Arrival times of records and the highest record number received."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -127,7 +127,7 @@ class AvailabilityProbe:
         self._wait(lambda: False, seconds)
 
     def wait_until_available(self, seconds: float) -> None:
-        """Wait until a record sent from now on has been acknowledged and consumed. Raises BenchmarkError."""
+        """Wait until a newly sent record has been acknowledged and consumed. Raises BenchmarkError."""
         number = self._sent
         if not self._wait(lambda: min(self._acknowledged.last, self._consumed.last) >= number, seconds):
             raise BenchmarkError(

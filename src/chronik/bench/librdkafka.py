@@ -121,11 +121,11 @@ class DeliveryReport(NamedTuple):
 
 
 class ReceivedRecords(NamedTuple):
-    """The number of records that one call has received."""
+    """The number of records received by one call."""
 
     records: int
     sample_bytes: int
-    """The size of one of the records."""
+    """Size of one of the records in bytes."""
 
 
 NO_RECORDS: Final = ReceivedRecords(0, 0)
@@ -136,7 +136,7 @@ class LibrdkafkaClient:
 
     events = EVENT_DELIVERY | EVENT_ERROR
     discards_reports = False
-    """Whether delivery reports go to a no-op callback. `rd_kafka_version` serves as one: it ignores its arguments."""
+    """Whether delivery reports go to a no-op callback: `rd_kafka_version`, which ignores its arguments."""
 
     def __init__(self, kind: int, config: Mapping[str, str], topic: str) -> None:
         rd = self._rd = load_library()
@@ -178,7 +178,7 @@ class LibrdkafkaProducer(LibrdkafkaClient):
         )
 
     def enqueue(self, count: int) -> int:
-        """Enqueue up to `count` records and return how many were accepted; fewer if the queue is full."""
+        """Enqueue up to `count` records and return the number accepted, which is lower if the queue is full."""
         accepted: int = self._rd.produce_batch(self._topic, PARTITION_ANY, 0, self._messages, count)
         if accepted < count:
             error_code = next(message.err for message in self._messages[:count] if message.err)
@@ -206,7 +206,7 @@ class LibrdkafkaProducer(LibrdkafkaClient):
 
 
 class LibrdkafkaTransactionalProducer(LibrdkafkaProducer):
-    """A transactional producer that reports deliveries to a callback, like most applications.
+    """A transactional producer that receives delivery reports in a callback, like most applications.
 
     With events, another thread would have to process the reports while a commit waits. Without any reports, a commit
     checks for delivered records only every 10 ms.
@@ -216,14 +216,14 @@ class LibrdkafkaTransactionalProducer(LibrdkafkaProducer):
     discards_reports = True
 
     def init_transactions(self, timeout_ms: int) -> None:
-        """Initialize transactions. Raises BenchmarkError, like the other methods."""
+        """Initialize transactions. This and the other methods raise BenchmarkError."""
         self._check("init transactions", self._rd.init_transactions(self._client, timeout_ms))
 
     def begin(self) -> None:
         self._check("begin", self._rd.begin_transaction(self._client))
 
     def commit(self, timeout_ms: int) -> None:
-        """Commit the transaction and return after all its records are committed."""
+        """Commit the transaction and wait until it is complete."""
         self._check("commit", self._rd.commit_transaction(self._client, timeout_ms))
 
     def _check(self, operation: str, error: int | None) -> None:
@@ -246,7 +246,7 @@ class LibrdkafkaConsumer(LibrdkafkaClient):
                 self._raise(self._rd.last_error(), "consume")
 
     def consume(self, timeout_ms: int) -> ReceivedRecords:
-        """Return the records that arrived, at most `records_per_call`."""
+        """Return the available records, at most `records_per_call`."""
         rd = self._rd
         count: int = rd.consume_batch_queue(self._queue, timeout_ms, self._records, len(self._records))
         if count < 0:

@@ -36,7 +36,7 @@ R = TypeVar("R", bound=Response)
 
 
 class PipelinedConnection(asyncio.Protocol):
-    """A pipelined connection. Responses arrive in the order of the requests, as Kafka brokers guarantee."""
+    """A pipelined connection. Kafka brokers respond in the order of the requests."""
 
     def __init__(self, version_of: Callable[[type[Request]], int]) -> None:
         self._version_of = version_of
@@ -69,7 +69,7 @@ class PipelinedConnection(asyncio.Protocol):
         self._in_flight.clear()
 
     def send(self, request: Request) -> asyncio.Future[Response]:
-        """Send a request and return a future of its response. It fails with BenchmarkError if the connection closes."""
+        """Send a request and return a future of its response; BenchmarkError if the connection closes."""
         response_future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         if self._transport.is_closing():
             response_future.set_exception(BenchmarkError("the broker closed the connection"))
@@ -126,7 +126,7 @@ async def _request(pipe: PipelinedConnection, request: Request) -> Response:
 async def open_pipelined_connections(
     connections: Sequence[BrokerConnection],
 ) -> AsyncIterator[list[PipelinedConnection]]:
-    """Open a pipelined connection for each given connection, with the same broker, security and API versions."""
+    """Open a pipelined connection for each given connection, with its broker, security and API versions."""
     pipes: list[PipelinedConnection] = []
     try:
         for connection in connections:
@@ -141,7 +141,7 @@ class SendNumberedRequest(Protocol):
     """A function that sends one numbered request and waits for its response."""
 
     def __call__(self, number: int) -> Coroutine[Any, Any, None]:
-        """Send request `number` and return after its successful response. Raises BenchmarkError."""
+        """Send request `number` and wait for its successful response. Raises BenchmarkError."""
 
 
 async def send_at_constant_rate(ask: SendNumberedRequest, per_second: float, seconds: float) -> list[float]:
@@ -166,7 +166,7 @@ async def send_at_constant_rate(ask: SendNumberedRequest, per_second: float, sec
 
 
 def run_with_uvloop(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on uvloop if available. Of several BenchmarkError errors, raise the first."""
+    """Run a coroutine on uvloop if available. Raise only the first of several BenchmarkErrors."""
     try:
         import uvloop
     except ImportError:  # Windows

@@ -45,7 +45,7 @@ class ProduceLoad:
     broker_pid: int | None = None
     batch_records: int = BATCH_RECORDS_MAX
     security: Mapping[str, str] = field(default_factory=dict)
-    """Security settings under librdkafka's names."""
+    """Security settings in librdkafka's format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ProduceResult:
     client_cpu_s_per_million: float
     broker_cpu_s_per_million: float | None
     latency: Latency
-    """From enqueueing to the delivery report, of the first record of each batch."""
+    """Latency from enqueueing to the delivery report, for the first record of each batch."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -144,7 +144,7 @@ def _config(load: ProduceLoad) -> dict[str, str]:
 
 
 def _value(load: ProduceLoad) -> bytes:
-    """Return a record value: random bytes if compressed, but the same in each record, as real records repeat too."""
+    """Return a record value. With compression it is random, but repeated in all records to be compressible."""
     return b"x" * load.size if load.codec == "none" else os.urandom(load.size)
 
 

@@ -90,7 +90,7 @@ def below(what: str, measured: float, limit: float) -> BenchmarkTarget:
 
 
 def rotate(names: Sequence[str], round_number: int) -> list[str]:
-    """Return the servers in a rotated order for each round, so that none always follows the same one."""
+    """Return the servers in a different rotation for each round, to balance order effects."""
     start = round_number % len(names)
     return [*names[start:], *names[:start]]
 

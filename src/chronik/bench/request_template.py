@@ -19,7 +19,7 @@ from chronik.protocol.codec import RequestHeader, decode_response, encode_reques
 from chronik.protocol.schema import Request, Response
 
 PLACEHOLDER: Final = 0x4E75_6D62_6572_6564
-"""A placeholder int64 in the request template, replaced by each request's number. No other field has this value."""
+"""Placeholder (int64) for the request number in a template. No other field has this value."""
 
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
@@ -28,7 +28,7 @@ _CORRELATION_ID_IN_RESPONSE: Final = 4
 
 
 class RequestTemplate:
-    """A request template with a placeholder number, and the response that is expected for it."""
+    """A request with a placeholder for its number, and the expected response."""
 
     def __init__(self, request: Request, version: int, expected_response: Response) -> None:
         self._key, self._version = request.__schema__.api_key, version
@@ -56,7 +56,7 @@ class RequestTemplate:
 
 
 class TemplateConnection(asyncio.Protocol):
-    """A pipelined connection for instances of one request template.
+    """A pipelined connection that sends instances of one request template.
 
     `answered` is called with the send time of a request after its expected response, `refused` with any other response,
     and `lost` when the connection closes with requests in flight.
@@ -85,7 +85,7 @@ class TemplateConnection(asyncio.Protocol):
             self._lost(BenchmarkError(f"the broker closed the connection: {error or 'no reason given'}"))
 
     def send(self, number: int, sent: float | None = None) -> None:
-        """Send the request with a number. `sent` is the time of the first attempt if this is a retry."""
+        """Send the request with a number. For a retry, `sent` is the time of the first attempt."""
         if self._transport.is_closing():
             self._lost(BenchmarkError("the broker closed the connection"))
             return

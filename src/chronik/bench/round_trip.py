@@ -23,7 +23,7 @@ WARM_UP_TRIPS: Final = 100  # opens connections and runs every code path once
 
 
 class TimeSpan(NamedTuple):
-    """A time interval of a round trip or a disk sync. `time.perf_counter` is shared by the processes of a machine."""
+    """Start and end of a round trip or disk sync, by `time.perf_counter`, which all local processes share."""
 
     start: float
     end: float
@@ -38,7 +38,7 @@ class TimeSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RoundTripResult:
-    """Latency of round trips, and how many of them coincided with slow disk syncs."""
+    """Latency of round trips, and the number of round trips that overlap slow disk syncs."""
 
     trips: int
     record_bytes: int
@@ -46,7 +46,7 @@ class RoundTripResult:
     over_50_ms: int
     over_100_ms: int
     beside_slow_syncs: int | None = None
-    """Round trips that overlap a disk sync of more than 50 ms on a node; None if no node was queried."""
+    """Number of round trips that overlap a disk sync of more than 50 ms; None if no node was queried."""
     max_ms_of_others: float | None = None
 
 
@@ -134,7 +134,7 @@ def list_slow_syncs(nodes: Sequence[Address]) -> list[TimeSpan]:
 def summarize_trips(
     trips: Sequence[TimeSpan], size: int, slow_intervals: Sequence[TimeSpan] | None = None
 ) -> RoundTripResult:
-    """Summarize round trips, separating those that overlap slow syncs. Raises BenchmarkError if there are none."""
+    """Summarize round trips, separating those that overlap slow syncs. Raises BenchmarkError without round trips."""
     seconds = [trip.seconds for trip in trips]
     unaffected = [trip.seconds for trip in trips if not any(map(trip.overlaps, slow_intervals or ()))]
     return RoundTripResult(

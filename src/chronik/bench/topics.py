@@ -27,7 +27,7 @@ TIMEOUT_SECONDS_DEFAULT: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class TopicsResult:
-    """Time to create topics in one way."""
+    """Time to create topics with one method."""
 
     created_by: str
     topics: int
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> list[TopicsResult]:
 
 
 def measure(bootstrap: Bootstrap, count: int, timeout_s: float = TIMEOUT_SECONDS_DEFAULT) -> list[TopicsResult]:
-    """Create topics in each way, verify that they exist, delete them, and return the times."""
+    """Create topics with each method, verify and delete them, and return the times."""
     results = []
     for threads in (1, *THREADS):
         names = [f"{generate_name('topics')}-{number}" for number in range(count)]

@@ -42,7 +42,7 @@ class TransactionsResult:
     transactions_per_second: float
     records_per_second: float
     commit: Latency
-    """From the call to its return, including the delivery of outstanding records."""
+    """Latency of the commit call, including the delivery of outstanding records."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> list[TransactionsResult]:
 
 
 def measure(bootstrap: Bootstrap, topic: str, load: TransactionsLoad) -> TransactionsResult:
-    """Run the transactions and return the result. Raises BenchmarkError."""
+    """Run the transactions and return their throughput and latency. Raises BenchmarkError."""
     return summarize_transactions(*measure_transactions(bootstrap, topic, load), load)
 
 

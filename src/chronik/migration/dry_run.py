@@ -46,7 +46,7 @@ _DIFFERENCES_SHOWN: Final = 5
 
 
 def dry_run_restore(source: ImportSource, plan: ImportPlan) -> None:
-    """Raise MigrationError if an empty cluster of this version would reject the source's metadata."""
+    """Raise MigrationError if an empty cluster of this version would reject the metadata of the source."""
     asyncio.run(_run(source, plan))
 
 
@@ -93,7 +93,7 @@ def _check_size(request: Request) -> None:
 
 
 class _MemoryStore:
-    """A metadata store with an image in memory and without a log."""
+    """A metadata store with an in-memory image and without a log."""
 
     def __init__(self) -> None:
         self.image: Final = Image()
@@ -124,10 +124,10 @@ class _MemoryStore:
         return result
 
     def subscribe(self, subscriber: DeltaSubscriber) -> None:
-        """Do nothing: no part of an import reacts to deltas."""
+        """Do nothing: the import uses no metadata listeners."""
 
     async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
-        """Return immediately: the image contains every command."""
+        """Return immediately: the image is always current."""
 
     def is_durable(self, index: int) -> bool:
         return True
@@ -136,7 +136,7 @@ class _MemoryStore:
         """Return immediately: nothing is written."""
 
     async def start(self) -> None:
-        """Do nothing: there are no files."""
+        """Do nothing: the store has no files."""
 
     async def close(self) -> None:
-        """Do nothing: there are no files."""
+        """Do nothing: the store has no files."""

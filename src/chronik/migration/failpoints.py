@@ -16,26 +16,26 @@ ENVIRONMENT_VARIABLE: Final = "CHRONIK_MOVE_FAIL_POINT"
 EXIT_CODE: Final = 77
 
 BEGUN: Final = "begun"
-"""The import is started and empty."""
+"""The import has started, and nothing has been imported yet."""
 TOPICS: Final = "topics"
-"""Some topics are created."""
+"""Some topics have been created."""
 REQUEST: Final = "request"
-"""A request with records was acknowledged."""
+"""A request with records has been acknowledged."""
 COMPARED: Final = "compared"
-"""All records are imported and verified, but invisible."""
+"""All records have been imported and verified, but are not visible to clients."""
 SECURED: Final = "secured"
-"""Some users, ACLs and quotas are imported."""
+"""Some users, ACLs and quotas have been imported."""
 GROUPS: Final = "groups"
-"""Some groups and committed offsets are imported."""
+"""Some groups and committed offsets have been imported."""
 FINISHED: Final = "finished"
-"""The import is finished, but the result is not reported yet."""
+"""The import has finished, but the result has not been reported."""
 HELD: Final = "held"
 """A backup blocks transaction commits."""
 PIECE: Final = "piece"
-"""A file of a backup is written, but not yet in the manifest."""
+"""A file of a backup has been written, but is not in the manifest yet."""
 BEFORE_MANIFEST: Final = "before_manifest"
 AFTER_MANIFEST: Final = "after_manifest"
-"""The manifest is replaced, but obsolete files are not removed yet."""
+"""The manifest has been replaced, but obsolete files have not been removed yet."""
 
 POINTS: Final = (
     BEGUN,
@@ -53,7 +53,7 @@ POINTS: Final = (
 
 
 def parse_failpoints(text: str) -> dict[str, int]:
-    """Return the number of passes after which each failpoint exits, by name.
+    """Parse failpoints and return the number of hits after which each exits the process, by name.
 
     Raises:
         ConfigError: The text is invalid.
@@ -71,7 +71,7 @@ _points = parse_failpoints(os.environ.get(ENVIRONMENT_VARIABLE, ""))
 
 
 def hit_failpoint(name: str) -> None:
-    """Exit the process if the failpoint is active and has been reached often enough."""
+    """Exit the process if this failpoint is armed and has reached its configured number of hits."""
     if name in _points:
         _points[name] -= 1
         if _points[name] == 0:

@@ -35,18 +35,18 @@ from chronik.protocol.messages.alter_import import (
 from chronik.wording import pluralize
 
 NAMES_LISTED_MAX: Final = 5
-"""The maximum number of names listed in a message."""
+"""Maximum number of names listed in a message."""
 
 TOPICS_PER_REQUEST: Final = 200
 
 GROUPS_REQUEST_CHARACTERS_MAX: Final = 1024 * 1024
-"""The maximum size of names and offset metadata in a request with groups, which becomes one command."""
+"""Maximum characters of names and offset metadata in a request with groups, which becomes one command."""
 
 SOURCE_CHARACTERS_MAX: Final = 1000
 
 
 class ImportPlan(NamedTuple):
-    """The contents of an import."""
+    """The contents of an import: topics, logs, groups and security metadata."""
 
     topics: list[Topic]
     logs: dict[tuple[bytes, int], SourceLog]
@@ -78,12 +78,12 @@ class ImportPlan(NamedTuple):
 
     @property
     def total_offsets(self) -> int:
-        """Return the number of offsets in all logs: an upper bound of the number of records."""
+        """Return the number of offsets in all logs, an upper bound of the number of records."""
         return sum(log.end - log.start for log in self.logs.values())
 
 
 def build_import_plan(source: ImportSource) -> ImportPlan:
-    """Return the plan of importing a source.
+    """Return the plan for importing a source.
 
     Raises:
         MigrationError: A log of the source is incomplete.
@@ -96,7 +96,7 @@ def build_import_plan(source: ImportSource) -> ImportPlan:
 
 
 def _groups(image: Image, topics: Sequence[Topic], logs: dict[tuple[bytes, int], SourceLog]) -> list[ImportedGroup]:
-    """Return the groups without members, with committed offsets limited to the imported records."""
+    """Return all groups with their committed offsets, which are limited to the imported records."""
     ids = {topic.name: topic.id for topic in topics}
     groups = []
     for group_id, group in sorted(image.groups.items()):
@@ -162,7 +162,7 @@ def find_import_obstacles(plan: ImportPlan, source: ImportSource, image: Image) 
 
 
 def _beyond_limits(plan: ImportPlan, image: Image) -> Iterator[str]:
-    """Yield the limits that the cluster would exceed with the import."""
+    """Yield a sentence for each cluster limit that the import would exceed."""
     security = plan.security
     users = security.users.keys() | set(image.users.by_name)
     acls = {*security.acls, *image.acls}
@@ -243,7 +243,7 @@ def build_group_requests(source: ImportSource, groups: Iterable[ImportedGroup]) 
 
 
 def find_missing_groups(groups: Iterable[ImportedGroup], image: Image) -> Iterator[ImportedGroup]:
-    """Yield the groups with the offsets that the cluster does not have yet, to continue an interrupted import."""
+    """Yield the groups with the offsets that the cluster still lacks, to continue an interrupted import."""
     for group in groups:
         offsets = tuple(
             each for each in group.offsets if image.offset(group.group_id, each.topic, each.partition) != _stored(each)
@@ -253,7 +253,7 @@ def find_missing_groups(groups: Iterable[ImportedGroup], image: Image) -> Iterat
 
 
 def build_finish_request(source: ImportSource, groups: Sequence[ImportedGroup] = ()) -> AlterImportRequest:
-    """Return the request that finishes the import. Below level 5, it contains the groups."""
+    """Return the request that finishes the import. Below feature level 5, it contains the groups."""
     image, request = source.image, _request(source, ImportAction.FINISH)
     request.groups = [
         ImportGroup(group_id=each.group_id, protocol_type=each.protocol_type, offsets=list(map(_offset, each.offsets)))

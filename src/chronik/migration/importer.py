@@ -41,13 +41,13 @@ class ImportResult(NamedTuple):
 
     plan: ImportPlan
     compared: VerificationResult | None
-    """The verified amount of data, or None if the import was finished before this run."""
+    """The amount of verified data, or None if an earlier run finished the import."""
     kept: list[str]
-    """Users and quotas that the cluster kept because it had others of the same name, one sentence each."""
+    """Users and quotas that were not imported because the cluster has different ones of the same name."""
 
 
 class Importer:
-    """Imports the topics, groups and security metadata of a source into a cluster."""
+    """An importer of a source's topics, groups and security metadata into a cluster."""
 
     def __init__(
         self, source: ImportSource, cluster: ClusterClient, tell: ReportProgress, replication_factor: int | None = None
@@ -147,7 +147,7 @@ class Importer:
                 yield PartitionToImport((topic.id, index), about, log, stream)
 
     def _import_security(self) -> list[str]:
-        """Import users, ACLs and quotas before topics become visible. Return what the cluster keeps."""
+        """Import users, ACLs and quotas before topics become visible. Return the skipped (conflicting) entries."""
         self._target.refresh()
         kept = find_conflicts(self.plan.security, self._target.image)
         for request in build_security_requests(self.plan.security, self._source.id):
@@ -178,7 +178,7 @@ class Importer:
 
 
 def abort_import(cluster: ClusterClient) -> str | None:
-    """Abort an unfinished import and delete what it has created. Return its name, or None if there is none."""
+    """Abort an unfinished import and delete its topics and groups. Return its name, or None if there is none."""
     target = TargetCluster(cluster)
     known = target.image.latest_import
     if known is None or known.is_finished:

@@ -26,15 +26,15 @@ from chronik.protocol.messages.import_records import (
 )
 
 CHUNK_BYTES: Final = 1 * MIB
-"""The target size of a chunk. A larger batch is a chunk of its own."""
+"""Target size of a chunk in bytes. A larger batch forms its own chunk."""
 
 IsCommitted = Callable[[int], bool]
-"""A predicate that says whether the open transaction of a producer of the source was decided to be committed."""
+"""A predicate that returns whether a producer's open transaction is to be committed, by its producer id."""
 
 REQUEST_BYTES: Final = 4 * MIB
-"""The target size of an ImportRecords request."""
+"""Target size of an ImportRecords request in bytes."""
 CONCURRENT_PARTITIONS: Final = 250
-"""The number of partitions transferred concurrently. Their replicas share the same syncs."""
+"""Number of partitions transferred concurrently. Their replicas share disk syncs."""
 
 
 class BatchChunk(NamedTuple):
@@ -44,7 +44,7 @@ class BatchChunk(NamedTuple):
     end_offset: int
     data: bytes
     record_count: int
-    """The number of clients' records, without transaction markers."""
+    """Number of client records, excluding transaction markers."""
 
     def starting_at(self, offset: int) -> BatchChunk | None:
         """Return the chunk from `offset` on, or None if no batch starts there."""
@@ -62,7 +62,7 @@ class _OpenTransaction(NamedTuple):
 
 
 def commit_decisions(image: Image, topic_id: bytes, partition: int) -> IsCommitted:
-    """Return a predicate for commits that the source's coordinator decided but whose markers are not written yet."""
+    """Return a predicate for transactions that are prepared to commit, but whose markers are not written yet."""
 
     def is_committed(producer_id: int) -> bool:
         transaction = image.transaction_by_producer(producer_id)
@@ -79,7 +79,7 @@ class ImportStream:
     def __init__(
         self, log: SourceLog, about: str, first_producer_id: int, producer_ids: int, is_committed: IsCommitted
     ) -> None:
-        """Initialize the stream; `first_producer_id` is added to producer ids, which are below `producer_ids`."""
+        """Initialize the stream. `first_producer_id` is added to the producer ids, which are below `producer_ids`."""
         self._log = log
         self._about = about
         self._first_producer_id = first_producer_id
@@ -172,7 +172,7 @@ class PartitionTransfer:
         self.wanted = wanted
         self.is_done = False
         self.reached = -1
-        """The known log end offset in the cluster."""
+        """The last known log end offset in the cluster."""
         self._restart()
 
     def _restart(self) -> None:
@@ -181,7 +181,7 @@ class PartitionTransfer:
         self._end = self.wanted.log.end
 
     def next_chunk(self) -> ImportedPartition:
-        """Return the next records to send; after the last ones, an empty request that waits for all replicas."""
+        """Return the next records to send, or an empty request after the last ones to wait for all replicas."""
         (topic_id, index), stretch = self.wanted.key, self._stretch
         return ImportedPartition(
             topic_id=topic_id,
@@ -267,7 +267,7 @@ def transfer_records(
 def _send(
     target: TargetCluster, import_id: bytes, leader: int, carriers: Sequence[PartitionTransfer]
 ) -> ImportRecordsResponse | str:
-    """Send the next records of several partitions to a leader. Return its response, or why there is none."""
+    """Send the next records of several partitions to a leader. Return its response, or an error message."""
     request = ImportRecordsRequest(import_id=import_id, timeout_ms=int(target.timeout_s * 1000))
     size = 0
     for carrier in carriers:

@@ -21,7 +21,7 @@ from chronik.wording import pluralize
 T = TypeVar("T")
 
 ENTRIES_PER_REQUEST: Final = 500
-"""The number of entries per request. Each user becomes a separate command."""
+"""Maximum number of entries per request. Each user becomes a separate command."""
 
 
 class SecurityMetadata(NamedTuple):
@@ -98,7 +98,7 @@ def _quotas(entity: Entity, values: QuotaValues) -> ImportedQuotas:
 
 
 def find_conflicts(security: SecurityMetadata, image: Image) -> list[str]:
-    """Return the users and quotas of the cluster that differ from imported ones with the same name.
+    """Return the users and quotas of the cluster that differ from those of the same name to import.
 
     The cluster keeps them. ACLs have no names, so they cannot conflict.
     """

@@ -11,7 +11,7 @@ from chronik.protocol.batch import Bytes
 
 
 class MigrationError(ChronikError):
-    """An import or backup that cannot be started or continued."""
+    """An import or backup cannot be started or continued."""
 
 
 class SourceLog(Protocol):
@@ -33,7 +33,7 @@ class SourceLog(Protocol):
         """Return one more than the highest known producer id in the log."""
 
     def read(self, offset: int, max_bytes: int) -> Bytes:
-        """Return complete batches from the one that contains `offset` on, at least one batch of any size.
+        """Return complete batches from the one that contains `offset` on, at least one regardless of its size.
 
         Raises:
             MigrationError: The records cannot be read.
@@ -50,7 +50,7 @@ class ImportSource(Protocol):
 
     @property
     def id(self) -> bytes:
-        """Return a 16-byte id that is the same as long as the source does not change."""
+        """Return a 16-byte id, which changes only if the source changes."""
 
     @property
     def image(self) -> Image: ...
@@ -72,5 +72,5 @@ class ImportSource(Protocol):
 
 
 def visible_topics(image: Image) -> list[Topic]:
-    """Return the topics that clients see, sorted by name, without system topics."""
+    """Return the topics that are visible to clients, sorted by name, without system topics."""
     return sorted((each for each in image.topics.values() if not each.internal), key=lambda topic: topic.name)

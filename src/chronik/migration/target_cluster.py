@@ -36,7 +36,7 @@ RETRIABLE_ERRORS: Final = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-"""Retriable errors, which disappear when a leader is elected or replicas return."""
+"""Retriable errors, which resolve when a leader is elected or replicas rejoin."""
 
 RETRY_DELAY_SECONDS: Final = 0.1
 
@@ -65,7 +65,7 @@ class TargetCluster:
     """The cluster into which topics are imported."""
 
     def __init__(self, cluster: ClusterClient) -> None:
-        """Read the cluster's image.
+        """Read the cluster's metadata image.
 
         Raises:
             MigrationError: The cluster's feature level is too low.
@@ -82,7 +82,7 @@ class TargetCluster:
         self.image = read_cluster_image(cluster)
 
     def refresh(self) -> None:
-        """Reload the metadata and the image of the cluster."""
+        """Reload the cluster's metadata and metadata image."""
         self._cluster.invalidate_metadata()
         self._cluster.retry(lambda: self._cluster.metadata([]))
         self.image = read_cluster_image(self._cluster)
@@ -109,7 +109,7 @@ class TargetCluster:
     # --- partition leaders ---
 
     def group_by_leader(self, keys: Sequence[TopicIdPartition]) -> dict[int, list[TopicIdPartition]]:
-        """Return the partitions that have a leader, by leader."""
+        """Group the partitions by leader, omitting those without one."""
         led: dict[int, list[TopicIdPartition]] = {}
         for topic_id, index in keys:
             topic = self.image.all_topics_by_id.get(topic_id)
@@ -119,7 +119,7 @@ class TargetCluster:
         return led
 
     def send_request(self, leader: int, request: Request, response_type: type[R], wait_s: float = 0.0) -> R | None:
-        """Send a request to a leader. Return its response, or None if it is not available."""
+        """Send a request to a leader. Return its response, or None if the leader is not available."""
         try:
             return self._cluster.broker(leader).request(request, response_type, wait_s=wait_s)
         except ClientError:
@@ -130,11 +130,11 @@ class TargetCluster:
             return None
 
     def record_progress(self) -> None:
-        """Reset the timer of `wait_for_progress`."""
+        """Reset the timeout of `wait_for_progress`."""
         self._progress_at = time.monotonic()
 
     def wait_for_progress(self, reason: str) -> None:
-        """Pause and look up the leaders again.
+        """Wait briefly, then refresh the metadata to find new leaders.
 
         Raises:
             MigrationError: There was no progress for the client's timeout.

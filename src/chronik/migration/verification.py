@@ -23,7 +23,7 @@ from chronik.protocol.messages.fetch_imported import (
 from chronik.wording import pluralize
 
 RESPONSE_BYTES: Final = 8 * MIB
-"""The target size of a FetchImported response."""
+"""Target size of a FetchImported response in bytes."""
 
 
 class VerificationResult(NamedTuple):
@@ -33,11 +33,11 @@ class VerificationResult(NamedTuple):
     records: int = 0
     size_bytes: int = 0
     checksum: int = 0
-    """The checksum of all partitions, in the order of their topics' names."""
+    """Checksum of all partitions, in the order of topic names."""
 
 
 class _PartitionVerification:
-    """The verification of one partition: the expected bytes from the last verified position on."""
+    """The verification of one partition, with the expected bytes after the last verified position."""
 
     def __init__(self, wanted: PartitionToImport) -> None:
         self.wanted = wanted
@@ -169,7 +169,7 @@ def _summarize(verifications: Sequence[_PartitionVerification]) -> VerificationR
 
 
 def find_metadata_differences(image: Image, topics: Sequence[Topic], groups: Sequence[ImportedGroup]) -> list[str]:
-    """Return where topics, configs or committed offsets of the image differ from the source, one sentence each.
+    """Return the differences in topics, configs and committed offsets between image and source, one sentence each.
 
     Offsets that clients have committed since the import are ignored.
     """

@@ -10,12 +10,12 @@ class OptionError(ChronikError):
 
 
 class DataLossError(ChronikError):
-    """Offsets that can no longer be read: deleted by retention, truncated, or in a deleted partition."""
+    """Offsets can no longer be read: they were deleted by retention, truncated, or belong to a deleted partition."""
 
 
 class SchemaError(ChronikError):
-    """Rows that cannot be written because their columns are not those of a Kafka record."""
+    """Rows cannot be written because their columns do not match those of a Kafka record."""
 
 
 class EpochMismatchError(ChronikError):
-    """An exactly-once micro-batch that was retried with different rows or a different number of tasks."""
+    """An exactly-once micro-batch was retried with different rows or a different number of tasks."""

@@ -65,10 +65,11 @@ class Broker:
         self._control: ControlChannel | None = None
         self._port = 0
         self.peer_proxies: dict[str, str] = {}
-        """Addresses at which this node reaches its peers, by their real addresses: proxies that can be interrupted."""
+        """Addresses of the interruptible proxies through which this node connects to its peers, by peer address."""
         self.records_requests = True
-        """Whether the broker records requests for `last_requests`, which costs a sixth of its throughput with small
-        requests. Disable it in benchmarks."""
+        """Whether the broker records requests for `last_requests`. Disable it in benchmarks, as it costs a sixth of the
+        throughput with small requests.
+        """
         self._paused = False
         self._faulty = False
 
@@ -91,7 +92,7 @@ class Broker:
 
     @property
     def port(self) -> int:
-        """Return the port of the broker, which it keeps after its first start."""
+        """Return the broker's port, which stays the same after the first start."""
         if not self._port:
             raise BrokerFailed("the broker was never started")
         return self._port
@@ -112,7 +113,7 @@ class Broker:
         return deepcopy(self._config)
 
     def configure(self, **config: Any) -> None:
-        """Change config keys from the next start on; of `broker`, only the named configs change.
+        """Change config keys from the next start on. Under `broker`, only the given configs change.
 
         Raises:
             ConfigError: The config is invalid.
@@ -136,7 +137,7 @@ class Broker:
 
     @property
     def log(self) -> str:
-        """Return the log of all runs of the broker."""
+        """Return the log output of all runs of the broker."""
         return self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
 
     # Lifecycle
@@ -198,14 +199,14 @@ class Broker:
             raise self._with_log(f"the broker exited with code {code}")
 
     def kill(self) -> None:
-        """Kill the broker (SIGKILL), as in a crash, and wait for its end."""
+        """Kill the broker (SIGKILL) as in a crash, and wait until the process has exited."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
         self._release()
 
     def restart(self) -> None:
-        """Start the broker with its port and data, after a graceful stop if it is running."""
+        """Restart the broker with the same port and data; stop it gracefully first if it is running."""
         if self.is_running:
             self.stop()
         self.start()
@@ -228,7 +229,7 @@ class Broker:
             self._paused = False
 
     def heal(self) -> None:
-        """Undo the effects of a test: start or resume the broker if necessary, and remove all faults."""
+        """Restore the broker after a test: start or resume it if necessary, and remove all faults."""
         if not self.is_running:
             self.start()
         self.resume()
@@ -258,32 +259,32 @@ class Broker:
             return read_all(cluster, topic)
 
     def cluster(self) -> ClusterClient:
-        """Return a client for other requests to the broker."""
+        """Return a cluster client connected to the broker."""
         return ClusterClient(self.bootstrap, client_id="chronik-testing")
 
     # Fault injection
 
     def fail(self, api: str, error: str, times: int | None = 1) -> None:
-        """Respond to the next `times` requests of an API with an error; None: to all, until `clear_faults`."""
+        """Respond to the next `times` requests of an API with an error, or to all until `clear_faults` if None."""
         if error not in ErrorCode.__members__:
             raise ValueError(f"unknown Kafka error code {error!r}")
         self._ask("fail", api=_check_api(api), error=error, times=_check_times(times))
         self._faulty = True
 
     def delay(self, api: str, seconds: float, times: int | None = None) -> None:
-        """Delay the next `times` requests of an API; None: all, until `clear_faults`."""
+        """Delay the next `times` requests of an API, or all until `clear_faults` if None."""
         if seconds < 0:
             raise ValueError(f"negative delay: {seconds} s")
         self._ask("delay", api=_check_api(api), seconds=seconds, times=_check_times(times))
         self._faulty = True
 
     def fence(self, transactional_id: str) -> None:
-        """Fence the producer with this transactional id, as a second producer does: its transaction is aborted."""
+        """Fence the producer with this transactional id, as a new producer does. Its transaction is aborted."""
         with self.cluster() as cluster:
             init_transactional_id(cluster, transactional_id)
 
     def time_out_transaction(self, transactional_id: str) -> None:
-        """Abort the open transaction of this id as if `transaction.timeout.ms` had expired.
+        """Abort the open transaction of this transactional id, as if `transaction.timeout.ms` had expired.
 
         Raises:
             BrokerFailed: The id has no open transaction.
@@ -293,7 +294,7 @@ class Broker:
             raise BrokerFailed(f"the transaction of {transactional_id!r} cannot time out: {outcome}")
 
     def move_coordinator(self, times: int | None = 1) -> None:
-        """Respond with NOT_COORDINATOR to the next `times` requests of each transaction API; None: to all.
+        """Respond with NOT_COORDINATOR to the next `times` requests of each transaction API, or to all if None.
 
         Clients then look up the coordinator again, as after a change of the coordinator.
         """
@@ -306,7 +307,7 @@ class Broker:
         self._faulty = False
 
     def last_requests(self, count: int = 20) -> list[SeenRequest]:
-        """Return the last requests that the broker has answered since its start, oldest first."""
+        """Return the last requests processed since the broker started, oldest first."""
         return [SeenRequest(*fields) for fields in self._ask("last_requests", count=count)]
 
     def _ask(self, command: str, **arguments: Any) -> Any:
@@ -327,7 +328,7 @@ class Broker:
         return self._process
 
     def _release(self) -> None:
-        """Release the resources of a process that has ended."""
+        """Release the resources of an exited process."""
         if self._control is not None:
             self._control.close()
         self._process = self._control = None

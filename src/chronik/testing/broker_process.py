@@ -28,7 +28,7 @@ EXIT_ORPHANED = 3
 PEER_PROXIES_KEY = "detours"
 FIRST_USER_KEY = "first_user"
 RECORDS_REQUESTS_KEY = "keeps_requests"
-"""Keys of the config line that are not config keys: see `Broker.detours` and `Broker.keeps_requests`."""
+"""Keys of the first line that are not config keys: see `Broker.peer_proxies` and `Broker.records_requests`."""
 
 
 class BrokerControl:
@@ -42,7 +42,7 @@ class BrokerControl:
         self._node: Node | None = None
 
     def on_ready(self, node: Node, address: Address) -> None:
-        """Report the port to the test, and start to read commands."""
+        """Report the port to the test process, and start reading commands."""
         self._node = node
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, args=(loop,), name="control", daemon=True).start()
@@ -81,7 +81,7 @@ class BrokerControl:
 
 
 def install_peer_proxies(detours: Mapping[str, str]) -> None:
-    """Make the node connect to its peers through proxies; the addresses that nodes exchange stay the same."""
+    """Make the node connect to its peers through proxies. The advertised addresses do not change."""
     if not detours:
         return
     from chronik.peers.link import PeerLink  # not needed by a standalone node

@@ -33,10 +33,10 @@ from chronik.testing.links import NetworkLinks
 from chronik.testing.ports import HOST, ReservedPorts
 
 REQUEST_SECONDS_MAX = 10.0
-"""Timeout of one request: enough for a loaded machine, without blocking a test forever."""
+"""Timeout of one request in seconds, sufficient on a loaded machine."""
 
 READY_SECONDS_MAX = 60.0
-"""Timeout of waits. A cluster is ready in about two seconds; the rest is for loaded machines."""
+"""Timeout of waits in seconds. A cluster is usually ready after two; loaded machines need longer."""
 
 POLL_SECONDS = 0.03
 
@@ -44,7 +44,7 @@ ROLE_LEADER = "leader"
 
 
 class ClusterNode(Broker):
-    """A node of a `Cluster`: a `Broker` that can also be queried over HTTP."""
+    """A node of a `Cluster`: a `Broker` with an HTTP interface."""
 
     def __init__(self, folder: Path, kafka: Address, http: Address, **config: Any) -> None:
         self.node_id: int = config["node_id"]
@@ -80,11 +80,11 @@ class ClusterNode(Broker):
         return fetch_status(self.http, REQUEST_SECONDS_MAX, *self._way)
 
     def group(self, group_id: str) -> dict[str, Any] | None:
-        """Return a group and its offsets as this node knows them. Raises NodeRequestError."""
+        """Return a group and its offsets as reported by this node. Raises NodeRequestError."""
         return fetch_group(self.http, group_id, REQUEST_SECONDS_MAX, *self._way)
 
     def not_ready_reason(self) -> str | None:
-        """Return why the node is not ready, or None if it is. Raises NodeRequestError."""
+        """Return the reason why the node is not ready, or None if it is ready. Raises NodeRequestError."""
         return fetch_unready_reason(self.http, REQUEST_SECONDS_MAX, *self._way)
 
     def listed_brokers(self) -> list[int]:
@@ -94,7 +94,7 @@ class ClusterNode(Broker):
 
 
 class NodeAddresses(NamedTuple):
-    """The three addresses of a node."""
+    """The Kafka, HTTP and Raft addresses of a node."""
 
     kafka: Address
     http: Address
@@ -102,7 +102,7 @@ class NodeAddresses(NamedTuple):
 
 
 class Cluster:
-    """A cluster of nodes 1 to `nodes` on reserved ports. Further keyword arguments are config keys of all nodes.
+    """A cluster of nodes 1 to `nodes` on reserved ports. Other keyword arguments are config keys of all nodes.
 
         with Cluster(3) as cluster:
             Producer({"bootstrap.servers": cluster.bootstrap})
@@ -144,7 +144,7 @@ class Cluster:
             raise
 
     def _addresses(self, ids: Iterable[int]) -> dict[int, NodeAddresses]:
-        """Reserve addresses on this machine; subclasses with remote nodes override it."""
+        """Reserve addresses on this machine. Subclasses with remote nodes override this method."""
         ids = list(ids)
         self._reserved.append(ReservedPorts(3 * len(ids)))
         ports = iter(self._reserved[-1].ports)
@@ -164,7 +164,7 @@ class Cluster:
         return node
 
     def add_node(self, node_id: int, known: Collection[int] | None = None) -> ClusterNode:
-        """Create another node without starting it or adding it to the cluster (see `chronik cluster add-node`).
+        """Create another node without starting it or adding it to the cluster; see `chronik cluster add-node`.
 
         With `links=True`, it must be created before any node is started, because nodes learn their links at start.
 
@@ -190,7 +190,7 @@ class Cluster:
         return [{"id": peer, "kafka": str(self._kafka[peer]), "raft": str(self._raft[peer])} for peer in self._raft]
 
     def raft_address(self, node_id: int) -> Address:
-        """Return the address at which a node accepts its peers."""
+        """Return the address on which a node accepts connections from its peers."""
         return self._raft[node_id]
 
     def __enter__(self) -> Cluster:
@@ -296,7 +296,7 @@ class Cluster:
         self.wait_until(missing, f"brokers {expected} listed by every live node", seconds)
 
     def wait_until_agreed(self, seconds: float = READY_SECONDS_MAX) -> int:
-        """Wait until all live nodes have the same state, and return the log index at which they agree.
+        """Wait until all live nodes have identical metadata, and return its log index.
 
         The index includes everything that any of them had applied when the wait started.
 
@@ -321,7 +321,7 @@ class Cluster:
         return reached
 
     def wait_until(self, missing: Callable[[], str | None], what: str, seconds: float = READY_SECONDS_MAX) -> None:
-        """Call `missing` until it returns None. A node that does not respond yet is a reason to wait, too."""
+        """Call `missing` until it returns None, and retry while nodes do not respond."""
         deadline = time.monotonic() + seconds
         while True:
             try:
@@ -337,11 +337,11 @@ class Cluster:
     # Network
 
     def interrupt_link(self, source: int, target: int) -> None:
-        """Drop everything that one node sends to another; the opposite direction is unaffected."""
+        """Drop all bytes that one node sends to another. The opposite direction is unaffected."""
         self._require_links().interrupt([(source, target)])
 
     def isolate(self, *node_ids: int) -> None:
-        """Partition the given nodes from the others, in both directions."""
+        """Isolate the given nodes from the others in both directions (network partition)."""
         others = [node_id for node_id in self._raft if node_id not in node_ids]
         pairs = [(inside, outside) for inside in node_ids for outside in others]
         self._require_links().interrupt([*pairs, *((outside, inside) for inside, outside in pairs)])
@@ -357,7 +357,7 @@ class Cluster:
 
 
 def _run_in_parallel(action: Callable[[ClusterNode], object], nodes: Iterable[ClusterNode]) -> None:
-    """Run the action on all nodes in parallel, then raise the first error."""
+    """Run the action on all nodes in parallel, wait for all, and raise the first error."""
     nodes = list(nodes)
     if not nodes:
         return

@@ -18,11 +18,11 @@ RESPONSE_SECONDS_MAX = 30.0
 
 
 class BrokerFailed(ChronikError):
-    """The broker did not start, ended, or does not respond; the message ends with the last lines of its log."""
+    """The broker did not start, exited, or does not respond. The message ends with the last lines of its log."""
 
 
 class ControlChannel:
-    """The test's end of the control channel."""
+    """The test process's end of the control channel."""
 
     def __init__(self, process: BrokerProcess) -> None:
         assert process.stdin is not None
@@ -36,7 +36,7 @@ class ControlChannel:
         self._reader.start()
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send a message; raise BrokerFailed if the process has ended."""
+        """Send a message; raise BrokerFailed if the process has exited."""
         try:
             self._stdin.write(json.dumps(message, default=str).encode() + b"\n")
             self._stdin.flush()
@@ -44,7 +44,7 @@ class ControlChannel:
             raise BrokerFailed("the broker process has ended") from error
 
     def receive(self, seconds: float) -> dict[str, Any]:
-        """Return the next message; raise BrokerFailed if none arrives in time or the process has ended."""
+        """Return the next message; raise BrokerFailed on a timeout or if the process has exited."""
         try:
             message = self._lines.get(timeout=seconds)
         except queue.Empty:
@@ -65,7 +65,7 @@ class ControlChannel:
                     return answer["result"]
 
     def close(self) -> None:
-        """Close the channel. Call it after the process has ended."""
+        """Close the channel after the process has exited."""
         with suppress(OSError):  # buffered data cannot be written any more
             self._stdin.close()
         self._reader.join()

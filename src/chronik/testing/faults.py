@@ -14,15 +14,15 @@ T = TypeVar("T")
 
 @dataclass
 class _Rule(Generic[T]):
-    """An effect on the next requests of an API."""
+    """A fault to inject into the next requests of an API."""
 
     effect: T
     times_left: int | None
-    """Remaining requests; None: until the faults are cleared."""
+    """Number of remaining requests; None until the faults are cleared."""
 
 
 class _Rules(Generic[T]):
-    """Rules by API, applied in the order in which they were added: each is used up before the next one."""
+    """Fault rules by API, applied in the order of insertion. Each rule is exhausted before the next one applies."""
 
     def __init__(self) -> None:
         self._by_api: dict[str, list[_Rule[T]]] = {}
@@ -43,7 +43,7 @@ class _Rules(Generic[T]):
 
 
 class FaultInjector:
-    """A request interceptor that injects faults; it is called with the API name of every request."""
+    """A request interceptor that injects faults. The broker calls it with the API name of every request."""
 
     def __init__(self) -> None:
         self.clear()

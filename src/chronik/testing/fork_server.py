@@ -34,7 +34,7 @@ FORK_AUDIT_EVENT: Final = "chronik.testing.fork"
 
 
 class BrokerProcess(Protocol):
-    """The interface of a broker process, however it was started: a subset of `subprocess.Popen`."""
+    """The interface of a broker process, a subset of `subprocess.Popen`."""
 
     @property
     def pid(self) -> int: ...
@@ -51,10 +51,10 @@ class BrokerProcess(Protocol):
 
 
 class ForkedProcess:
-    """A process that is not a child of this one; the fork server reports its exit code."""
+    """A broker process started by a fork server, which reports its exit code."""
 
     def __init__(self, stdin: IO[bytes], stdout: IO[bytes], told: int) -> None:
-        """Read the process id from the pipe `told`; raise OSError if the fork server has ended."""
+        """Read the process id from the pipe `told`; raise OSError if the fork server has exited."""
         self.stdin = stdin
         self.stdout = stdout
         self._told: Final = os.fdopen(told, "rb", buffering=0)
@@ -74,7 +74,7 @@ class ForkedProcess:
             return self._code
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end of the process, and return the exit code. Raises subprocess.TimeoutExpired."""
+        """Wait until the process exits, and return the exit code. Raises subprocess.TimeoutExpired."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
             left_seconds = None if deadline is None else deadline - time.monotonic()
@@ -101,7 +101,7 @@ class ForkedProcess:
         self.send_signal(signal.SIGKILL)
 
     def wait_until_stopped(self) -> None:
-        """Wait until all threads of the process are stopped, or it has ended."""
+        """Wait until all threads of the process are stopped or the process has exited."""
         while self.poll() is None and not all(state in "TXZ" for state in self._states()):
             time.sleep(0.0005)  # the kernel notifies only parents
 
@@ -116,7 +116,7 @@ class ForkedProcess:
         return self._told.readline()
 
     def _kill_orphan(self) -> int:
-        """Kill the process, because the fork server was killed and cannot report its end."""
+        """Kill the process, because the fork server was killed and cannot report its exit."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         return -signal.SIGKILL

@@ -24,10 +24,10 @@ from chronik.protocol.compiler import compile_decoder, compile_encoder
 from chronik.testing import broker_process
 
 REQUEST_BYTES_MAX: Final = 1024 * 1024
-"""Bytes of a request: an environment and a working directory. Real environments are far smaller."""
+"""Maximum size of a request in bytes: an environment and a working directory, which are usually far smaller."""
 
 DESCRIPTORS_PER_REQUEST: Final = 4
-"""Descriptors sent with a request: stdin, stdout and stderr of the broker, and the pipe for its pid and exit code."""
+"""File descriptors per request: stdin, stdout, stderr of the broker, and the pipe for its pid and exit code."""
 
 
 class ForkedChild(NamedTuple):
@@ -38,7 +38,7 @@ class ForkedChild(NamedTuple):
 
 
 def import_modules() -> None:
-    """Import the modules of all kinds of nodes: a fork shares them at no cost, even if it does not need them."""
+    """Import the modules of all node types before forking, so that the children share them."""
     import uvloop  # noqa: F401
 
     import chronik.node.cluster_mode
@@ -90,7 +90,7 @@ def _reap(selector: selectors.BaseSelector, pidfd: int, child: ForkedChild) -> N
 
 
 def _run_child(selector: selectors.BaseSelector, request: dict[str, Any], files: list[int]) -> None:
-    """Run the broker in the child process; never returns."""
+    """Run the broker in the child process, and exit."""
     code = 1
     try:
         for key in list(selector.get_map().values()):  # descriptors of siblings and the control socket

@@ -22,15 +22,17 @@ T = TypeVar("T")
 READ_BYTES = 64 * 1024
 CALL_SECONDS_MAX = 30.0
 ITERATIONS_TO_CLOSE = 3
-"""Event-loop iterations until everything is closed: a finished task calls back in the next one, and an aborted
-transport closes in the one after it."""
+"""Event-loop iterations until all connections are closed.
+
+The callbacks of a finished task run in the next iteration, and an aborted transport closes in the one after it.
+"""
 
 
 class NetworkLinks:
-    """The proxies between all pairs of nodes, in a thread of their own. Use it from one thread at a time."""
+    """The proxies between all pairs of nodes, run in their own thread. Not thread-safe."""
 
     def __init__(self, targets: Mapping[int, Address]) -> None:
-        """Start the proxies; `targets` are the addresses at which the nodes accept peers."""
+        """Start the proxies; `targets` are the addresses on which the nodes accept peers."""
         self._targets: dict[int, Address] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="chronik-links", daemon=True)
@@ -41,23 +43,23 @@ class NetworkLinks:
         self._call(self._open, dict(targets))
 
     def add(self, node_id: int, target: Address) -> None:
-        """Add the links between a new node and all others; they are not interrupted."""
+        """Add uninterrupted links between a new node and all others."""
         self._call(self._open, {node_id: target})
 
     def address(self, dialer: int, acceptor: int) -> Address:
-        """Return the proxy address that `dialer` uses for `acceptor`."""
+        """Return the address of the proxy through which `dialer` connects to `acceptor`."""
         return Address(HOST, self._servers[dialer, acceptor].sockets[0].getsockname()[1])
 
     def interrupt(self, directions: Iterable[tuple[int, int]]) -> None:
-        """Interrupt the directions from the first to the second node of each pair."""
+        """Interrupt the link from the first to the second node of each pair."""
         self._call(self._set_gates, list(directions), False)
 
     def restore(self) -> None:
-        """Restore all directions."""
+        """Restore all links."""
         self._call(self._set_gates, list(self._gates), True)
 
     def close(self) -> None:
-        """Stop the proxies. Does nothing if they are stopped already."""
+        """Stop the proxies. Repeated calls have no effect."""
         if self._loop.is_closed():
             return
         self._call(self._close_all)
@@ -107,7 +109,7 @@ class NetworkLinks:
     async def _forward(
         self, dialer: int, acceptor: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Forward one connection until either end closes it and the other end may learn of it."""
+        """Forward one connection until either end closes it, unless an interrupted link hides the close."""
         forth, back = self._gates[dialer, acceptor], self._gates[acceptor, dialer]
         writers = [writer]
         try:

@@ -58,7 +58,7 @@ def chronik_broker(
     tmp_path_factory: pytest.TempPathFactory,
     chronik_broker_config: Mapping[str, Any],
 ) -> Iterator[Broker]:
-    """A broker for the whole run (with xdist: per worker). After each test, its faults are removed, not its data."""
+    """A broker shared by all tests of the session (per xdist worker). Each test's faults are removed, not its data."""
     from chronik.testing.broker import Broker
 
     with Broker(tmp_path_factory.mktemp("chronik-broker"), **chronik_broker_config) as broker:
@@ -70,7 +70,7 @@ def chronik_broker(
 
 @pytest.fixture
 def chronik_topic(request: pytest.FixtureRequest, chronik_broker: Broker) -> str:
-    """The name of a new topic of the shared broker."""
+    """The name of a new topic on the shared broker."""
     marker = request.node.get_closest_marker("chronik_topic")
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name).strip("-")[:TOPIC_NAME_CHARACTERS_MAX]
     name = f"{readable}-{secrets.token_hex(4)}"
@@ -82,7 +82,7 @@ def chronik_topic(request: pytest.FixtureRequest, chronik_broker: Broker) -> str
 def chronik_broker_factory(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BrokerFactory]:
-    """A function that starts a broker for the test, with config keys as arguments; it is stopped after the test."""
+    """A function that starts a broker with the given config keys. The broker is stopped after the test."""
     from contextlib import ExitStack
 
     from chronik.testing.broker import Broker
@@ -103,7 +103,7 @@ def chronik_broker_factory(
 def chronik_secured_broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SecuredBroker]:
-    """A broker with TLS and SASL for the test; the mark `chronik_users` defines its users."""
+    """A broker with TLS and SASL for the test. The mark `chronik_users` defines its users."""
     from chronik.testing.secured import SecuredBroker
 
     marker = request.node.get_closest_marker("chronik_users")
@@ -118,7 +118,7 @@ def chronik_secured_broker(
 def chronik_cluster_factory(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ClusterFactory]:
-    """A function that creates a cluster for the test, ready unless `start=False`; it is closed after the test."""
+    """A function that creates a cluster, ready to use unless `start=False`. It is closed after the test."""
     from contextlib import ExitStack, closing
 
     from chronik.testing.cluster import Cluster
@@ -150,7 +150,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-    """Add the last requests of its brokers to the report of a failed test."""
+    """Add the brokers' last requests to the report of a failed test."""
     report: pytest.TestReport = yield
     if call.when == "setup":
         item.stash[_started_key] = call.start

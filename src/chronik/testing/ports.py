@@ -15,7 +15,7 @@ systems, the port must be released before the process starts, and may be lost.""
 
 
 class ReservedPorts:
-    """Ports that no other process is assigned."""
+    """Reserved ports, which the operating system assigns to no other process."""
 
     def __init__(self, count: int) -> None:
         sockets = [_bind_any() for _ in range(count)]

@@ -22,7 +22,7 @@ ADMIN: Final = "admin"
 
 
 class SecuredBroker(Broker):
-    """A standalone node with TLS, PLAIN and SCRAM, whose users have only the permissions that ACLs grant.
+    """A standalone node with TLS, PLAIN and SCRAM. Its users have only the permissions granted by ACLs.
 
     The user `admin` is a super user.
 
@@ -63,7 +63,7 @@ class SecuredBroker(Broker):
         self._config[FIRST_USER_KEY] = [ADMIN, self._passwords[ADMIN]]
 
     def _certificates(self) -> dict[str, str]:
-        """Create a CA and a certificate for this machine, and return the broker configs that use it."""
+        """Create a CA and a server certificate for this machine, and return the broker configs that use it."""
         from chronik.tls.certificate_authority import CertificateAuthority
 
         authority = CertificateAuthority("chronik-testing")
@@ -90,7 +90,7 @@ class SecuredBroker(Broker):
         return self
 
     def settings(self, user: str = ADMIN, mechanism: str = SCRAM_SHA_256) -> dict[str, str]:
-        """Return the client settings of a user in librdkafka's names, as for `chronik … --client-config`."""
+        """Return a user's client settings in librdkafka's format, as for `chronik … --client-config`."""
         found = {
             "bootstrap.servers": self.bootstrap,
             "security.protocol": self._protocol,
@@ -101,7 +101,7 @@ class SecuredBroker(Broker):
         return found | ({"ssl.ca.location": str(self.ca_file)} if self._protocol == "SASL_SSL" else {})
 
     def cluster(self, user: str = ADMIN) -> ClusterClient:
-        """Return a client that is authenticated as the user."""
+        """Return a cluster client authenticated as the user."""
         return ClusterClient(
             BootstrapAccess(self.bootstrap, parse_security(self.settings(user))), client_id="chronik-testing"
         )

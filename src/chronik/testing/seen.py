@@ -10,15 +10,15 @@ from typing import NamedTuple
 from chronik.escaping import escape, truncate_text
 
 RECORDED_REQUESTS_MAX = 1000
-"""Requests that a broker records: more than anyone reads after a failed test, less than 1 MB."""
+"""Maximum number of recorded requests per broker, less than 1 MB of memory."""
 
 
 CLIENT_ID_CHARACTERS_MAX = 200
-"""Characters kept of a client id, which may have 32,767."""
+"""Maximum number of recorded characters of a client id, which may have 32,767."""
 
 
 class SeenRequest(NamedTuple):
-    """A request that a broker has answered."""
+    """A request to which a broker has responded."""
 
     answered_at: float
     """Time of the response in seconds since the epoch."""
@@ -30,7 +30,7 @@ class SeenRequest(NamedTuple):
     version: int
     """Version of the API."""
     milliseconds: float
-    """Time from the request to the response."""
+    """Time from the request to the response in milliseconds."""
     outcome: str
     """"ok", or the names of the error codes in the response."""
 
@@ -44,7 +44,7 @@ class SeenRequest(NamedTuple):
 
 
 class RequestRecorder(logging.Filter):
-    """A log filter that moves the router's debug line about each request into a ring buffer."""
+    """A log filter that stores the router's debug message about each request in a ring buffer."""
 
     def __init__(self, also_logged: bool) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class RequestRecorder(logging.Filter):
         self._ring: deque[SeenRequest] = deque(maxlen=RECORDED_REQUESTS_MAX)
 
     def attach_to(self, logger: logging.Logger) -> None:
-        """Start to record the requests that the logger reports."""
+        """Start recording the requests that the logger reports."""
         logger.setLevel(logging.DEBUG)
         logger.addFilter(self)
 

@@ -31,7 +31,7 @@ from chronik.protocol.batch import HEADER_BYTES, Bytes, iter_batches, parse_head
 from chronik.wording import pluralize
 
 READ_BYTES: Final = 1 * MIB
-"""The block size of verification."""
+"""Number of bytes read at a time to verify a file."""
 
 
 class BackupLog:
@@ -112,7 +112,7 @@ class BackupSource:
 
 
 def open_backup(path: Path, tell: Callable[[str], None] = lambda _: None) -> BackupSource:
-    """Open a backup after verifying the checksum of every file. `tell` is called with the progress.
+    """Open a backup after verifying the checksum of every file. `tell` is a callback for progress messages.
 
     Raises:
         MigrationError: The directory contains no finished backup.

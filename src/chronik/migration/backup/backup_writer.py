@@ -45,26 +45,26 @@ from chronik.protocol.messages.describe_image import DescribeImageRequest, Descr
 from chronik.protocol.messages.hold_commits import HoldCommitsRequest, HoldCommitsResponse
 
 ATTEMPTS_MAX: Final = 5
-"""The maximum number of attempts."""
+"""Maximum number of attempts to create a consistent backup point."""
 MARKERS_TIMEOUT_SECONDS: Final = 5.0
-"""The time to wait for the markers of already committed transactions while other commits are blocked."""
+"""Maximum time to wait for the markers of committed transactions while new commits are blocked."""
 POLL_INTERVAL_SECONDS: Final = 0.02
-"""The interval at which the image is polled."""
+"""Interval at which the metadata image is polled, in seconds."""
 
 LOCK_FILE: Final = ".lock"
 
 
 class BackupPoint(NamedTuple):
-    """A consistent point of the cluster: its image and the log end offsets."""
+    """A consistent point of the cluster: its metadata image and the log end offsets."""
 
     chunks: list[bytes]
-    """The image as encoded snapshot chunks."""
+    """The metadata image as encoded snapshot chunks."""
     image: Image
     ends: dict[TopicIdPartition, LogRange]
 
 
 def create_backup_point(cluster: ClusterClient) -> BackupPoint:
-    """Return a consistent point of the cluster.
+    """Create a consistent point of the cluster for a backup.
 
     Raises:
         MigrationError: Transaction markers are not written in time, or the hold was replaced repeatedly.
@@ -92,7 +92,7 @@ def _read_ends(cluster: ClusterClient, chunks: list[bytes], image: Image) -> Bac
 
 
 def _wait_for_markers(cluster: ClusterClient) -> tuple[list[bytes], Image]:
-    """Return an image in which all committed transactions have their markers."""
+    """Return the metadata image after the markers of all committed transactions have been written."""
     deadline = time.monotonic() + MARKERS_TIMEOUT_SECONDS
     while True:
         chunks, image = _read_image(cluster)
@@ -129,7 +129,7 @@ class BackupResult(NamedTuple):
 
     manifest: BackupManifest
     partitions_kept: int
-    """The number of partitions whose earlier copy was continued."""
+    """Number of partitions whose copy from an earlier run was continued."""
     bytes_copied: int
     topics_gone: list[str]
     """Names of topics that were deleted during the backup."""
@@ -173,7 +173,7 @@ class BackupWriter:
     def run(
         self, cluster: ClusterClient, moment: BackupPoint, now_ms: int, tell: Callable[[str], None]
     ) -> BackupResult:
-        """Back up all partitions up to the consistent point, verify that it can be restored, and replace the manifest.
+        """Back up all partitions up to the backup point, check that it can be restored, and replace the manifest.
 
         Raises:
             MigrationError: The backup cannot be taken or could not be restored.
@@ -206,7 +206,7 @@ class BackupWriter:
         return BackupResult(manifest, len(kept), copying.bytes_copied, gone)
 
     def _check_restorable(self, manifest: BackupManifest, image: Image) -> None:
-        """Raise MigrationError if a restore would fail. The previous backup then stays in place."""
+        """Raise MigrationError if a restore would fail. The previous backup then remains valid."""
         source = BackupSource(str(self.path), self._files, manifest, image)
         try:
             dry_run_restore(source, build_import_plan(source))
@@ -216,7 +216,7 @@ class BackupWriter:
     def _find_continuable(
         self, reader: ClusterReader, ends: Mapping[TopicIdPartition, LogRange], compacted: set[bytes]
     ) -> dict[TopicIdPartition, BackupPartition]:
-        """Return the copies of an earlier run that are still part of their logs and can be continued."""
+        """Return the copies of an earlier run that still match their logs and can be continued."""
         known = {entry.key: entry for entry in self.before.partitions} if self.before is not None else {}
         candidates = {}
         for key, (start, end) in ends.items():
@@ -248,7 +248,7 @@ class BackupWriter:
         return entry
 
     def _remove_unlisted_files(self, manifest: BackupManifest | None = None) -> None:
-        """Remove files that the manifest does not list: those of interrupted runs and deleted partitions."""
+        """Remove files that are not in the manifest: those of interrupted runs and deleted partitions."""
         manifest = manifest or self.before
         listed = {file.path for file in manifest.files()} if manifest is not None else set()
         for name in self._files.list_directory(""):

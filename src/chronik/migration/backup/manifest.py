@@ -31,7 +31,7 @@ class BackupFile(msgspec.Struct, frozen=True):
 
 
 class BackupChunk(msgspec.Struct, frozen=True):
-    """A file with complete batches of one partition. The first batch may start before `first`."""
+    """A file with complete batches of one partition. The first batch may start before offset `first`."""
 
     file: BackupFile
     first: int

@@ -34,23 +34,23 @@ from chronik.protocol.errors import ErrorCode
 from chronik.wording import pluralize
 
 CHUNK_BYTES_MAX: Final = 256 * MIB
-"""The size at which a new file is started. Records before the log start are removed file by file."""
+"""File size in bytes at which a new file starts. Records before the log start offset are removed file by file."""
 
 CHUNK_BYTES_MIN: Final = 1 * MIB
-"""A smaller file is rewritten together with new records, so that many runs do not leave many small files."""
+"""Minimum file size in bytes. The next run rewrites a smaller file with new records, to avoid many small files."""
 
 CONCURRENT_PARTITIONS: Final = 250
-"""The number of partitions copied concurrently."""
+"""Maximum number of partitions copied concurrently."""
 
 RESTARTS_MAX: Final = 5
-"""The maximum number of times a partition's copy is restarted in a run because its log start moved past it."""
+"""Maximum number of restarts of a partition's copy in a run, because its log start offset moved past the copy."""
 
 
 class BackupChunkWriter:
-    """Writes the chunks of one partition in one run of a backup."""
+    """A writer of one partition's chunks in one run of a backup."""
 
     def __init__(self, files: FileSystem, topic_id: str, partition: int, run: int, offset: int, end: int) -> None:
-        """Initialize the writer; it starts at `offset` and ignores batches beyond `end`."""
+        """Initialize a writer that starts at `offset` and ignores batches beyond `end`."""
         self._files = files
         self._directory = f"{LOGS_DIRECTORY}/{topic_id}/{partition}"
         self._about = f"{topic_id}/{partition}"
@@ -140,7 +140,7 @@ class BackupChunkWriter:
 
 
 class PartitionCopier:
-    """The copy of all partitions in one run of a backup."""
+    """A copier of all partitions in one run of a backup."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class PartitionCopier:
         compacted: set[bytes],
         run: int,
     ) -> None:
-        """Initialize the copy.
+        """Initialize the copier.
 
         `kept` are copies of earlier runs to continue, `compacted` the ids of compacted topics.
         """
@@ -203,7 +203,7 @@ class PartitionCopier:
         return writer
 
     def _copy_next(self) -> bool:
-        """Fetch and write the next records. Return whether there was progress."""
+        """Fetch and write the next records. Return whether the copy has progressed."""
         has_progressed = False
         for key, data in self._reader.fetch({key: each.offset for key, each in self._under_way.items()}).items():
             code = ErrorCode(data.error_code)
@@ -220,7 +220,7 @@ class PartitionCopier:
         return has_progressed
 
     def _restart(self, key: TopicIdPartition) -> bool:
-        """Restart the copy of a partition whose log start moved past it or whose log was truncated.
+        """Restart the copy of a partition whose log was truncated or whose log start offset moved past the copy.
 
         Return whether it was.
         """

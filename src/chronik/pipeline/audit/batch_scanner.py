@@ -47,14 +47,14 @@ LIST_ATTEMPTS_MAX: Final = 20
 """Maximum number of attempts to list and open segment files while retention or compaction deletes them."""
 
 PRODUCERS_MAX: Final = 10_000
-"""Producers whose last batch is remembered to detect duplicates. When there are more, all are forgotten."""
+"""Maximum number of producers whose last batch is cached to detect duplicates. A full cache is cleared."""
 
 GROUP_BYTES: Final = 4 * MIB
-"""Bytes of batches that are decoded together: enough for fast decoding, with little memory."""
+"""Target size in bytes of a group of batches decoded together: a compromise between throughput and memory."""
 
 
 class SegmentReader:
-    """A reader of one segment file, which reads a chunk at a time and trusts nothing in it unverified."""
+    """A chunked reader of one segment file that treats the file's contents as untrusted."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -78,7 +78,7 @@ class SegmentReader:
         return self._buffer[first : first + size]
 
     def read_header(self, position: int) -> BatchHeader | None:
-        """Return the batch header at a position, or None if no complete batch can be there."""
+        """Return the batch header at a position, or None if no complete batch starts there."""
         first = position - self._start
         if first < 0 or first + HEADER_BYTES > len(self._buffer):
             self.read(position, HEADER_BYTES)
@@ -98,7 +98,7 @@ class SegmentReader:
             return None  # the file was truncated since it was opened
 
     def is_unwritten(self, position: int) -> bool:
-        """Return whether no batch was written at a position: it has preallocated zeros or is the end of the file."""
+        """Return whether a position is unwritten: preallocated zeros or the end of the file."""
         return not any(self.read(position, LENGTH_END))
 
     def find_next_valid_batch(self, position: int, min_offset: int) -> int:
@@ -135,24 +135,24 @@ class SegmentReader:
 
 
 class CheckedBatch(NamedTuple):
-    """A batch of a replica, and where it is stored."""
+    """A batch of a replica with its location in the segment file."""
 
     header: BatchHeader
     file: str
     position: int
     data: memoryview
-    """The complete bytes of the batch, from its base offset on."""
+    """All bytes of the batch, including its header."""
     is_valid: bool
     """Whether the checksum is correct and the batch has the expected offset."""
 
 
 ScanEvent = CheckedBatch | Finding
-"""An element of a scan: a batch, or a problem."""
+"""An element of a scan: a batch or a finding."""
 
 
 @dataclass
 class BatchScanner:
-    """A scan of the batches in [start, end) that yields them together with findings. It can be iterated once."""
+    """A single-use iterator over the batches in [start, end) and the findings about them."""
 
     directory: str
     replica_id: ReplicaId
@@ -160,13 +160,13 @@ class BatchScanner:
     end: int
     is_compacted: bool = False
     is_last: bool = True
-    """Whether no other scan continues at `end`, so that this one reports everything missing before it."""
+    """Whether no other scan continues at `end`. The last scan reports all records missing before `end`."""
     must_reach_end: bool = True
-    """Whether the log must reach `end`, because the replica is in sync."""
+    """Whether the log must contain all records up to `end`, because the replica is in sync."""
     has_predecessor: bool = False
-    """Whether another scan ended at `start` and has checked the batch that spans it."""
+    """Whether another scan ended at `start` and has checked the batch that spans `start`."""
     next_offset: int = field(init=False)
-    """The offset up to which the scan has come."""
+    """The next offset to scan."""
     _epoch: int = -1
     _epoch_start: int = 0
     _epoch_end: int = 0
@@ -263,7 +263,7 @@ class BatchScanner:
         return position, expected
 
     def _skip_scanned(self, reader: SegmentReader, segment: SegmentFile, expected: int) -> tuple[int, int]:
-        """Return a position and its offset to start from, skipping batches that an earlier scan has checked.
+        """Return the position and offset at which to start, after the batches that an earlier scan has checked.
 
         The index entry is used only if a batch with its offset is there.
         """
@@ -352,7 +352,7 @@ class BatchScanner:
         return self._missing_records_finding(expected, base, reader.path, position)
 
     def _check_content(self, header: BatchHeader, data: memoryview, path: str, position: int) -> Iterator[Finding]:
-        """Yield problems of a batch whose checksum is correct. The usual case without problems is fast."""
+        """Yield findings for a batch with a correct checksum. The common case without findings is optimized."""
         count = header.last_offset_delta + 1
         if header.record_count != count and (not self.is_compacted or header.record_count > count):
             yield self._record_count_finding(header, data, path, position)
@@ -449,7 +449,7 @@ class BatchScanner:
 
 
 def find_log_end(directory: str, offset: int) -> int:
-    """Return the end offset of a log, which is at least `offset`."""
+    """Return the log end offset, scanning from `offset` on."""
     scanner = BatchScanner(
         directory, ReplicaId("", 0, 0), offset, 2**62, is_compacted=True, is_last=False, must_reach_end=False
     )
@@ -471,7 +471,7 @@ def _format_offset_list(offsets: list[int]) -> str:
 def decode_valid_batches(
     events: Iterable[ScanEvent], replica_id: ReplicaId, start: int, end: int
 ) -> Iterator[RecordColumns | Finding]:
-    """Yield the records of [start, end) in order, and the findings among the events.
+    """Decode the valid batches among the events and yield their records in [start, end); pass findings through.
 
     Batches with a wrong checksum are skipped, since they are already reported. A batch that cannot be decoded although
     its checksum is correct is reported here.

@@ -23,12 +23,12 @@ from chronik.pipeline.audit.partition_plan import AuditedReplica
 from chronik.pipeline.records.columns import RecordColumns
 
 KEYS_MAX: Final = 2_000_000
-"""Maximum number of keys in question at a time, about 50 MB. The log is read once per batch of keys."""
+"""Maximum number of keys checked per pass over the log, about 50 MB of memory."""
 
 FINDINGS_MAX: Final = 20
 
 OFFSET_LIMIT: Final = 2**62
-"""Upper bound of offsets: a record may be superseded by one that was appended after the audit was planned."""
+"""End offset of an unbounded read. A record may be superseded by one appended after the audit was planned."""
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -50,7 +50,7 @@ class _ReplicaRecords(NamedTuple):
 
     start: int
     end: int
-    """The range that was searched, [start, end)."""
+    """Exclusive end of the searched range."""
     offsets: Int64Array
     contents: Int64Array
     keys: Int64Array
@@ -67,7 +67,7 @@ class _MissingRecords(NamedTuple):
 
 
 def compare_compacted_replicas(task: CompactedComparisonTask) -> list[Finding]:
-    """Compare the replicas of a compacted partition and return where they contradict each other."""
+    """Compare the replicas of a compacted partition and return findings where their records conflict."""
     findings: list[Finding] = []
     missing: list[_MissingRecords] = []
     for start, end in task.chunks:
@@ -153,7 +153,7 @@ def _find_different(task: CompactedComparisonTask, held: dict[int, _ReplicaRecor
 
 
 def _find_missing(held: dict[int, _ReplicaRecords]) -> Iterator[_MissingRecords]:
-    """Yield the records that each replica lacks, unless compaction may have dropped them in any case."""
+    """Yield the records that each replica lacks, except those that compaction may drop unconditionally."""
     start = max(records.start for records in held.values())
     for node, lacking in held.items():
         for other, having in held.items():
@@ -186,7 +186,7 @@ def _check_superseded(task: CompactedComparisonTask, missing: list[_MissingRecor
 
 
 def _last_offsets(task: CompactedComparisonTask, wanted: Int64Array, first: int) -> Int64Array:
-    """Return the last offset of each key, over all replicas."""
+    """Return the highest offset of each key across all replicas."""
     last = np.full(len(wanted), -1, np.int64)
     for replica in task.replicas:
         _, columns = _scan_columns(task, replica, first, OFFSET_LIMIT)

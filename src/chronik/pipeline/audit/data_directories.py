@@ -35,7 +35,7 @@ READ_ATTEMPTS_MAX: Final = 5
 
 
 class ReadOnlyFileSystem(DiskFileSystem):
-    """A file system that rejects changes. Creating directories and syncing names, as readers do on open, are no-ops."""
+    """A read-only file system. Creating and syncing directories, as readers do on open, are no-ops."""
 
     def __init__(self, root: str | Path) -> None:
         self.root = str(root)
@@ -61,7 +61,7 @@ class ReadOnlyFileSystem(DiskFileSystem):
 
 
 class AuditInputError(ChronikError):
-    """An input of the audit cannot be read, so that it cannot be checked."""
+    """An audit input that cannot be read and therefore cannot be checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def open_data_directories(paths: Iterable[str | Path]) -> dict[int, NodeDataDire
 
 
 def verify_data_directories(directories: Iterable[NodeDataDirectory]) -> None:
-    """Check that these paths lead to the same data directories on this machine.
+    """Check that the paths refer to the same data directories on this machine.
 
     Raises:
         AuditInputError: A path does not exist or leads to another directory.

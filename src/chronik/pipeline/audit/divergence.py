@@ -39,7 +39,7 @@ _FIELDS: Final = (
     (57, "base sequence"),
     (HEADER_BYTES, "number of records"),
 )
-"""The fields of a batch header, each with the position after it."""
+"""The fields of a batch header, each with the byte position of its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class DivergentChunk:
 
 
 class _StoredBatch(NamedTuple):
-    """A batch of a replica: its digest and where it is stored."""
+    """The digest and location of a replica's batch."""
 
     base_offset: int
     next_offset: int
@@ -167,7 +167,7 @@ def _describe_difference(
 
 
 def _first_differing_byte(ours: bytes, theirs: bytes) -> int:
-    """Return the position of the first differing byte; differences in records come before those in the header.
+    """Return the position of the first differing byte, with records taking precedence over the header.
 
     If records differ, the checksum in the header differs too, but says nothing more.
     """
@@ -180,7 +180,7 @@ def _first_differing_byte(ours: bytes, theirs: bytes) -> int:
 
 
 def _read_batch(stored: _StoredBatch) -> bytes:
-    """Read a batch from its file; return no bytes if the file was deleted since."""
+    """Read a batch from its file; return empty bytes if the file has been deleted."""
     try:
         with open(stored.file, "rb", buffering=0) as file:
             return os.pread(file.fileno(), stored.size, stored.position)

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 
 class FindingKind(StrEnum):
-    """The kind of a problem. The values appear in `--json` output and keep their meaning between releases."""
+    """The kind of a finding. The values are part of the `--json` output and stay stable between releases."""
 
     CHECKSUM = "checksum"
     """The checksum of a batch does not match its bytes."""
     HEADER = "header"
-    """There is no batch where one is expected, or its header is invalid."""
+    """No batch starts at the expected position, or its header is invalid."""
     MISSING_RECORDS = "missing_records"
     """A replica lacks records below the high watermark."""
     DUPLICATE_BATCH = "duplicate_batch"
@@ -51,20 +51,20 @@ class Finding:
 
     kind: FindingKind
     says: str
-    """The problem in one sentence."""
+    """Description of the problem in one sentence."""
     topic: str | None = None
     partition: int | None = None
     node: int | None = None
     offset: int | None = None
     end_offset: int | None = None
-    """The offset after the last affected one."""
+    """Exclusive end of the affected offsets."""
     file: str | None = None
     position: int | None = None
     """Byte position in the file."""
 
     @property
     def location(self) -> str:
-        """Topic, partition, node and offset as text, as far as they are known."""
+        """Topic, partition, node and offset as text; unknown ones are omitted."""
         parts = []
         if self.topic is not None:
             parts.append(self.topic if self.partition is None else f"{self.topic}-{self.partition}")

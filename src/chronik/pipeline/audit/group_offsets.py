@@ -16,7 +16,7 @@ GroupOffsets = dict[str, dict[TopicPartition, int]]
 
 
 class LogBounds(NamedTuple):
-    """The log start offset and the end of a partition."""
+    """The log start offset and the end offset of a partition."""
 
     start: int
     end: int
@@ -46,7 +46,7 @@ def group_offsets_from_image(image: Image) -> GroupOffsets:
 def check_group_offsets(
     committed: GroupOffsets, bounds: Mapping[TopicPartition, LogBounds], partitions: Mapping[str, int]
 ) -> Iterator[Finding | str]:
-    """Yield findings, and notes for groups whose committed offset was deleted by retention.
+    """Yield findings for invalid committed offsets, and notes for those below the log start offset.
 
     `partitions` is the number of partitions of each topic. Offsets of the epochs topic are skipped: they are epoch
     numbers of the exactly-once sink, not positions.

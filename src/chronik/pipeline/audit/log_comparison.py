@@ -21,13 +21,13 @@ from chronik.pipeline.audit.slice_scan import CHUNK_OFFSETS, SliceScan, scan_sli
 from chronik.pipeline.spark.tasks import TaskRunner
 
 CHUNKS_LOCATED_MAX: Final = 20
-"""Maximum number of differing chunks per partition whose differences are located."""
+"""Maximum number of differing chunks per partition in which the exact differences are located."""
 
 AuditProgressCallback = Callable[[str, int, int], None]
 """A callback for progress: the kind of work (`logs` or `tables`), the amount done and the total."""
 
 DifferingChunks = dict[TopicPartition, list[tuple[int, int]]]
-"""By partition, the ranges [start, end) of chunks whose digests differ."""
+"""Ranges [start, end) of chunks whose digests differ, by partition."""
 
 
 def ignore_progress(what: str, done: int, total: int) -> None:

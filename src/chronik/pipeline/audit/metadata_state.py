@@ -33,7 +33,7 @@ from chronik.wal.records import WalRecord, list_indexes, scan_records, was_synce
 from chronik.wal.snapshots import find_newest_snapshot, read_snapshot
 
 READ_ATTEMPTS_MAX: Final = 5
-"""Read attempts: a running node may take a snapshot and delete the log before it while its directory is read."""
+"""Maximum number of read attempts. A running node may take a snapshot and delete the log before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class StoredMetadata:
 
     node: int
     image: Image
-    """The image of the snapshot; empty if there is none."""
+    """The metadata image of the snapshot; empty without a snapshot."""
     snapshot_index: int
-    """Index of the snapshot. It stays fixed while entries are applied to the image."""
+    """Index of the last log entry in the snapshot. It stays fixed while entries are applied to the image."""
     entries: tuple[RaftEntry, ...]
     """The log entries after the snapshot, in order."""
     commit_index: int
-    """Highest index known to be committed. The actual commit index may be higher, as it is stored lazily."""
+    """Highest index known to be committed: a lower bound, since the commit index is stored lazily."""
 
     @property
     def last_index(self) -> int:
@@ -192,7 +192,7 @@ def _apply_entries(image: Image, entries: Sequence[RaftEntry]) -> None:
 
 
 def _select_comparable(states: list[StoredMetadata]) -> tuple[list[StoredMetadata], list[str]]:
-    """Split off the states that end before another node's snapshot; return the comparable rest and notes."""
+    """Exclude states that end before another node's snapshot; return the comparable states and notes."""
     chosen = sorted(states, key=lambda state: state.last_index)
     notes = []
     while max(state.snapshot_index for state in chosen) > chosen[0].last_index:

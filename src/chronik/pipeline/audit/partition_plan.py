@@ -30,7 +30,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 CLEANUP_POLICY, COMPACT = "cleanup.policy", "compact"
 
 LIST_ATTEMPTS_MAX: Final = 5
-"""Maximum number of attempts to list topics and their offsets while topics are being deleted in between."""
+"""Maximum number of attempts to list topics and their offsets while topics are deleted concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class AuditedPartition:
     start: int
     """The highest log start offset of all replicas."""
     end: int
-    """The high watermark, or the known lower bound of it."""
+    """The high watermark, or a known lower bound of it."""
     is_compacted: bool
     replicas: tuple[AuditedReplica, ...]
     """The replicas whose data directories are available."""
@@ -220,7 +220,7 @@ def _build_partition(
 def _agreed_ends(
     described: _PartitionDescription, replica_directories: Mapping[int, str], synced: Mapping[int, SyncedOffsets | None]
 ) -> dict[int, int]:
-    """Return the offset up to which each replica equals the leader's, by leader epochs and synced offsets."""
+    """Return the offset up to which each replica matches the leader, by leader epochs and synced offsets."""
     key = parse_id(described.topic_id), described.index
     own_ends = {node: offsets.get(*key) if (offsets := synced[node]) is not None else 0 for node in replica_directories}
     reference = next(

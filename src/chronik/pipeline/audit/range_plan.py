@@ -14,13 +14,13 @@ from chronik.pipeline.audit.slice_scan import CHUNK_OFFSETS, ReplicaSlice
 from chronik.pipeline.source.segment_transport import list_segment_files
 
 SLICE_BYTES: Final = 256 * MIB
-"""Bytes that one task reads of one replica: less than a second of work."""
+"""Bytes of one replica that a task reads: less than a second of work."""
 
 BUNDLE_BYTES_MIN: Final = 16 * MIB
-"""Minimum size of a bundle. Smaller partitions share a task, since starting one would take longer than its work."""
+"""Minimum size of a bundle in bytes. Smaller partitions share a task to amortize its startup time."""
 
 BUNDLES_PER_ROUND: Final = 16
-"""Number of bundles in a round if there is enough work, so that up to this many cores are busy."""
+"""Target number of bundles per round: the number of cores that can work in parallel."""
 
 ROUND_BYTES: Final = 2048 * MIB
 """Bytes read between two progress reports: a few seconds of work."""

@@ -27,7 +27,7 @@ TABLE_KINDS: Final = (
 
 @dataclass(slots=True)
 class AuditReport:
-    """The result of an audit: what was read, the findings, and what could not be checked."""
+    """The result of an audit: the amount of data read, the findings, and the parts that could not be checked."""
 
     nodes: tuple[int, ...] = ()
     topics: int = 0
@@ -51,7 +51,7 @@ class AuditReport:
     notes: list[str] = field(default_factory=list)
     """Observations that are not problems."""
     unchecked: list[str] = field(default_factory=list)
-    """Descriptions of what could not be checked."""
+    """Descriptions of the parts that could not be checked."""
 
     @property
     def exit_code(self) -> int:

@@ -72,7 +72,7 @@ Int64Array = npt.NDArray[np.int64]
 
 
 def decoded_columns(schema: pa.Schema) -> list[str]:
-    """Return the columns that hold decoded fields; none for a table that stores the values themselves."""
+    """Return the columns with decoded fields; empty for a table with undecoded values."""
     if RESCUED not in schema.names:
         return []
     return [name for name in schema.names if name not in RESERVED_NAMES or name == RESCUED]
@@ -82,13 +82,13 @@ class DecodedFieldCheck:
     """A comparison of decoded rows with the records of the log, which are passed in one batch at a time."""
 
     def __init__(self, partition: int, schema: pa.Schema, rows: pa.Table) -> None:
-        """Create a check of `rows`, which has the offset and the decoded fields, sorted by offset."""
+        """Create a check of `rows`: the offsets and decoded fields, sorted by offset."""
         self._partition = partition
         self._schema = schema
         self._rows = rows
         self._offsets = rows[OFFSET].to_numpy()
         self.mismatches: dict[int, str] = {}
-        """By offset, the first column that differs."""
+        """The first differing column, by offset."""
 
     def check_records(self, records: RecordColumns) -> None:
         assert records.value is not None, "values are read"
@@ -122,7 +122,7 @@ def _equals_value(rows: pa.Table, row: int, value: bytes | None) -> bool:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Return a decoded value without nulls, since a null in a column may mean null or missing."""
+    """Return a decoded value without null fields, since a null in a column may also mean a missing field."""
     if isinstance(value, dict):
         return {name: _without_nulls(each) for name, each in value.items() if each is not None}
     if isinstance(value, list):
@@ -160,7 +160,7 @@ class LogRows(NamedTuple):
     end: int
     rows: pa.Table
     unreadable: list[tuple[int, int]]
-    """Ranges of offsets that no replica could provide."""
+    """Offset ranges that are unreadable on all replicas."""
     batches: list[BatchLocation]
 
 
@@ -181,7 +181,7 @@ def read_log_rows(
     is_compacted: bool,
     fields: DecodedFieldCheck | None = None,
 ) -> LogRows:
-    """Read a range of offsets as rows from the log. `fields` checks each record, since values are not kept."""
+    """Read an offset range of the log as rows. `fields` checks each record, since values are not retained."""
     log = _read_replica(_LogRange(topic, partition, start, end, is_compacted), replicas[0], fields)
     for replica in replicas[1:]:
         if log.unreadable:
@@ -267,7 +267,7 @@ def _is_aborted(batch: CheckedBatch, aborted: Iterable[AbortedTransactionRange])
 
 @dataclass(frozen=True, slots=True)
 class RowSlice:
-    """Offsets [start, end) of a partition that are in the log and have landed, and where to read them."""
+    """Offsets [start, end) of a partition that are in the log and have landed, with their replicas and table files."""
 
     topic: str
     partition: int
@@ -279,7 +279,7 @@ class RowSlice:
     table: TableFiles
     dead_letters: TableFiles | None
     table_end: int | None
-    """In a partition's last slice: the table's next offset, from which on it must have no rows."""
+    """In a partition's last slice, the table's next offset: the table must have no rows at or after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +322,7 @@ class _UnreadableFile(NamedTuple):
 
 class _TableRows(NamedTuple):
     rows: pa.Table
-    """Rows sorted by offset. If a value does not match its stored checksum, the row has the actual checksum."""
+    """Rows sorted by offset. A row whose value does not match its stored checksum has the actual checksum."""
     unread: list[_UnreadableFile]
     fields: pa.Table | None = None
     """The decoded fields sorted by offset, if the table is decoded."""
@@ -339,7 +339,7 @@ def _read_rows(slice: RowSlice, table: TableFiles | None, end: int) -> _TableRow
 
 
 def _read_rows_by_file(table: TableFiles, where: Any) -> _TableRows:
-    """Read the table file by file, to find out which files cannot be read."""
+    """Read the table file by file to identify unreadable files."""
     batches: list[pa.RecordBatch] = []
     unread: list[_UnreadableFile] = []
     for file in table.files:
@@ -496,7 +496,7 @@ class _SliceComparison:
 
 
 def _has_rows(table: TableFiles, where: Any) -> bool:
-    """Return whether a file has matching rows; False if it cannot be read, which is reported separately."""
+    """Return whether a file has matching rows. An unreadable file, which is reported separately, has none."""
     try:
         return any(batch.num_rows for batch in scan(table, [OFFSET], where))
     except READ_ERRORS:

@@ -130,7 +130,7 @@ def audit(
 
 
 def choose_task_runner(spark: SparkSession | None, master: str | None, size_bytes: int) -> TaskRunner:
-    """Return a task runner: Spark, unless no master is configured and the data is small enough for this process."""
+    """Return a local task runner if the data is small and no master is configured; otherwise, one that uses Spark."""
     if spark is not None:
         return spark_task_runner(spark)
     if resolve_master(master) is None and size_bytes < LOCAL_RUN_BYTES_MAX:
@@ -143,7 +143,7 @@ def choose_task_runner(spark: SparkSession | None, master: str | None, size_byte
 def verify_inputs_first(
     tasks: TaskRunner, directories: Iterable[NodeDataDirectory], table_root: str | None
 ) -> TaskRunner:
-    """Return a task runner whose tasks first verify that their machine mounts the same data directories and tables.
+    """Return a task runner whose tasks first check that their machine mounts the same directories and tables.
 
     An unmounted directory would otherwise look like an empty log.
     """
@@ -257,7 +257,7 @@ class _Audit:
                 self._topics_without_table.append(topic)
 
     def _report_missing_tables(self, root: str) -> None:
-        """Report topics without a table, so that a mistyped root does not look clean.
+        """Report topics without a table, so that a mistyped table root is detected.
 
         Topics without records to land need no table.
         """
@@ -287,7 +287,7 @@ class _Audit:
         ]
 
     def _note_lagging_replicas(self, node: int) -> None:
-        """Add a note about the node's lagging replicas, which are compared up to their own end."""
+        """Add a note about the node's lagging replicas, which are compared up to their log end offset."""
         lagging = [
             (partition.end - replica.end, replica.end, partition)
             for partition in self._partitions
@@ -318,7 +318,7 @@ class _Audit:
         self._add_results(findings, notes)
 
     def _replan_changed_partitions(self, topics: set[str]) -> list[AuditedPartition]:
-        """Return partitions of these topics whose leader or ISR changed since the planning, and plan them again.
+        """Replan and return the partitions of these topics whose leader or ISR has changed since planning.
 
         The ends up to which their replicas must agree may have changed too.
         """
@@ -392,7 +392,7 @@ class _Audit:
     # Confirmation
 
     def drop_outdated_findings(self) -> None:
-        """Drop outdated findings: the partition was deleted or moved, or the replica left the ISR during the audit."""
+        """Drop findings about partitions that were deleted or moved, or replicas that left the ISR, since planning."""
         if self._cluster is None or not self.report.findings:
             return
         now = {

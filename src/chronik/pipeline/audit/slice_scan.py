@@ -22,7 +22,7 @@ from chronik.pipeline.audit.findings import Finding, ReplicaId
 from chronik.pipeline.records.columns import RecordColumns
 
 CHUNK_OFFSETS: Final = 16_384
-"""Offsets per chunk: few enough to scan again quickly where digests differ, at 16 bytes per chunk to transfer."""
+"""Offsets per chunk: small enough to scan again quickly, at 16 bytes of digest per chunk."""
 
 DIGEST_BYTES: Final = 16
 
@@ -127,7 +127,7 @@ class SliceScan:
 
     slice: ReplicaSlice
     start: int
-    """The first offset covered by the digests: higher than planned if retention has moved the log start since."""
+    """The first offset covered by the digests. It exceeds the planned start if the log start offset has moved."""
     end: int
     digests: Digests
     findings: tuple[Finding, ...]
@@ -141,7 +141,7 @@ def scan_slices(slices: Sequence[ReplicaSlice]) -> list[SliceScan]:
 
 
 def scan_slice(slice: ReplicaSlice) -> SliceScan:
-    """Scan a slice of a replica. Findings count only if a second scan confirms them.
+    """Scan a slice of a replica. Findings are reported only if a second scan confirms them.
 
     A running node may replace or delete files during the first scan.
     """

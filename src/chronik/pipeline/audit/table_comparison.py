@@ -23,7 +23,7 @@ from chronik.pipeline.tables.table_files import TableFiles
 from chronik.pipeline.tables.topic_table import TableError, TableMissingError
 
 ROWS_PER_SLICE: Final = 250_000
-"""Rows of a slice. A task holds them twice, from the log and from the table: some tens of megabytes."""
+"""Rows per slice. A task holds them twice, from the log and from the table: tens of megabytes."""
 
 FIELDS_COST: Final = 5
 """Memory cost of a row with decoded fields, relative to one without."""
@@ -41,7 +41,7 @@ SuspectReplicas = Mapping[TopicPartition, Collection[int]]
 
 @dataclass(frozen=True, slots=True)
 class AuditedTable:
-    """One version of a topic's table, with the dead-letter table as of the same time or later."""
+    """One version of a topic's table, with the dead-letter table read at the same time or later."""
 
     topic: str
     topic_id: str
@@ -112,7 +112,7 @@ def _open_dead_letters(root: str, topic: str) -> TableFiles | None:
 
 
 def _check_no_orphans(uri: str) -> None:
-    """Raise AuditInputError if Parquet files exist although there is no transaction log: the log was lost."""
+    """Raise AuditInputError if there are Parquet files but no transaction log, which means that the log was lost."""
     directory = local_directory(uri)
     if directory is not None and any(directory.rglob("*.parquet")):
         raise AuditInputError(f"table {uri} has Parquet files but no transaction log")
@@ -183,7 +183,7 @@ def compare_table(
 
 
 def _finding_key(finding: Finding) -> tuple[object, ...]:
-    """Return the key by which a second comparison confirms a finding. The file of a row may change in between."""
+    """Return the key that identifies a finding in a repeated comparison. A row may have moved to another file."""
     file = finding.file if finding.kind is FindingKind.TABLE_FILE else None
     return finding.kind, finding.partition, finding.offset, file
 

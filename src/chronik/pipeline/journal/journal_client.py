@@ -39,7 +39,7 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 REPLICAS_MAX: Final = 3
 
 SCHEMA_BYTES_MAX: Final = 256 * KIB
-"""Maximum size of a schema record. A record that brokers reject would block the other records."""
+"""Maximum size of a schema record in bytes. A record that brokers reject would block later ones."""
 
 TOPIC_CONFIGS: Final = {
     "cleanup.policy": "compact",
@@ -61,7 +61,7 @@ def encode_schema(topic_key: PipelineTopicKey, schema: TableSchema) -> OutgoingR
 
 
 def build_schema(columns: Sequence[ColumnInfo]) -> TableSchema:
-    """Build a schema from as many leading columns as fit; column names come from records and may be long."""
+    """Build a schema of the leading columns that fit. Column names come from records and may be long."""
     remaining_bytes = SCHEMA_BYTES_MAX
     for count, column in enumerate(columns):
         remaining_bytes -= len(msgspec.json.encode(column))
@@ -84,7 +84,7 @@ def _encode_record(kind: str, topic_key: PipelineTopicKey, value: msgspec.Struct
 
 
 class JournalReader:
-    """An incremental reader of the pipeline journal: the first read reads the whole topic, later ones new records."""
+    """An incremental reader of the pipeline journal. The first read covers the whole topic, later ones new records."""
 
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
@@ -92,7 +92,7 @@ class JournalReader:
         self.journal = JournalState()
 
     def catch_up(self, monotonic: Callable[[], float] = time.monotonic) -> JournalState:
-        """Read all records that exist now; none if the topic does not exist.
+        """Read all existing records; do nothing if the topic does not exist.
 
         Raises:
             ClientError: No broker responds, or reading takes too long.
@@ -194,7 +194,7 @@ def read_journal(cluster: ClusterClient) -> JournalState:
 
 
 def write_pause_requests(cluster: ClusterClient, controls: Mapping[PipelineTopicKey, bool]) -> None:
-    """Write pause requests: by topic, whether it is paused.
+    """Write control records that pause (True) or resume (False) topics.
 
     Raises:
         ClientError: No broker responds.

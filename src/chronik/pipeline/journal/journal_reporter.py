@@ -33,21 +33,21 @@ from chronik.protocol.errors import KafkaError
 logger = logging.getLogger("chronik.pipeline")
 
 UPDATE_INTERVAL_SECONDS: Final = 0.5
-"""Interval of reading and writing the journal. Reports of a topic within it are merged into one."""
+"""Interval between journal updates. Reports of a topic within one interval are merged."""
 
 HEARTBEAT_SECONDS: Final = 10.0
 """Maximum time between two reports of a driver, even during a long round."""
 
 REQUEST_SECONDS_MAX: Final = 5.0
 FIRST_READ_SECONDS_MAX: Final = 5.0
-"""How long a starting driver waits to read pause requests; after that it starts to land."""
+"""Maximum time that a starting driver waits for pause requests before it starts to land."""
 
 FINAL_WRITE_SECONDS_MAX: Final = 5.0
-"""How long a stopping driver waits until its last reports are written."""
+"""Maximum time that a stopping driver waits for its last reports to be written."""
 
 
 class JournalReporter(ProgressReporter):
-    """A reporter of one pipeline. Call `close` when done."""
+    """A reporter that writes one pipeline's progress to the journal. Call `close` when done."""
 
     def __init__(
         self, bootstrap: Bootstrap, pipeline: str, *, clock: Clock | None = None, heartbeat_s: float = HEARTBEAT_SECONDS
@@ -83,7 +83,7 @@ class JournalReporter(ProgressReporter):
                 self._schemas[report.topic] = build_schema(report.columns)
 
     def is_paused(self, topic: str) -> bool:
-        """Return whether the topic is paused, as of the last read of the journal."""
+        """Return whether the topic was paused when the journal was last read."""
         self._first_read.wait(FIRST_READ_SECONDS_MAX)
         self._first_read.set()  # wait only once
         reader = self._reader
@@ -152,14 +152,14 @@ class JournalReporter(ProgressReporter):
         self._written_schemas |= schemas
 
     def _log_error_once(self, why: str) -> None:
-        """Log an error once, until a write succeeds again."""
+        """Log an error only once until the next successful write."""
         if self._last_error is None:
             logger.info("pipeline %s: cannot update the pipeline journal: %s; retrying", self._pipeline, why)
         self._last_error = why
 
 
 def _merge_progress(previous: TopicProgress, report: TopicReport, now_ms: int) -> TopicProgress:
-    """Merge a report into the previous progress. A report without rows keeps the rate of the last round with rows."""
+    """Merge a report into the previous progress. The rate is that of the last round with rows."""
     failed = report.state is LandingState.FAILING
     landed = report.round_rows > 0
     return msgspec.structs.replace(

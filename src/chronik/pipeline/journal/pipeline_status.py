@@ -51,14 +51,14 @@ NO_TRANSACTIONS: Final[BlockingTransactions] = {}
 
 @dataclass(frozen=True, slots=True)
 class BlockingTransaction:
-    """The open transaction of a partition with the lowest start offset, and its producer."""
+    """The open transaction that starts at a partition's last stable offset, and its producer."""
 
     producer_id: int
     producer_epoch: int
     start_offset: int
-    """Offset of its first record in the partition, which is the partition's last stable offset."""
+    """Offset of the transaction's first record in the partition; it equals the last stable offset."""
     last_ms: int
-    """Timestamp of its last record, or -1 if unknown."""
+    """Timestamp of the transaction's last record in milliseconds, or -1 if unknown."""
     transactional_id: str | None = None
     """The transactional id, or None if no coordinator knows the producer."""
 
@@ -69,7 +69,7 @@ BlockingTransactions = Mapping[TopicPartition, BlockingTransaction]
 def fetch_blocking_transactions(
     cluster: ClusterClient, ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, BlockingTransaction]:
-    """Return the blocking transactions of partitions whose last stable offset is below these ends.
+    """Return the blocking transaction of each partition whose last stable offset is below its end offset.
 
     Brokers before Kafka 2.8 do not report producers, and those before 3.0 no transactional ids.
 
@@ -117,7 +117,7 @@ def _fetch_transactional_ids(cluster: ClusterClient, producer_ids: set[int]) -> 
 
 
 class UnknownPipelineError(ChronikError):
-    """No pipeline of this name, or more than one candidate. The message lists the known ones."""
+    """No pipeline has this name, or the pipeline is ambiguous. The message lists the known pipelines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class PartitionStatus:
     next_offset: int | None
     """The offset below which all records have landed, or None if the partition has never landed."""
     high_watermark: int | None
-    """The partition's end, or None if its leader is unavailable."""
+    """The high watermark, or None if the partition's leader is unavailable."""
     lag: int | None
     held_by: BlockingTransaction | None = None
     """The open transaction that must end before further records can land, if any."""
@@ -150,7 +150,7 @@ class TopicStatus:
     """Rate of the last round that landed records."""
     total_rows: int
     total_dead_letters: int
-    """Dead-letter records since the driver started."""
+    """Number of dead-letter records since the driver started."""
     last_error: str | None
     last_error_ms: int | None
     host: str
@@ -162,7 +162,7 @@ class TopicStatus:
 
     @property
     def lag(self) -> int | None:
-        """Number of offsets that remain to land, or None if it is unknown for all partitions."""
+        """Number of offsets that remain to land, or None if no partition's lag is known."""
         known = [each.lag for each in self.partitions if each.lag is not None]
         return sum(known) if known else None
 
@@ -174,7 +174,7 @@ class TopicStatus:
 def build_statuses(
     journal: JournalState, ends: PartitionBounds, now_ms: int, held: BlockingTransactions = NO_TRANSACTIONS
 ) -> list[TopicStatus]:
-    """Build the status of each topic. Deleted topics are left out unless a driver still reports them."""
+    """Build the status of each topic. Deleted topics are omitted unless a driver still reports them."""
     found = []
     existing_topics = {partition.topic for partition in ends}
     for key, received in sorted(journal.progress.items()):
@@ -237,7 +237,7 @@ def _build_partition_status(
 def status(
     bootstrap: Bootstrap, *, pipeline: str | None = None, topics: Collection[str] | None = None, timeout_s: float = 30.0
 ) -> list[TopicStatus]:
-    """Return the status of all topics, or of those of a pipeline or in `topics`.
+    """Return the status of all topics, or only those of the given pipeline or in `topics`.
 
     Raises:
         ClientError: No broker responds.
@@ -250,7 +250,7 @@ def status(
 def fetch_pipeline_status(
     cluster: ClusterClient, *, pipeline: str | None = None, topics: Collection[str] | None = None
 ) -> list[TopicStatus]:
-    """Return the status like `status`, over an existing connection.
+    """Return the same result as `status`, over an existing connection.
 
     Raises:
         ClientError: No broker responds.
@@ -337,7 +337,7 @@ def list_reported_pipelines(bootstrap: Bootstrap, timeout_s: float = 30.0) -> li
 
 
 def resolve_pipeline(journal: JournalState, topics: Collection[str] = ()) -> str:
-    """Return the only pipeline that has reported, or that has reported for these topics.
+    """Return the name of the only pipeline that has reported, optionally considering only these topics.
 
     Raises:
         UnknownPipelineError: There is none, or more than one.

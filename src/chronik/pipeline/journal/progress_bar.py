@@ -25,7 +25,7 @@ CLEAR_TO_END: Final = "\x1b[K"
 
 
 def format_progress(what: str, done: int, total: int | None, unit: str, seconds: float, width: int = WIDTH) -> str:
-    """Format a progress line: the amount done, the rate and the remaining time. `total` is None if it is unknown."""
+    """Format a progress line with the amount done, the rate and the remaining time; `total` may be None (unknown)."""
     rate = done / seconds if seconds > 0 else 0.0
     speed = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
     if total is None:
@@ -83,7 +83,7 @@ class ProgressBar:
         self.update(self.done + count)
 
     def update(self, done: int, total: int | None = None) -> None:
-        """Set the total amount done, and the new `total` if it has changed."""
+        """Set the amount done, and the total if given."""
         self.done = done
         if total is not None:
             self.total = total
@@ -94,7 +94,7 @@ class ProgressBar:
             self._draw(now)
 
     def close(self) -> None:
-        """Leave the last state on the terminal, if any was drawn."""
+        """Stop drawing and leave the last drawn state, if any, on the terminal."""
         if self._drawn_at is not None:
             self._draw(self._clock.monotonic())
             self._write("\n")

@@ -23,11 +23,11 @@ class TopicReport:
     """URI of the table."""
     state: LandingState
     next_offsets: Mapping[int, int]
-    """By partition, the offset below which all records have landed. Partitions that never landed are missing."""
+    """Offset below which all records have landed, by partition. Partitions that never landed are omitted."""
     high_watermarks: Mapping[int, int]
-    """By partition, the last stable offset when the round was planned."""
+    """Last stable offset when the round was planned, by partition."""
     round_rows: int = 0
-    """Rows of this round, in the table and in the dead-letter table."""
+    """Number of rows landed in this round, including dead-letter records."""
     round_dead_letters: int = 0
     round_bytes: int = 0
     """Size of the committed files in bytes."""
@@ -40,7 +40,7 @@ class TopicReport:
     warnings: Sequence[str] = field(default=())
     """Warnings of this round, such as deleted offsets or fields that cannot become columns."""
     columns: Sequence[ColumnInfo] = field(default=())
-    """Columns of the table as of the last planned round; empty before the table was read."""
+    """Columns of the table when the last round was planned; empty before the table is read."""
     at_ms: int = 0
 
     @property
@@ -71,7 +71,7 @@ class ProgressReporter:
 
 
 class CombinedReporter(ProgressReporter):
-    """A reporter that forwards reports to several reporters. A topic is paused if any of them returns so."""
+    """A reporter that forwards reports to several reporters. A topic is paused if any of them pauses it."""
 
     def __init__(self, *reporters: ProgressReporter) -> None:
         self._reporters = reporters

@@ -27,11 +27,11 @@ from chronik.protocol.messages.answer_samples import (
 logger = logging.getLogger("chronik.pipeline")
 
 POLL_WAIT_SECONDS: Final = 5.0
-"""How long a broker holds a poll for sample requests when there are none."""
+"""Time that a broker waits for a sample request before it returns an empty response."""
 
 REQUEST_SECONDS_MAX: Final = 5.0
 RETRY_DELAY_SECONDS_MIN, RETRY_DELAY_SECONDS_MAX = 0.5, 60.0
-"""Delay after a failure, doubled after each further one. Brokers before version 0.6 do not know the request."""
+"""Minimum and maximum delay between retries, with exponential backoff. Brokers before 0.6 reject the request."""
 
 SampleReader = Callable[[str, int], bytes]
 """A function that returns encoded rows of a topic's table, or an encoded error, given the topic and the row count."""

@@ -24,7 +24,7 @@ _LAZY_NAMES = ("chronik.pipeline.landing.driver.LandingSummary", "chronik.pipeli
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name on first use, since tasks and readers of settings need no driver."""
+    """Import a public name lazily, since tasks and code that reads only settings do not need the driver."""
     from importlib import import_module
 
     for path in _LAZY_NAMES:

@@ -40,7 +40,7 @@ PERMANENT_ERRORS = (ConfigError, RecordsDeletedError, TableMismatchError)
 
 
 class LandingFailedError(ChronikError):
-    """Some topics did not land. The message names them and their errors."""
+    """Some topics did not land. The message contains their names and errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class _TopicRound:
 
 
 class LandingDriver:
-    """A driver that lands topics in the calling thread. Setting `stop` ends it after the current round."""
+    """A driver that lands topics in the calling thread. Setting `stop` stops it after the current round."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class LandingDriver:
             self._report_stopped()
 
     def run_once(self) -> LandingSummary:
-        """Land the records that exist now.
+        """Land all records that exist when the run starts, then return.
 
         Raises:
             LandingFailedError: A topic did not land.
@@ -159,7 +159,7 @@ class LandingDriver:
             try:
                 names = tuple(list_enabled_topics(self._cluster))
             except (ClientError, KafkaError) as error:
-                logger.warning("cannot list the topics to land: %s; keeping the current topics", error)
+                logger.warning("topic listing failed: %s; continuing with the current topics", error)
                 return
         for name in names:
             self._add_topic(name)
@@ -197,7 +197,7 @@ class LandingDriver:
         return topic_round
 
     def _run_tasks(self, topic_rounds: list[_TopicRound]) -> None:
-        """Run the tasks of all topics in one Spark job, and again while tasks request columns."""
+        """Run the tasks of all topics in one Spark job, and repeat tasks that request columns."""
         while running := [
             topic_round for topic_round in topic_rounds if topic_round.error is None and _tasks(topic_round)
         ]:

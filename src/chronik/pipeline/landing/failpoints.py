@@ -19,7 +19,7 @@ EXIT_CODE = 77
 BEFORE_FILES = "before_files"
 """In a task, before it writes files."""
 AFTER_FILES = "after_files"
-"""In a task, after all its files are durable, before the driver knows of them."""
+"""In a task, after its files are durable and before the driver receives its result."""
 SCHEMA_CHANGE = "schema_change"
 """In the driver, after new columns are committed, before rows are."""
 SPARK_COMMIT = "spark_commit"
@@ -36,7 +36,7 @@ DRIVER_FAILPOINTS = (SCHEMA_CHANGE, SPARK_COMMIT, DEAD_LETTER_COMMIT, DATA_COMMI
 
 
 def parse_failpoints(text: str) -> dict[str, int]:
-    """Parse failpoints and return, by name, how often each is reached until the process exits.
+    """Parse failpoints and return the number of hits after which each exits the process, by name.
 
     Raises:
         ConfigError: A failpoint is unknown or its count is not a number.
@@ -62,7 +62,7 @@ _points = _read_environment(os.environ)
 
 
 def hit_failpoint(name: str) -> None:
-    """Exit the process if this failpoint is armed and is reached for the configured number of times."""
+    """Exit the process if this failpoint is armed and has reached its configured number of hits."""
     if _points:
         _count_down(name)
 

@@ -48,9 +48,9 @@ class LandingTask:
     dead_letters: TableDescriptor | None = None
     """The dead-letter table, or None if the table stores values undecoded."""
     dead_letter_next_offsets: Mapping[int, int] = field(default_factory=dict)
-    """Offsets below which dead-letter records are already committed, by a round whose rows were not."""
+    """Next offset of the dead-letter table by partition. It is ahead of the table's after an interrupted commit."""
     dead_letters_ahead: OffsetSets = field(default_factory=dict)
-    """Offsets of those dead-letter records, which must become neither rows nor dead-letter records again."""
+    """Offsets of dead-letter records committed ahead of the table, which must not be landed again."""
     allow_data_loss: bool = False
     """Whether to skip records that retention has deleted, instead of failing."""
     may_request_columns: bool = True
@@ -61,17 +61,17 @@ class LandingTask:
 
 @dataclass(frozen=True, slots=True)
 class LandingTaskResult:
-    """The result of a landing task: the files it has written, or why it wrote none."""
+    """The result of a landing task: the files it wrote, or the reason why it wrote none."""
 
     output: TaskOutput | None = None
     dead_letter_output: TaskOutput | None = None
     """Files of dead-letter records, or None if there are none."""
     late_dead_letters: tuple[WrittenFile, ...] = ()
-    """Files of dead-letter records below `dead_letter_next_offsets`, which earlier rounds did not find."""
+    """Files of dead-letter records below `dead_letter_next_offsets` that earlier rounds did not detect."""
     requested_columns: tuple[pa.Field, ...] = ()
-    """Columns that the table should get. If there are any, nothing was written."""
+    """Columns to add to the table. If not empty, the task wrote nothing."""
     error: str | None = None
-    """The error of the task. If there is one, nothing was written."""
+    """The error of a failed task, which wrote nothing; None if it succeeded."""
     warnings: tuple[str, ...] = ()
 
 
@@ -111,7 +111,7 @@ def _land_raw(task: LandingTask) -> LandingTaskResult:
 
 
 class _FieldsFound(Exception):
-    """New fields without a column were found; the files written so far must be discarded."""
+    """New fields need columns, so the files written by the task must be discarded."""
 
 
 def _land_decoded(task: LandingTask, dead_letter_table: TableDescriptor) -> LandingTaskResult:
@@ -178,7 +178,7 @@ def _below_offsets_mask(dead_letter_table: pa.RecordBatch, next_offsets: Mapping
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection, which takes a third of a task's time: decoded values are trees without cycles."""
+    """Disable garbage collection, which takes a third of a task's time; decoded values have no reference cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -10,7 +10,7 @@ from chronik.pipeline.source.offset_ranges import Offsets, limit_end_offsets
 from chronik.pipeline.tables.commit_plan import PartitionRange
 
 TASK_RECORDS_MIN = 20_000
-"""Minimum number of records per task: fewer take less time than starting a task, and produce another small file."""
+"""Minimum number of records per task. Smaller tasks take longer to start than to run, and write small files."""
 
 RangeBundle = tuple[PartitionRange, ...]
 """The ranges that one task reads and writes."""
@@ -31,11 +31,11 @@ class RoundPlan:
     ranges: tuple[PartitionRange, ...]
     """At most one range per partition, starting at the table's next offset."""
     empty_ranges: tuple[PartitionRange, ...]
-    """For a new table, ranges of partitions whose records were all deleted, which set the table's next offsets."""
+    """For a new table, empty ranges that set the next offsets of partitions whose records were all deleted."""
     missing_offsets: tuple[str, ...]
-    """Descriptions of offsets that are missing between the table and the topic."""
+    """Descriptions of offset gaps between the table and the topic."""
     is_complete: bool
-    """Whether everything has landed after this round."""
+    """Whether this round lands all remaining records."""
 
 
 def plan_round(
@@ -92,7 +92,7 @@ def plan_round(
 
 
 def bundle_ranges(spans: Sequence[PartitionRange], tasks_max: int) -> list[RangeBundle]:
-    """Split the ranges into tasks of equal size, so that all cores work and small partitions share a task."""
+    """Divide the ranges into tasks of equal size to use all cores. Small partitions share a task."""
     total = sum(span.end - span.start for span in spans)
     count = max(1, min(tasks_max, total // TASK_RECORDS_MIN))
     limits = [total * number // count for number in range(1, count + 1)]

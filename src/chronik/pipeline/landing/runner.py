@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 30.0
 
 LOCAL_MASTER = "local[*,4]"
-"""Default Spark master. It attempts a task four times, as a cluster does; `local[*]` would fail on one worker crash."""
+"""Default Spark master, with four attempts per task as on a cluster; `local[*]` would fail on one worker crash."""
 
 
 def run(

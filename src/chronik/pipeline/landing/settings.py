@@ -25,7 +25,7 @@ from chronik.protocol.messages.describe_configs import (
 GROUP_PREFIX = "chronik-pipeline-"
 
 ROUND_RECORDS_MAX = 10_000_000
-"""Maximum number of records of one topic per round: the work lost in a crash. Memory use does not depend on it."""
+"""Maximum records per topic and round. It limits the work repeated after a crash, and does not affect memory use."""
 
 ROUND_INTERVAL_SECONDS = 10.0
 """Time between the starts of two rounds when nothing is left to land.
@@ -55,7 +55,7 @@ class LandingFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """Requested properties of a table. None means unspecified: a fallback or the default applies."""
+    """Requested properties of a table. None means unspecified, and a fallback or the default applies."""
 
     kind: TableKind | None = None
     partitioning: Partitioning | None = None
@@ -77,7 +77,7 @@ class LandingSettings:
     bootstrap: Bootstrap
     table_root: str
     topics: tuple[str, ...] | None = None
-    """Topics to land, or None for every topic with `columnar.enabled`, including topics that get it later."""
+    """Topics to land, or None for every topic with `columnar.enabled`, including topics that enable it later."""
     table_settings: TableSettings = TableSettings()
     group: str = ""
     """Name of the pipeline, and of the consumer group to which the landed offsets are committed."""
@@ -104,7 +104,7 @@ def table_settings_from_configs(configs: Mapping[str, str]) -> TableSettings:
 def parse_table_settings(
     format: str | None, partition_by: str | None, names: tuple[str, str] = ("format", "partition_by")
 ) -> TableSettings:
-    """Parse table settings; error messages use `names` for the two options.
+    """Parse table settings; `names` are the names of the two options in error messages.
 
     Raises:
         ConfigError: A value is unknown.
@@ -184,7 +184,7 @@ def fetch_topic_id(cluster: ClusterClient, name: str) -> str | None:
 
 
 def _fetch_configs(cluster: ClusterClient, names: Sequence[str]) -> dict[str, Configs]:
-    """Return the landing configs of topics; other Kafka brokers have none of them."""
+    """Return the landing configs of topics; empty on other Kafka brokers, which do not have them."""
     if not names:
         return {}
     request = DescribeConfigsRequest(resources=[_resource(name) for name in names])

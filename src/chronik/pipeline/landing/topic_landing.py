@@ -73,7 +73,7 @@ One is enough, unless another driver adds columns concurrently or tasks infer di
 
 
 class DeadLettersChangedError(CommitRejectedError):
-    """Another driver has committed dead-letter records of the same offsets, perhaps different ones: plan again."""
+    """Another driver has committed dead-letter records of the same offsets. The round must be planned again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def commit_dead_letters(
     landed: Sequence[TaskOutput],
     late: Sequence[WrittenFile],
 ) -> int:
-    """Commit dead-letter records and return how many are new. The rows of these partitions may be committed afterwards.
+    """Commit dead-letter records and return the number of new ones. On success, the rows may be committed.
 
     Raises:
         CommitRejectedError: Another driver has committed dead-letter records; some of these may be committed too.
@@ -161,7 +161,7 @@ class RoundResult:
     size_bytes: int
     warnings: tuple[str, ...]
     is_superseded: bool = False
-    """Whether another driver has committed some of these offsets, so that nothing was added: plan again."""
+    """Whether the round must be planned again, because another driver has committed some of its offsets."""
 
 
 class TopicLanding:
@@ -173,10 +173,10 @@ class TopicLanding:
         self.settings = settings
         self.cluster = cluster
         self.next_offsets: dict[int, int] = {}
-        """Next offset of each partition, as of the last plan or commit."""
+        """Next offset of each partition at the last plan or commit."""
         self.end_offsets: Offsets = {}
         self.schema: pa.Schema | None = None
-        """Schema of the table, as of the last round that read records."""
+        """Schema of the table at the last round that read records."""
         self._positions = OffsetResolver(cluster, IsolationLevel.READ_COMMITTED)
         self._opened: TopicTables | None = None
 
@@ -266,7 +266,7 @@ def _check_topic_id(uri: str, found: TableSpec, now: TopicDescription) -> None:
 
 
 class LandingRound:
-    """A planned round of a topic: the tasks to run, and their results so far."""
+    """A planned round of a topic: the tasks to run, and the results received."""
 
     def __init__(self, landing: TopicLanding, tables: TopicTables, plan: RoundPlan, tasks_max: int) -> None:
         self.landing = landing
@@ -374,7 +374,7 @@ class LandingRound:
         )
 
     def _commit_dead_letters(self) -> int:
-        """Commit the dead-letter records and return how many are new.
+        """Commit the dead-letter records and return the number of new ones.
 
         Raises:
             CommitRejectedError: Another driver has committed dead-letter records of the same offsets.
@@ -393,14 +393,14 @@ class LandingRound:
         return rows
 
     def _check_not_overtaken(self) -> None:
-        """Raise if another driver has landed these records, since dead-letter records could then also be rows."""
+        """Raise DeadLettersChangedError if another driver has landed these records, possibly as rows."""
         now = self._tables.data.next_offsets()
         if any(now.get(partition) != start for partition, start in self._starts.items()):
             self.discard_files()
             raise DeadLettersChangedError(f"table {self._tables.data.uri} has these records already")
 
     def _check_topic_id(self) -> None:
-        """Raise if the topic was deleted while tasks read it by name: topic ids are unique, and now differ."""
+        """Raise TableMismatchError if the topic id has changed, i.e. the topic was deleted while tasks read it."""
         try:
             now = fetch_topic_id(self.landing.cluster, self.landing.topic)
             if now != self._tables.data.spec.topic_id:
@@ -414,7 +414,11 @@ class LandingRound:
             raise
 
     def _discard_round(self, why: str) -> RoundResult:
-        logger.info("topic %s: round discarded: another driver committed first: %s", self.landing.topic, why)
+        logger.info(
+            "topic %s: landing round superseded by another driver's commit: %s; planning the round again",
+            self.landing.topic,
+            why,
+        )
         return RoundResult(self.landing.next_offsets, 0, 0, 0, tuple(self._warnings), is_superseded=True)
 
     def discard_files(self) -> None:
@@ -427,7 +431,7 @@ class LandingRound:
             _discard_files(self._tables.dead_letters, (*late, *(file for each in dead for file in each.files)))
 
     def _commit_group_offsets(self) -> None:
-        """Commit the offsets to the group, for lag monitoring only; a failure is a warning."""
+        """Commit the offsets to the consumer group, for lag monitoring only. A failure only adds a warning."""
         topic, group = self.landing.topic, self.landing.settings.group
         offsets = {TopicPartition(topic, number): offset for number, offset in self.landing.next_offsets.items()}
         try:

@@ -31,18 +31,20 @@ from chronik.pipeline.tables.table_files import (
 from chronik.pipeline.tables.topic_table import TableMissingError, TopicTable
 
 DEFAULT_KEEP_HOURS = 7 * 24
-"""Default retention in hours, the same as Delta's: it serves running queries and time travel."""
+"""Default retention of replaced files in hours, as in Delta, for running queries and time travel."""
 
 KEEP_HOURS_MIN = 1
-"""Minimum retention. Running queries and jobs, which take minutes, may read files that were replaced since."""
+"""Minimum retention in hours. Running queries and jobs may still read files that were replaced minutes ago."""
 
 MERGES_PER_ROUND = 32
-"""Merged files that are written before the first of them is committed: enough for the tasks of a small cluster, and
-the most work that is lost if the driver is killed."""
+"""Number of merges per round. Their files are committed after all merges of the round are written.
+
+It suffices for the tasks of a small cluster, and limits the work lost if the driver is killed.
+"""
 
 
 class VacuumRejectedError(ChronikError):
-    """A vacuum that could delete files which a running pipeline or query still needs."""
+    """A vacuum was rejected because a running pipeline or query may still need the files."""
 
 
 def vacuum_table(
@@ -123,7 +125,7 @@ class VacuumOptions:
 
 @dataclass(slots=True)
 class _Table:
-    """A table that is being compacted, with its statistics so far."""
+    """A table that is being compacted, with the current statistics."""
 
     name: str
     table: TopicTable
@@ -202,7 +204,7 @@ def plan_merges(
 
 
 def group_small_files(files: Iterable[LiveFile], file_bytes: int) -> Iterator[list[LiveFile]]:
-    """Group small files of the same partition up to about the target size; files near that size are left alone.
+    """Group small files of the same partition up to about the target size; files near that size are skipped.
 
     Files with adjacent offsets are merged in order, so that a range of offsets is in few row groups.
     """
@@ -235,7 +237,7 @@ def merge_files(join: MergeTask) -> tuple[WrittenFile, ...]:
 
 
 def commit_merge(table: TopicTable, join: MergeTask, written: Sequence[WrittenFile]) -> CompactionStats:
-    """Replace the old files by the merged ones, or commit nothing if one of them was replaced concurrently.
+    """Replace the old files with the merged ones. Commit nothing if an old file was replaced concurrently.
 
     Raises:
         TableCommitError: The commit did not succeed within its attempts.

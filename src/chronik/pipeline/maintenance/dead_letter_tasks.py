@@ -39,7 +39,7 @@ class RetryScan:
     decodable: OffsetSets
     failing: int
     waiting: int
-    """Records at or after the table's next offset, which were not tried."""
+    """Number of records at or after the table's next offset, which were not retried."""
     requested_fields: tuple[pa.Field, ...]
     """Columns to add to the table."""
 
@@ -55,7 +55,7 @@ class RewrittenFile:
 
 
 def scan_dead_letters(table: TableDescriptor, next_offsets: Mapping[int, int], letters: TableFiles) -> RetryScan:
-    """Find the dead-letter records that decode with the current rules.
+    """Find the dead-letter records that the current decoding rules can decode.
 
     Only records below the table's next offsets are tried: landing does not process them again.
     """
@@ -96,7 +96,7 @@ def write_decoded_rows(table: TableDescriptor, chosen: OffsetSets, letters: Tabl
 
 
 def rewrite_without(settled: OffsetSets, letters: TableFiles) -> RewrittenFile:
-    """Rewrite a file of dead-letter records without the settled ones."""
+    """Rewrite a file of dead-letter records without the records that now have rows in the table."""
     (file,) = letters.files
     removed = sum(int(offsets_mask(batch, settled).sum()) for batch in scan(letters, POSITION_COLUMNS))
     if not removed:

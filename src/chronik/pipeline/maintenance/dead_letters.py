@@ -63,7 +63,7 @@ RETRY_SEQUENCE = "retries"
 VALUE_BYTES_SHOWN = 200
 
 FILES_PER_ROUND = 64
-"""Files of dead-letter records per round. Each round is a commit, and keeps the offsets of its records in memory."""
+"""Files of dead-letter records per round. Each round is one commit and holds its records' offsets in memory."""
 
 
 # list
@@ -79,9 +79,9 @@ class DeadLetterRecord:
     timestamp_ms: int
     error: str
     value: bytes
-    """Beginning of the value."""
+    """The first bytes of the value."""
     value_bytes: int
-    """Size of the whole value."""
+    """Size of the complete value in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def list_dead_letters(
     limit: int = 100,
     storage_options: Mapping[str, str] | None = None,
 ) -> DeadLetterList:
-    """List records that are still to be decoded, without Spark.
+    """List the records that could not be decoded, without starting Spark.
 
     Raises:
         TableMissingError: A topic has no table.
@@ -139,11 +139,11 @@ class RetryResult:
 
     topic: str
     decoded: int
-    """Rows that the retry appended to the table."""
+    """Number of rows that the retry appended to the table."""
     failing: int
-    """Records that still cannot be decoded."""
+    """Number of records that still cannot be decoded."""
     waiting: int = 0
-    """Records of a landing round that is not committed yet, which were not tried."""
+    """Number of records in an uncommitted landing round, which were not retried."""
 
 
 def retry_dead_letters(
@@ -155,7 +155,7 @@ def retry_dead_letters(
     progress: Callable[[int, int], None] = lambda done_files, all_files: None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[RetryResult]:
-    """Decode dead-letter records again, and append those that now decode to their table, exactly once.
+    """Decode dead-letter records again, and append those that can now be decoded to their table, exactly once.
 
         retry_dead_letters("tables", ["orders"], tasks=spark_task_runner(spark))
 
@@ -190,7 +190,7 @@ class _TablePair:
         self._table = self._open_table(table_uri(root, topic), self._dead_letter_table.spec.topic_id, storage_options)
 
     def _open_table(self, uri: str, topic_id: str, storage_options: Mapping[str, str] | None) -> TopicTable | None:
-        """Open the topic's table; None if only dead-letter records have landed so far.
+        """Open the topic's table, or return None if only dead-letter records have landed.
 
         Raises:
             TableMismatchError: The table is raw, or belongs to another topic.
@@ -220,7 +220,7 @@ class _TablePair:
             yield from _to_dead_letters(self._topic, batch.filter(pa.array(~offsets_mask(batch, done))))
 
     def _interrupted_retries(self) -> range | None:
-        """Return the numbers of retries whose records may not be removed yet, or None."""
+        """Return the numbers of retries that may not have removed their dead-letter records yet, or None."""
         assert self._table is not None
         # In this order, a running retry may look interrupted, but an interrupted one never looks complete.
         settled = self._dead_letter_table.next_sequence_number(RETRY_SEQUENCE)
@@ -284,7 +284,7 @@ class _TablePair:
             return sum(file.rows for file in files), looked
 
     def _append(self, table: TopicTable, files: Sequence[WrittenFile], number: int) -> bool:
-        """Append the files under this retry number and return whether they are committed; otherwise delete them."""
+        """Append the files under this retry number; on a conflict, delete them and return False."""
         try:
             table.append_in_sequence(files, RETRY_SEQUENCE, number)
         except SequenceConflictError:
@@ -299,7 +299,7 @@ class _TablePair:
         return False
 
     def _remove_settled(self, settled: OffsetSets) -> None:
-        """Remove settled records from the dead-letter table, in whichever files they are now."""
+        """Remove records that now have rows from the dead-letter table, even if their files change concurrently."""
         while settled:
             some = files_containing_offsets(self._dead_letter_table.files(), settled)
             rewritten = [each for each in self._tasks(partial(rewrite_without, settled), some) if each.removed]
@@ -307,12 +307,12 @@ class _TablePair:
                 return
 
     def _replace_files(self, rewritten: Sequence[RewrittenFile]) -> bool:
-        """Replace the rewritten files; False if a concurrent compaction or retry has replaced one of them."""
+        """Replace the rewritten files; return False if a concurrent compaction or retry has replaced one of them."""
         written = [file for each in rewritten for file in each.written]
         return self._dead_letter_table.replace_files([each.file for each in rewritten], written, data_change=True)
 
     def _settle(self, number: int) -> None:
-        """Record that this retry's records are removed, and finish earlier retries that were interrupted."""
+        """Record that this retry has removed its records, and finish earlier interrupted retries."""
         if self._dead_letter_table.next_sequence_number(RETRY_SEQUENCE) == number:
             self._record_settled(number)
         else:

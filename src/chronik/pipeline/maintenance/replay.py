@@ -40,7 +40,7 @@ from chronik.protocol.messages.metadata import MetadataResponseTopic
 from chronik.wording import pluralize
 
 OFFSETS_PER_ROUND = 1_000_000
-"""Offsets of each partition per round. A killed driver cannot report the progress of its last round."""
+"""Offsets per partition and round. Progress is known after each round, so a killed driver loses the last one's."""
 
 FILES_PER_TASK = 16
 """Files that one task searches for a timestamp."""
@@ -49,7 +49,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ReplayRejectedError(ChronikError):
-    """A replay that is not possible. No records were written."""
+    """A replay that was rejected before any records were written."""
 
 
 class ReplayFailedError(ChronikError):
@@ -66,14 +66,14 @@ class ReplayFailedError(ChronikError):
 
 @dataclass(frozen=True, slots=True)
 class ReplayBound:
-    """The start (inclusive) or end (exclusive) of a replay. At most one field is set; none stands for all records."""
+    """The start (inclusive) or end (exclusive) of a replay. At most one field is set; without any, it is unbounded."""
 
     offset: int | None = None
     """Offset in every partition."""
     offsets: Mapping[int, int] | None = None
     """Offset of each partition; other partitions are not replayed."""
     time: datetime | None = None
-    """Timestamp: the first record of each partition at or after it."""
+    """Timestamp; it selects the first record at or after it in each partition."""
 
 
 UNBOUNDED = ReplayBound()
@@ -91,7 +91,7 @@ class RemainingRanges:
         return sum(end - start for start, end in self.ranges.values())
 
     def __str__(self) -> str:
-        """Return the ranges as options of the command."""
+        """Return the ranges as command-line options of `chronik pipeline replay`."""
         starts = ",".join(f"{partition}:{start}" for partition, (start, _) in sorted(self.ranges.items()))
         ends = ",".join(f"{partition}:{end}" for partition, (_, end) in sorted(self.ranges.items()))
         return f"--from-offset {starts} --to-offset {ends}"
@@ -103,9 +103,9 @@ class ReplayResult:
 
     records: int
     partitions_kept: bool
-    """Whether each record is in its original partition."""
+    """Whether the records were written to their original partitions."""
     names_replaced: int = 0
-    """Records with a header name that was not UTF-8; U+FFFD replaces the invalid bytes."""
+    """Number of records with a header name that was not valid UTF-8. U+FFFD replaces invalid bytes."""
 
 
 def replay(
@@ -208,7 +208,7 @@ def plan_replay_ranges(
 def _offsets_at(
     bound: ReplayBound, table: TableFiles, next_offsets: Mapping[int, int], tasks: TaskRunner
 ) -> dict[int, int]:
-    """Return the offset of each partition at a bound, without partitions that have no such record.
+    """Return the offset of each partition at a bound; omit partitions without a matching record.
 
     Raises:
         ReplayRejectedError: The bound names a partition without rows.

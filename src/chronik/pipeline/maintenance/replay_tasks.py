@@ -25,10 +25,10 @@ from chronik.pipeline.tables.values.record_rebuild import (
 )
 
 WINDOW_BYTES = 64 * MIB
-"""Bytes of row groups that are read and sorted at once. It bounds the memory of a task, however long its range."""
+"""Bytes of row groups that are read and sorted at once. They bound the memory of a task with a long range."""
 
 PUBLISH_BATCH_ROWS = 8192
-"""Rows that are published together, after which the progress of a task is known."""
+"""Rows published per call. A task's progress advances after each call."""
 
 
 class RowGroup(NamedTuple):
@@ -50,7 +50,7 @@ class ReplayTask:
     end: int
     publish: PublishSettings
     keep_partition: bool
-    """Whether records keep their partition; otherwise the key determines it."""
+    """Whether to preserve each record's partition; otherwise its key determines the partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +60,15 @@ class RangeReplayResult:
     partition: int
     records: int
     next_offset: int
-    """All records below this offset are in the topic."""
+    """The offset below which all records have been published."""
     names_replaced: int = 0
-    """Records with a header name that contains replaced bytes."""
+    """Number of records with a header name in which invalid bytes were replaced."""
     error: str | None = None
-    """Error of the task. Some records from `next_offset` on may be in the topic, too."""
+    """The task's error, if any. Records at or after `next_offset` may also have been published."""
 
 
 def replay_range(task: ReplayTask) -> RangeReplayResult:
-    """Publish the range and return the progress, with an error instead of raising it.
+    """Publish the range and return its progress; errors are returned, not raised.
 
     A Spark retry would start over, and the progress would be lost.
     """
@@ -87,7 +87,7 @@ def replay_range(task: ReplayTask) -> RangeReplayResult:
 
 
 def read_ordered_rows(table: TableFiles, partition: int, start: int, end: int) -> Iterator[pa.Table]:
-    """Yield the rows of the offset range sorted by offset, in chunks, whatever their order in the files."""
+    """Yield the rows of the offset range in chunks, sorted by offset regardless of their order in the files."""
     columns = record_source_columns(table.schema)
     for low, high in split_into_windows(list_row_groups(table, partition), start, end):
         offset = ds.field(OFFSET)

@@ -8,20 +8,20 @@ from typing import Final
 from chronik.errors import ChronikError
 
 CHRONIK_ERROR: Final = re.compile(r"^(?:chronik\.[\w.]+\.)(?P<kind>\w+): (?P<message>.+)$", re.MULTILINE)
-"""The last line of a Python traceback from a task, if the exception is one of Chronik's."""
+"""Matches the last line of a task's Python traceback if Chronik raised the exception."""
 
 PYTHON_ERROR: Final = re.compile(r"^\s*(?P<message>\w+(?:\.\w+)*(?:Error|Exception): .+)$", re.MULTILINE)
-"""The last line of a Python traceback from a task, for any other exception."""
+"""Matches the last line of a task's Python traceback for any other exception."""
 
 SPARK_ERROR_CLASS: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\]")
 SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w+")
 ADVICE: Final = re.compile(
     r" (?:Verify the spelling|Search path:|If you did not|To tolerate|If necessary).*?(?=; line \d|$)"
 )
-"""Hints about catalogs, schemas and settings, which do not apply to views of topics."""
+"""Matches Spark's hints about catalogs, schemas and settings, which do not apply to views of topics."""
 
 SUMMARY_CHARACTERS_MAX: Final = 600
-"""Maximum length of a summary; Spark lists every column with a similar name."""
+"""Maximum length of a summary in characters, since Spark lists every column with a similar name."""
 
 
 class SqlFailedError(ChronikError):

@@ -18,7 +18,7 @@ class TokenKind(Enum):
     WORD = "word"
     """A keyword or an unquoted name."""
     QUOTED = "quoted"
-    """A name in backticks; the token's text is without them."""
+    """An identifier in backticks; the token's text excludes them."""
     STRING = "string"
     SYMBOL = "symbol"
 
@@ -72,7 +72,7 @@ def tokenize_sql(statement: str) -> Iterator[SqlToken]:
 
 
 def _end_of_comment(statement: str, position: int) -> int:
-    """Return the position after a comment that was opened before `position`; comments nest."""
+    """Return the position after a (possibly nested) comment that was opened before `position`."""
     depth = 1
     for edge in _COMMENT_EDGE.finditer(statement, position):
         depth += 1 if edge[0] == "/*" else -1

@@ -113,7 +113,7 @@ def _convert_rows(kind: TableKind, own: dict[str, pa.Array], schema: pa.Schema) 
 
 
 def _decoding_schema(tail: TailScan) -> pa.Schema:
-    """Return the schema to decode with: all columns if `_rescued` is requested, as it has the remaining fields."""
+    """Return the schema for decoding. If `_rescued` is requested, decode all columns to find the remaining fields."""
     return tail.schema if RESCUED in tail.names else _result_schema(tail)
 
 

@@ -39,7 +39,7 @@ class TopicView(NamedTuple):
 
 class _Candidate(NamedTuple):
     rank: int
-    """Precedence: exact topic names, then names of halves, then the same without special characters."""
+    """Precedence (lower wins): exact topic name, name of a half, then both with special characters replaced."""
     topic: str
     half: TopicHalf
 
@@ -68,7 +68,7 @@ class TopicNames:
         self._candidates.setdefault(name.casefold(), set()).add(candidate)
 
     def resolve(self, name: str) -> TopicView | None:
-        """Return the view of a name, or None if there is none.
+        """Return the view that a name refers to, or None if there is none.
 
         Raises:
             AmbiguousNameError: Several topics could be meant.
@@ -89,7 +89,7 @@ class TopicNames:
         return TopicView(name, best_candidates[0].topic, best_candidates[0].half) if best_candidates else None
 
     def resolve_statement(self, statement: str, also: Iterable[str] = ()) -> ResolvedNames:
-        """Resolve all names in a statement, and those in `also`.
+        """Resolve all names in a statement, and the additional names in `also`.
 
         Names of columns are resolved too: that costs one more snapshot, but does not change the result.
 
@@ -126,13 +126,13 @@ IMPLICIT_COLUMN_KEYWORDS = frozenset(
         "IMMEDIATE",
     }
 )  # fmt: skip
-"""Keywords with which a statement may depend on columns that it does not name."""
+"""Keywords of statements that may depend on columns without naming them."""
 
 SET_OPERATORS = ("UNION", "EXCEPT", "MINUS", "INTERSECT")
 
 
 def referenced_columns(statement: str, columns: Sequence[str]) -> list[str]:
-    """Return the columns that a statement may need: all, unless it clearly names the columns it uses."""
+    """Return the columns that a statement names, or all columns if it may depend on others."""
     found = list(tokenize_sql(statement))
     if _may_need_all_columns(found):
         return list(columns)
@@ -142,7 +142,7 @@ def referenced_columns(statement: str, columns: Sequence[str]) -> list[str]:
 
 def _may_need_all_columns(found: Sequence[SqlToken]) -> bool:
     selecting = [False]
-    """For the top level and each open parenthesis, whether a SELECT has listed columns there."""
+    """Whether a SELECT has listed columns, for the top level and each open parenthesis."""
     for position, each in enumerate(found):
         if each.is_symbol("|>") or each.is_word(*IMPLICIT_COLUMN_KEYWORDS):
             return True

@@ -27,7 +27,7 @@ NO_SUCH_VIEW = "TABLE_OR_VIEW_NOT_FOUND"
 def query(
     spark: SparkSession, statement: str, bootstrap: Bootstrap, table_root: str, *, prune: bool = False
 ) -> DataFrame:
-    """Run a statement over the current state of the topics that it names, directly or through views.
+    """Run a statement on the current state of the topics that it references, directly or through views.
 
         query(session(), "SELECT region, count(*) FROM orders GROUP BY region", "127.0.0.1:9092", "tables").show()
 
@@ -96,7 +96,7 @@ def _analyse(spark: SparkSession, statement: str, prepared: PreparedViews) -> Da
 
 
 def _missing_view_name(error: AnalysisException) -> str | None:
-    """Return the name of the missing view in Spark's error, or None if the error is another one."""
+    """Return the name of the view that Spark reports as missing, or None for any other error."""
     if error.getCondition() != NO_SUCH_VIEW:
         return None
     parts = [each.text for each in tokenize_sql((error.getMessageParameters() or {}).get("relationName", ""))]

@@ -37,14 +37,16 @@ gap that persists is real."""
 GAP_RETRY_SECONDS: Final = 0.2
 
 LEADERLESS_SECONDS_MAX: Final = 5.0
-"""How long to wait for a leader: enough for a node to restart. A longer wait would delay statements with a column that
-has the name of an unavailable topic."""
+"""Maximum time to wait for a leader: enough for a node to restart.
+
+A longer wait would delay statements with a column that has the name of an unavailable topic.
+"""
 
 DESCRIBE_RETRY_SECONDS: Final = 0.05
 
 
 class UnreadableTopicError(ChronikError):
-    """A half of a topic cannot be determined: there is a gap, or the table belongs to another topic."""
+    """The landed rows or the live tail cannot be determined: there is a gap, or the table has another topic's rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,9 @@ class TopicSnapshot:
     tail: tuple[OffsetRange, ...]
     """The ranges that have not landed: from the table's next offsets to the topic's ends."""
     tail_error: str | None = None
-    """Why the live tail cannot be determined, if so."""
+    """The reason why the live tail cannot be determined, or None."""
     table_error: str | None = None
-    """Why the landed rows cannot be determined, if so."""
+    """The reason why the landed rows cannot be determined, or None."""
     is_table_only: bool = False
     """Whether the topic is unknown to the brokers, so that only landed rows are available."""
 
@@ -69,7 +71,7 @@ class TopicSnapshot:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of both halves. A topic without a table has the columns of a raw one."""
+        """Columns of the landed rows and the live tail. A topic without a table has the raw columns."""
         return initial_schema(TableKind.RAW) if self.table_snapshot is None else self.table_snapshot.schema
 
 
@@ -170,7 +172,7 @@ class SnapshotReader:
             return TableError(f"{uri}: {str(error).splitlines()[0]}")
 
     def _describe_topics(self, topics: list[str]) -> dict[str, MetadataResponseTopic]:
-        """Describe topics, waiting a limited time for unknown topics and missing leaders."""
+        """Describe topics, and retry for a limited time while a topic is unknown or a partition has no leader."""
         self._cluster.invalidate_metadata()
         started = time.monotonic()
         while True:
@@ -207,7 +209,7 @@ class SnapshotReader:
 
 
 def _retry_period_s(topic: MetadataResponseTopic) -> float:
-    """Return how long the error in a topic's description may be transient."""
+    """Return how many seconds to retry because the error in a topic's metadata may be transient."""
     if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return UNKNOWN_TOPIC_SECONDS_MAX
     is_transient = topic.error_code and ErrorCode(topic.error_code).retriable
@@ -215,7 +217,7 @@ def _retry_period_s(topic: MetadataResponseTopic) -> float:
 
 
 def _list_tables(root: str) -> set[str]:
-    """Return the names of tables in a local root; for object stores, tables are found by the topics' names."""
+    """Return the names of the tables in a local root. Object stores are not listed; topics name their tables."""
     directory = local_directory(root)
     if directory is None or not directory.is_dir():
         return set()

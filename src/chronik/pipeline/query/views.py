@@ -54,7 +54,7 @@ NO_GLOBBING: Final = {"__globPaths__": "false"}
 
 LISTING_THRESHOLD: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 LISTING_THRESHOLD_DEFAULT: Final = 32
-"""Spark's default threshold."""
+"""Spark's default of LISTING_THRESHOLD."""
 
 NO_SUCH_COLUMN = "UNRESOLVED_COLUMN"
 NOT_A_STRUCT = "INVALID_EXTRACT_BASE_FIELD_TYPE"
@@ -63,7 +63,7 @@ NOT_A_STRUCT = "INVALID_EXTRACT_BASE_FIELD_TYPE"
 logger = logging.getLogger("chronik.pipeline")
 
 _SESSION_VIEWS: Final[WeakKeyDictionary[SparkSession, dict[str, bool]]] = WeakKeyDictionary()
-"""By session, the lower-case names of its views and whether each is only for the current statement."""
+"""Lower-case view names by session, and whether each view exists only for the current statement."""
 
 
 def build_dataframe(
@@ -73,7 +73,7 @@ def build_dataframe(
     settings: ReadSettings,
     columns: Sequence[str] | None = None,
 ) -> DataFrame:
-    """Build a DataFrame of one or both halves of a topic, with these columns or all of the table.
+    """Build a DataFrame of the landed rows, the live tail, or both, with the given columns or all columns.
 
     Raises:
         UnreadableTopicError: The half cannot be determined.
@@ -94,7 +94,7 @@ def build_dataframe(
 
 
 def _build_cold_half(spark: SparkSession, snapshot: TopicSnapshot, names: Sequence[str]) -> DataFrame:
-    """Read the snapshot's files with Spark's Parquet reader, which skips columns, partitions and row groups."""
+    """Read the snapshot's files with Spark's Parquet reader, which prunes columns, partitions and row groups."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     landed = snapshot.table_snapshot
@@ -143,7 +143,7 @@ def _select_fields(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 class RawFieldError(ChronikError):
-    """A statement uses a JSON field of a raw topic. The message says how to read it."""
+    """A statement uses a JSON field of a raw topic. The message explains how to extract the field."""
 
 
 class RawTopic(NamedTuple):
@@ -154,7 +154,7 @@ class RawTopic(NamedTuple):
 
 
 def explain_raw_field(condition: str, name: Sequence[str], raw: Mapping[str, RawTopic]) -> RawFieldError | None:
-    """Explain an analysis error of Spark if it is due to a field of a raw topic; return None otherwise.
+    """Explain a Spark analysis error caused by a field of a raw topic; return None for other errors.
 
     Args:
         condition: Spark's error condition.
@@ -171,7 +171,7 @@ def explain_raw_field(condition: str, name: Sequence[str], raw: Mapping[str, Raw
 
 
 def _find_topic(before: Sequence[str], raw: Mapping[str, RawTopic]) -> RawTopic:
-    """Return the raw topic that a qualifier refers to; if it is an alias, the first raw topic of the statement."""
+    """Return the raw topic that a qualifier refers to. For an alias, return the statement's first raw topic."""
     by_name = {view.casefold(): each for view, each in raw.items()}
     return next((by_name[part.casefold()] for part in before if part.casefold() in by_name), next(iter(raw.values())))
 
@@ -202,7 +202,7 @@ class CreatedViews:
     names: tuple[str, ...]
     """Names of the created views."""
     rejected: dict[str, str]
-    """Views that could not be created, and why."""
+    """Views that could not be created, with the reasons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +211,9 @@ class PreparedViews:
 
     names: TopicNames
     rejected: dict[str, ChronikError]
-    """Views that could not be created, and why. It is an error only if the statement uses the name as a view."""
+    """Views that could not be created, with the reasons. Using such a name as a view is an error."""
     table_only_topics: tuple[str, ...]
-    """Topics in the statement that are unknown to the brokers, so that the live tail is missing."""
+    """Topics in the statement that do not exist on the cluster, so that only landed rows are available."""
     raw_topics: dict[str, RawTopic]
     """Topics with undecoded values, by the names of their views."""
 
@@ -241,7 +241,7 @@ def views(
 
 
 def create_all_views(spark: SparkSession, bootstrap: Bootstrap, table_root: str) -> None:
-    """Create all possible views, for a statement that lists them.
+    """Create all possible views, for a statement that lists views.
 
     Raises:
         ClientError: No broker responds.
@@ -285,7 +285,7 @@ def prepare_views(
     also: Iterable[str] = (),
     prune: bool = False,
 ) -> PreparedViews:
-    """Create the views that a statement names, and those in `also`, from one snapshot.
+    """Create the views that a statement names, and the additional ones in `also`, from one snapshot.
 
     With `prune`, the views have only the columns that the statement names. Views of earlier statements are dropped,
     since a name that Spark resolves indirectly would otherwise read their old snapshot.
@@ -321,7 +321,7 @@ def prepare_views(
 
 
 def warn_table_only(topics: Iterable[str]) -> None:
-    """Log a warning for topics that are unknown to the brokers."""
+    """Log a warning for topics that do not exist on the cluster."""
     for topic in topics:
         logger.warning("topic %s does not exist on the cluster; querying landed rows only", topic)
 
@@ -339,7 +339,7 @@ def _drop_view(spark: SparkSession, name: str) -> None:
 
 
 def _all_views(topics: Iterable[str], names: TopicNames) -> list[TopicView]:
-    """Return the views of topics under all names that refer to exactly that topic and half."""
+    """Return the views of topics under all unambiguous names."""
     found: dict[str, TopicView] = {}
     for topic in topics:
         for half in TopicHalf:

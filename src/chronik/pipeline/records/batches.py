@@ -26,7 +26,7 @@ class StoredBatch(NamedTuple):
     size: int
     last_offset: int
     header: BatchHeader | None
-    """None for a message of magic 0 or 1, which may wrap other messages."""
+    """The batch header; None for a message of magic 0 or 1, which may wrap other messages."""
 
 
 class AbortedProducerRange(NamedTuple):
@@ -87,7 +87,7 @@ def filter_visible_batches(
 
 
 def is_abort_marker(buffer: Bytes, batch: StoredBatch) -> bool:
-    """Return whether a control batch is an abort marker; compaction may have removed its record."""
+    """Return whether a control batch is an abort marker. Compaction may have removed the control record."""
     for record in decode_batch(buffer, batch.position):
         marker = parse_marker(record)
         if marker is not None:

@@ -50,29 +50,31 @@ from chronik.protocol.records import RECORD_BYTES_MIN
 from chronik.protocol.varint import INT64_MAX, read_varint
 
 PARALLEL_SCANS_MIN: Final = 64
-"""Minimum number of parallel scans that makes a vectorised step cheaper than plain Python (about 0.15 µs each)."""
+"""Minimum number of parallel scans at which a vectorised step is faster than plain Python (0.15 µs per scan)."""
 
 RECORDS_PER_SCAN: Final = 200
-"""Records of a long batch per scan: more leave too few scans, fewer make the search for split points too expensive."""
+"""Records per scan of a long batch: a compromise between parallelism and the cost of finding split points."""
 
 WINDOW_RECORDS: Final = 3
 WINDOW_BYTES_MAX: Final = 1024
-"""How far to search for the start of a record, in records of average size, but at most this many bytes."""
+"""Search window for the start of a record: WINDOW_RECORDS average records, but at most this many bytes."""
 
 CHAIN_RECORDS: Final = 5
-"""Consecutive plausible records that are required before the first one counts as the start of a record."""
+"""Number of consecutive plausible records required to accept a position as the start of a record."""
 
 STEPS_EXCESS_MAX: Final = 4
-"""Scans longer than the average by this factor have missed their end or run alone: plain Python is faster."""
+"""Maximum ratio of a scan's length to the average. Longer scans are decoded in plain Python, which is faster."""
 
 _FIELDS_BYTES_MIN: Final = 6
 
 DECODED_BYTES_MAX: Final = 16 * MIB
-"""Maximum bytes of bodies that are decoded at once, unless a single batch is larger. It is far below the 2 GiB that
-Arrow's 32-bit offsets can address, and larger values are not faster."""
+"""Maximum total size of batch bodies decoded at once, in bytes, unless a single batch is larger.
+
+It is far below the 2 GiB limit of Arrow's 32-bit offsets, and larger values are not faster.
+"""
 
 HEADERS_MAX: Final = 64
-"""Maximum headers of a record in the vectorised decoder, which reads them in as many passes."""
+"""Maximum number of headers per record for the vectorised decoder, which needs one pass per header."""
 
 Body = bytes | memoryview
 DecompressedBatch = tuple[BatchHeader, Body]
@@ -152,7 +154,7 @@ def _split_scans(data: ByteArray, bases: IntArray, ends: IntArray, counts: IntAr
 
 
 def _plausible_starts(data: ByteArray, guesses: IntArray, ends: IntArray, window: int) -> IntArray:
-    """Return for each guess the first position after it that starts a chain of plausible records, if any."""
+    """Return the first position after each guess that starts a chain of plausible records, if any."""
     candidates = (guesses[:, None] + np.arange(window)).ravel()
     origins = np.repeat(np.arange(len(guesses)), window)
     at = candidates
@@ -166,8 +168,9 @@ def _plausible_starts(data: ByteArray, guesses: IntArray, ends: IntArray, window
 
 
 def _step(data: ByteArray, at: IntArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
-    """Return where a record at each position would end, and whether it is plausible: a sufficient length of one or two
-    bytes, followed by attributes of 0.
+    """Return the end of a record at each position, and whether the record is plausible.
+
+    A plausible record has a sufficient length, encoded in one or two bytes, and attributes of 0.
     """
     first = data.take(at, mode="clip")
     second = data.take(at + 1, mode="clip")
@@ -271,7 +274,7 @@ class _BatchArrays(NamedTuple):
 
 
 class _FieldArrays(NamedTuple):
-    """The fields of all records as arrays; byte fields have a position and a length, which is -1 for null."""
+    """The fields of all records as arrays. Byte fields have a position and a length, which is -1 for null."""
 
     offset: IntArray
     timestamp: IntArray

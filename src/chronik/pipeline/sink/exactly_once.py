@@ -30,10 +30,10 @@ from chronik.pipeline.sink.publisher import Publisher, PublishSettings
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 EPOCHS_TOPIC: Final = "__chronik_epochs"
-"""Topic without records whose partitions stand for the tasks of a query."""
+"""Topic without records. Committed offsets of its partitions store the epochs of a query's tasks."""
 
 PARTITIONS_MIN: Final = 16
-"""Initial partitions of the topic. Partitions are added for queries that have more tasks."""
+"""Initial number of partitions of the epochs topic. Queries with more tasks add partitions."""
 
 _RECORDS: Final = "records="
 
@@ -46,10 +46,10 @@ attempt aborts the transaction of a failed one long before the timeout."""
 
 
 class TaskEpoch(NamedTuple):
-    """One task's part of a micro-batch of a query, the same in every attempt."""
+    """One task's part of a micro-batch, identical in every attempt."""
 
     query: str
-    """The query's consumer group and the prefix of its transactional ids."""
+    """The consumer group of the query, which is also the prefix of its transactional ids."""
     number: int
     task: int
 
@@ -63,12 +63,12 @@ class TaskEpoch(NamedTuple):
 
 
 def epoch_commit_offset(epoch: TaskEpoch, records: int) -> dict[TopicPartition, GroupOffset]:
-    """Return the offset whose commit marks the epoch as written."""
+    """Return the offset commit that marks the epoch as written."""
     return {epoch.epochs_partition: GroupOffset(epoch.number, f"{_RECORDS}{records}")}
 
 
 def committed_record_count(cluster: ClusterClient, epoch: TaskEpoch) -> int | None:
-    """Return how many records the task wrote in this epoch: None if not yet written, 0 if the number is unknown.
+    """Return the number of records that the task has committed in this epoch: None if not committed, 0 if unknown.
 
     Call this only when no earlier attempt can still commit.
 
@@ -106,7 +106,7 @@ def recovery_hint(query: str) -> str:
 
 
 def ensure_epochs_partition(cluster: ClusterClient, epoch: TaskEpoch) -> None:
-    """Create the epochs topic, or add partitions, so that it has one for the task.
+    """Create the epochs topic or add partitions, so that the task has its own partition.
 
     Raises:
         ClientError, KafkaError: The topic cannot be created or extended.
@@ -138,7 +138,7 @@ class ExactlyOnceSettings:
     """The settings of an exactly-once write."""
 
     transactional_id_prefix: str = DEFAULT_ID_PREFIX
-    """Transactional id prefix. Streams append the query id; a batch uses it as is."""
+    """Transactional id prefix. Streams append the query id; batch writes use it unchanged."""
     timeout_ms: int = TRANSACTION_TIMEOUT_MS
     epoch: int = 0
     """Epoch of a batch; a stream uses its micro-batch number."""
@@ -151,7 +151,7 @@ def write_exactly_once(
     timeout_ms: int,
     batches: Iterable[pa.RecordBatch],
 ) -> int:
-    """Write a task's rows in a transaction, and return the number of records: 0 if an earlier attempt committed them.
+    """Write a task's rows in a transaction and return their number, or 0 if an earlier attempt committed them.
 
     Raises:
         EpochMismatchError: An earlier attempt committed fewer rows.

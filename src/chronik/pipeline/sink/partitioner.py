@@ -11,7 +11,7 @@ import pyarrow as pa
 from chronik.client.partitioner import murmur2
 
 KEY_BYTES_MAX: Final = 1024
-"""Longer keys are hashed one by one, because each vectorised step processes only four bytes of every key."""
+"""Maximum length of keys hashed together, in bytes. A vectorised step hashes only four bytes of every key."""
 
 _SEED: Final = np.uint32(0x9747B28C)
 _M: Final = np.uint32(0x5BD1E995)
@@ -22,7 +22,7 @@ _Lanes = npt.NDArray[np.int64]
 
 
 def partitions_for_keys(keys: pa.BinaryArray, partition_count: int) -> npt.NDArray[np.int64]:
-    """Return each key's partition; for null keys the result is that of the empty key and must be ignored."""
+    """Return each key's partition. Null keys are hashed like empty keys; callers must ignore their partition."""
     return ((murmur2_hashes(keys) & _TOP_BIT_OFF) % np.uint32(partition_count)).astype(np.int64)
 
 

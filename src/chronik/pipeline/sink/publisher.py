@@ -33,10 +33,10 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
 SUCCESS_CODES: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
-"""Error codes of successful writes. A duplicate sequence number means that only the response was lost."""
+"""Error codes of successful writes. A duplicate sequence number means that the earlier response was lost."""
 
 REQUEST_BYTES: Final = 8 * MIB
-"""Request size in bytes at which a request is sent before it has a batch for every partition."""
+"""Request size in bytes at which a request is sent even if some partitions have no batch in it yet."""
 
 
 class OutgoingRows(NamedTuple):
@@ -45,13 +45,13 @@ class OutgoingRows(NamedTuple):
     keys: pa.BinaryArray
     values: pa.BinaryArray
     headers: pa.BinaryArray | None = None
-    """Headers from `encode_headers`; None if no row has any."""
+    """Headers from `encode_headers`; None if no row has headers."""
     timestamps_ms: pa.Int64Array | None = None
-    """Timestamps of the records; None for the time of sending."""
+    """Timestamps of the records in milliseconds; None to use the time of sending."""
 
 
 class BatchProducer:
-    """A producer of record batches: idempotent with its own producer id, or part of an open transaction."""
+    """A producer of record batches, either idempotent with its own producer id or part of an open transaction."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class BatchProducer:
         )
 
     def _produce(self, unwritten: dict[TopicPartition, bytes]) -> None:
-        """Produce the batches and remove acknowledged ones from `unwritten`; raise the first error of the others."""
+        """Produce the batches, remove acknowledged ones from `unwritten`, and raise the first error."""
         first_error: KafkaError | None = None
         for leader_id, partitions in group_by_leader(self._cluster, list(unwritten)).items():
             request = ProduceRequest(
@@ -138,7 +138,7 @@ class PublishSettings:
 
     bootstrap: Bootstrap
     topic: str | None = None
-    """Destination topic; None if the column `topic` names it."""
+    """Destination topic; None to use the column `topic`."""
     codec: Codec = Codec.NONE
 
 

@@ -55,9 +55,9 @@ from chronik.protocol.compression import Codec
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 QUERY_ID: Final = "sql.streaming.queryId"
-"""Local property of a Spark task that holds the query id, which the checkpoint keeps across restarts."""
+"""Name of the Spark task's local property with the query id, which is stable across restarts from a checkpoint."""
 BATCH_ID: Final = "streaming.sql.batchId"
-"""Local property of a Spark task that holds the micro-batch number, which stays the same in a retry."""
+"""Name of the Spark task's local property with the micro-batch number, which a retry does not change."""
 
 AT_LEAST_ONCE_HINT: Final = "set exactlyOnce=false to write rows at least once, without transactions"
 
@@ -65,12 +65,12 @@ _BYTES_TYPES: Final = (StringType, BinaryType, NullType)
 
 
 class TaskCommitMessage(WriterCommitMessage):  # type: ignore[misc]
-    """A task's commit message to the driver: how many records it has written."""
+    """A task's commit message to the driver, with the number of records written."""
 
     def __init__(self, records: int, query: str | None = None) -> None:
         self.records = records
         self.query = query
-        """Consumer group that records the query's epochs; None if the rows were written at least once."""
+        """Consumer group that stores the query's epochs; None if rows are written at least once."""
 
 
 class ChronikWriter(DataSourceArrowWriter):  # type: ignore[misc]
@@ -92,7 +92,7 @@ class ChronikWriter(DataSourceArrowWriter):  # type: ignore[misc]
         )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Check, on the driver, that an earlier attempt did not have more tasks."""
+        """Check on the driver that no earlier attempt had more tasks."""
         if self._settings.exactly_once is not None:
             _check_tasks(self._settings, messages, self._settings.exactly_once.epoch)
 
@@ -110,7 +110,7 @@ class ChronikStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Check, on the driver, that an earlier attempt of the micro-batch did not have more tasks."""
+        """Check on the driver that no earlier attempt of the micro-batch had more tasks."""
         _check_tasks(self._settings, messages, batchId)
 
 
@@ -146,7 +146,7 @@ def _task_index() -> int:
 
 
 def _stream_epoch(name: str) -> TaskEpoch:
-    """Return the epoch of the current task; Python writers can get it only from the task's local properties."""
+    """Return the epoch of the current task from its local properties; Python writers have no other source."""
     context = TaskContext.get()
     assert context is not None, "only tasks write"
     query, number = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
@@ -161,7 +161,7 @@ class SinkSettings:
 
     publish: PublishSettings
     exactly_once: ExactlyOnceSettings | None
-    """None if rows are written at least once."""
+    """The exactly-once settings, or None if rows are written at least once."""
 
 
 def parse_sink_settings(

@@ -24,14 +24,16 @@ from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
 from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 FETCH_WAIT_S: Final = 0.5
-"""Seconds that a broker may wait for records. A planned range exists, unless the broker has just become the leader."""
+"""Maximum time that a broker waits for records, in seconds. Only a new leader may not have a planned range yet."""
 
 EMPTY_RESPONSES_MAX: Final = 3
-"""Empty responses with a high watermark beyond the range after which the rest of the range counts as removed by
-compaction."""
+"""Number of empty responses after which the rest of the range is assumed to be removed by compaction.
+
+Only responses with a high watermark beyond the range count.
+"""
 
 CHUNK_BYTES_MAX: Final = 128 * MIB
-"""Upper limit of the fetch size, which doubles when a broker older than Kafka 0.10.1 truncates a large batch."""
+"""Maximum fetch size in bytes. It doubles when a broker older than Kafka 0.10.1 truncates a large batch."""
 
 
 def fetch_chunks(cluster: ClusterClient, target: OffsetRange, settings: ReadSettings) -> Generator[RecordChunk]:
@@ -117,13 +119,13 @@ class _RangeReader:
         return data.high_watermark
 
     def _timeout_error(self, position: int) -> KafkaError:
-        """Return the timeout error for a fetch at `position`, raised even if failOnDataLoss = false, as in Spark."""
+        """Return the timeout error for a fetch at `position`. As in Spark, `failOnDataLoss` does not affect it."""
         target, waited = self._target, f"{self._settings.poll_timeout_s:g} s"
         message = f"{target.topic_partition}: no records of offsets {position} to {target.end - 1} within {waited}"
         return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{message}: the partition's leader does not have them yet")
 
     def _skip_deleted(self, position: int, error: KafkaError) -> int:
-        """Return the offset after a deleted range, or raise the error if it does not mean that records were deleted."""
+        """Return the offset after a deleted range, or re-raise an error that does not indicate deleted records."""
         target = self._target
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._report_loss(position, target.end, "the partition no longer exists")

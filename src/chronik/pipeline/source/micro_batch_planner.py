@@ -82,7 +82,7 @@ class MicroBatchPlanner:
         return offsets_to_json(ends) | {START_OFFSETS_KEY: offsets_to_json(start_offsets)}
 
     def latest_offset(self) -> OffsetsJson | None:
-        """Return the end offsets that the brokers last reported, or None before the first request."""
+        """Return the end offsets that the brokers last reported, or None if they were never requested."""
         return offsets_to_json(self._latest) if self._latest else None
 
     def _fetch_latest(self) -> Offsets:
@@ -116,7 +116,7 @@ def end_offsets(offset: OffsetsJson) -> Offsets:
 
 
 def micro_batch_ranges(start: OffsetsJson, end: OffsetsJson) -> list[OffsetRange]:
-    """Return the offset ranges of a micro-batch, as recorded in its end offset (or else from `start`)."""
+    """Return the offset ranges of a micro-batch. Start offsets recorded in `end` take precedence over `start`."""
     recorded: Any = end.get(START_OFFSETS_KEY)
     ends = end_offsets(end)
     start_offsets = end_offsets(start) if recorded is None else offsets_from_json(recorded)

@@ -35,7 +35,7 @@ class OffsetRange(NamedTuple):
 
 
 def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """Return the non-empty ranges, ordered by partition. `starts` must contain every partition of `ends`."""
+    """Return the non-empty ranges, ordered by partition. Every partition in `ends` must be in `starts`."""
     return [
         OffsetRange(*partition, starts[partition], ends[partition])
         for partition in sorted(ends)
@@ -46,7 +46,7 @@ def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPart
 def split_ranges_evenly(
     ranges: Iterable[OffsetRange], *, partitions_min: int | None = None, records_max: int | None = None
 ) -> list[OffsetRange]:
-    """Split ranges into about `partitions_min` parts, none of them larger than `records_max`.
+    """Split ranges into about `partitions_min` parts of at most `records_max` records each.
 
     Each range is split into a number of parts proportional to its size, and into at least one.
     """

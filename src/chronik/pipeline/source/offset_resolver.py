@@ -14,7 +14,7 @@ from chronik.pipeline.source.offset_ranges import Offsets
 from chronik.pipeline.source.options import IsolationLevel, OffsetBound, Subscription
 
 NO_MATCHING_OFFSET: Final = -1
-"""The offset in a ListOffsets response when no record is at or after the timestamp."""
+"""The offset in a ListOffsets response if no record has this or a later timestamp."""
 
 
 class OffsetResolver:
@@ -42,7 +42,7 @@ class OffsetResolver:
         return sorted(found)
 
     def _matching_topics(self, pattern: str) -> list[str]:
-        """Return the topics that match a pattern, without internal topics, as in Spark's Kafka source."""
+        """Return the topics that match a pattern, excluding internal topics as in Spark's Kafka source."""
         response = self._cluster.retry(lambda: self._cluster.metadata(None))
         names = (topic.name for topic in response.topics if topic.name and not topic.is_internal)
         return [name for name in names if re.fullmatch(pattern, name)]
@@ -51,13 +51,13 @@ class OffsetResolver:
         return self.list_offsets_at(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the high watermarks, or for read_committed the last stable offsets."""
+        """Return the high watermarks, or the last stable offsets for read_committed."""
         return self.list_offsets_at(dict.fromkeys(partitions, LATEST_TIMESTAMP))
 
     def resolve(
         self, bound: OffsetBound, partitions: list[TopicPartition], *, name: str, latest_if_no_timestamp: bool
     ) -> Offsets:
-        """Return the offset of each partition for a bound; error messages call the option `name`.
+        """Return the offset of each partition for a bound; `name` is the option's name in error messages.
 
         Raises:
             OptionError: The bound does not name the right partitions, or no record is at or after a timestamp.

@@ -48,14 +48,14 @@ _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "
 
 
 class IsolationLevel(IntEnum):
-    """Kafka's isolation levels, with the numbers of the protocol."""
+    """Kafka's isolation levels, with their protocol values."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 class Transport(StrEnum):
-    """The way in which a task reads the bytes of a range: Fetch requests, or segment files."""
+    """The transport by which a task reads a range: Fetch requests or segment files."""
 
     FETCH = "fetch"
     SEGMENTS = "segments"
@@ -103,7 +103,7 @@ class SourceOptions:
     subscription: Subscription
     starting: OffsetBound
     ending: OffsetBound | None
-    """None for a stream, which has no end."""
+    """The end of the read; None for a stream."""
     latest_if_no_timestamp: bool
     records_per_trigger_max: int | None
     records_per_trigger_min: int | None
@@ -114,7 +114,7 @@ class SourceOptions:
 
 
 class RawOptions:
-    """Options as the user set them, with case-insensitive names and typed accessors."""
+    """The user's options, with case-insensitive names and typed accessors."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = {name.lower(): value for name, value in options.items()}
@@ -161,7 +161,7 @@ class RawOptions:
 
 
 def source_columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the columns that a query with these options reads.
+    """Return the columns of a query with these options.
 
     Raises:
         OptionError: The option `columns` names an unknown column or none.

@@ -44,7 +44,7 @@ def read_columns(target: OffsetRange, settings: ReadSettings, wanted: ColumnSele
 def read_skipping_deleted(
     target: OffsetRange, settings: ReadSettings, wanted: ColumnSelection
 ) -> Iterator[RecordColumns]:
-    """Yield the records of a range like `read_columns`, skipping only those that retention has deleted.
+    """Yield the records of a range like `read_columns`, skipping records that retention has deleted.
 
     Other missing records raise DataLossError because they may still arrive. (`failOnDataLoss = false` would skip them
     too, and a table that skipped them could never add them later: its next offset is beyond them.)

@@ -34,7 +34,7 @@ logger = logging.getLogger("chronik.pipeline")
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]
-    """A Spark input partition that holds the offset range of one task."""
+    """A Spark input partition with the offset range of one task."""
 
     def __init__(self, target: OffsetRange) -> None:
         super().__init__(target)
@@ -86,7 +86,7 @@ def read_partition(partition: InputPartition, settings: ReadSettings) -> Iterato
 
 
 class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """The streaming reader of the Spark source. It stays on the driver; tasks receive only its options."""
+    """The streaming reader of the Spark source. It runs on the driver; tasks receive only its options."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -151,7 +151,7 @@ class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             self._committed_offset = offset
         except (ClientError, KafkaError) as error:
             logger.warning(
-                "group %s: offset commit failed: %s; lag tools show stale offsets until the next commit",
+                "group %s: offset commit failed: %s; the group's lag is outdated until the next successful commit",
                 self._options.group,
                 error,
             )

@@ -14,8 +14,11 @@ from chronik.protocol.batch import Bytes
 logger = logging.getLogger("chronik.pipeline")
 
 CHUNK_BYTES: Final = 8 * MIB
-"""Bytes read at a time. A task holds two chunks in memory, one being decoded and one in flight, and each is large
-enough to make the cost of the request negligible."""
+"""Target size of a chunk in bytes.
+
+A task holds two chunks in memory, one being decoded and one in flight. Each is large enough to make the cost of its
+request negligible.
+"""
 
 
 class RecordChunk(NamedTuple):
@@ -24,7 +27,7 @@ class RecordChunk(NamedTuple):
     buffer: Bytes
     batches: list[StoredBatch]
     start: int
-    """Offset of the first visible record. The first batch may hold earlier ones that are deleted or already read."""
+    """Offset of the first visible record. The first batch may contain earlier records, deleted or already read."""
     aborted: tuple[AbortedProducerRange, ...] = ()
 
     @property
@@ -33,8 +36,8 @@ class RecordChunk(NamedTuple):
 
 
 def report_data_loss(target: OffsetRange, first: int, end: int, reason: str, *, fail: bool) -> None:
-    """Raise DataLossError for offsets that cannot be read if `fail` is set; otherwise log a warning."""
+    """Raise DataLossError for unreadable offsets if `fail` is set; otherwise log a warning."""
     message = f"{target.topic_partition}: offsets {first} to {end - 1} cannot be read: {reason}"
     if fail:
         raise DataLossError(f"{message}; set failOnDataLoss = false to skip them")
-    logger.warning("%s; skipping them", message)
+    logger.warning("%s; skipping these offsets", message)

@@ -66,7 +66,7 @@ def build_record_batch(source: TopicPartition, columns: RecordColumns, names: Se
 
 
 def _timestamps(milliseconds: pa.Int64Array) -> pa.TimestampArray:
-    """Convert milliseconds to timestamps; values outside the range of microseconds become null."""
+    """Convert milliseconds to timestamps. Values out of range for microseconds become null."""
     values = milliseconds.to_numpy()
     out_of_range = (values > _MILLISECONDS_MAX) | (values < -_MILLISECONDS_MAX)
     with np.errstate(over="ignore"):

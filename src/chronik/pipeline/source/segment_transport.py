@@ -32,15 +32,13 @@ from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.messages.metadata import MetadataResponseTopic
 
 LISTINGS_MAX: Final = 20
-"""Maximum number of listings until two in a row agree. Files are renamed every few seconds at most."""
+"""Maximum number of directory listings until two consecutive ones agree. Renames are seconds apart."""
 
 TOPICS_DIRECTORY: Final = "topics"
 IDENTITY_FILE: Final = "node.json"
 
 MAX_OFFSET: Final = 2**63 - 1
-"""End offset of a read without an end."""
-
-"""Maximum number of listings in a row after which a listed file was deleted (by retention or compaction)."""
+"""End offset of an unbounded read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class SegmentFile:
 
 
 def list_segment_files(directory: str) -> list[SegmentFile]:
-    """Return the segment files of a partition directory in order, swap files in place of the segments they replace."""
+    """Return the segment files of a partition directory in order. Swap files replace the segments they merge."""
     present = _list_stable(directory)
     files = {base: names.offset_file_name(base, names.LOG) for base in names.parse_offsets(present, names.LOG)}
     for name in present:
@@ -82,7 +80,7 @@ def _list_stable(directory: str) -> set[str]:
 
 
 class SegmentsDeletedError(ChronikError):
-    """Segment files that start after the next offset to read, because retention has deleted earlier ones."""
+    """Segment files before the next offset to read have been deleted by retention."""
 
     def __init__(self, directory: Path, position: int, first_offset: int) -> None:
         super().__init__(f"{directory}: offset {position} was deleted: the segment files now start at {first_offset}")
@@ -133,7 +131,7 @@ def _with_aborted(directory: Path, start: int, end: int, isolation: IsolationLev
 
 
 def has_records_from(directory: Path, offset: int) -> bool:
-    """Return whether the segment files have a record or a segment at or after the offset.
+    """Return whether any record or segment starts at or after the offset.
 
     Raises:
         SegmentsDeletedError: Retention deleted the files during the read.
@@ -227,7 +225,7 @@ def _read_files(directory: Path, start: int, end: int) -> Iterator[RecordChunk]:
 
 
 def _read_file(descriptor: int, start: int, end: int) -> Generator[RecordChunk, None, bool]:
-    """Yield chunks of one file as far as `end` requires, and return whether bytes follow its last complete batch."""
+    """Yield chunks of one file up to `end`, and return whether bytes follow its last complete batch."""
     file_position, size = 0, CHUNK_BYTES
     while True:
         buffer = os.pread(descriptor, size, file_position)
@@ -248,7 +246,7 @@ def _read_file(descriptor: int, start: int, end: int) -> Generator[RecordChunk, 
 
 
 def _complete_batches(buffer: bytes) -> list[StoredBatch]:
-    """Return the complete batches; an active segment may end with preallocated zeros."""
+    """Return the complete batches, ignoring preallocated zeros at the end of an active segment."""
     batches: list[StoredBatch] = []
     try:
         for batch in iter_batches(buffer):
@@ -278,7 +276,7 @@ class AbortedTransactionRange(NamedTuple):
 
 
 def find_aborted_transactions(directory: Path, start: int, end: int) -> tuple[AbortedTransactionRange, ...]:
-    """Return the aborted transactions with records in the range, reading on until all of them have ended.
+    """Return the aborted transactions with records in the range, reading beyond it to find their abort markers.
 
     Transactions still open at the end of the log are not returned: a range planned up to the last stable offset has
     none of their records. Deleted records do not matter, so the read starts at the first segment file if necessary.

@@ -33,10 +33,10 @@ WARM_DAEMON_MODULE = "chronik.pipeline.query.warm_daemon"
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 START_SECONDS_MAX = 120.0
-"""Maximum time for the server to start; usually it takes about five seconds."""
+"""Maximum time for the server to start. It usually takes about five seconds."""
 
 STOP_SECONDS_MAX = 20.0
-"""Time until the server is killed. It holds no state that would be lost."""
+"""Time to wait for the server to stop before it is killed. It has no state to lose."""
 
 POLL_SECONDS = 0.1
 LOG_BYTES_SHOWN = 2000
@@ -52,7 +52,7 @@ class ConnectServer:
 
     pid: int
     started: str
-    """Start time of the process, which distinguishes it from a later one with the same pid."""
+    """Start time of the process, which distinguishes it from a later process with the same pid."""
     port: int
     token: str
     master: str
@@ -62,7 +62,7 @@ class ConnectServer:
 
     @property
     def url(self) -> str:
-        """The master URL of the server, with its numeric address, since a host name may resolve to several."""
+        """The Spark Connect URL of the server, with a numeric address since a host name may resolve to several."""
         return f"sc://{LOOPBACK}:{self.port}/;token={self.token}"
 
     @property
@@ -71,7 +71,7 @@ class ConnectServer:
 
 
 def ensure_server(master: str | None = None, directory: Path | None = None) -> ConnectServer:
-    """Return the running server if it matches, or else replace it by a new one.
+    """Return the running server if it matches; otherwise replace it with a new one.
 
     Raises:
         ServerStartError, JavaNotFoundError, PySparkNotFoundError: No server could be started.
@@ -88,7 +88,7 @@ def ensure_server(master: str | None = None, directory: Path | None = None) -> C
 
 
 def matching_server(master: str | None = None, directory: Path | None = None) -> ConnectServer | None:
-    """Return the running server if it has this installation and this master (None matches any), or else None."""
+    """Return the running server if its installation and master match (None matches any master), or None."""
     found = running_server(directory)
     is_match = found is not None and master in (None, found.master) and found.made_by == _installation()
     return found if is_match else None
@@ -168,7 +168,7 @@ def _start(master: str, directory: Path) -> ConnectServer:
 
 
 def _spawn(command: list[str], variables: dict[str, str], directory: Path, log: Path) -> int:
-    """Start a process in its own session, so that Ctrl-C stops the command and not the server, and return its pid."""
+    """Start a process in its own session, which Ctrl-C does not interrupt, and return its pid."""
     shell_command = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(directory), *command]
     log_output = (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), log_output, (os.POSIX_SPAWN_DUP2, 1, 2)]
@@ -211,7 +211,7 @@ def _free_port() -> int:
 
 
 def _start_time(pid: int) -> str | None:
-    """Return the start time of a process as the system reports it, or None if it has ended."""
+    """Return the operating system's start time of a process, or None if it has ended."""
     try:
         ended, _ = os.waitpid(pid, os.WNOHANG)
         if ended:

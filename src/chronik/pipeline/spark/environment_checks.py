@@ -45,7 +45,7 @@ class CheckStatus(StrEnum):
 
     OK = "good"
     WARNING = "doubtful"
-    """It may work, but the user should know about it."""
+    """The environment may work, but the user should know about the problem."""
     ERROR = "wrong"
 
 

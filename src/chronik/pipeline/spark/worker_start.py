@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 RESPONSE_SECONDS_MAX = 120.0
-"""Maximum time for the JVM's response to the secret. Only a stopped JVM does not respond."""
+"""Maximum time for the JVM's response to the secret. Only a suspended JVM does not respond."""
 
 TIMEOUT_SECONDS = 15
-"""Default timeout of pyspark's own socket."""
+"""Default timeout of pyspark's own socket, in seconds."""
 
 LENGTH_BYTES = 4
 
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> None:
 
 
 def connect() -> socket.socket | None:
-    """Return an authenticated connection to the JVM, or None if it fails; pyspark then reports the error."""
+    """Return an authenticated connection to the JVM, or None on failure, which pyspark then reports."""
     try:
         connection = _open()
     except (OSError, ValueError):

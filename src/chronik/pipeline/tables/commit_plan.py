@@ -14,19 +14,19 @@ from chronik.errors import ChronikError, check_invariant
 
 
 class CommitRejectedError(ChronikError):
-    """Written ranges that do not continue the table. They must be planned again from its next offsets."""
+    """Written ranges do not continue the table. The round must be planned again from the table's next offsets."""
 
 
 class OverlappingRangesError(CommitRejectedError):
-    """Written ranges of which only a part is committed already."""
+    """Only a part of the written ranges is already committed."""
 
 
 class OffsetGapError(CommitRejectedError):
-    """Written ranges that start after the table's next offset, so that records in between would never land."""
+    """Written ranges start after the table's next offset, so the records in between would never land."""
 
 
 class WrittenFilesLostError(CommitRejectedError):
-    """Written files that a vacuum has deleted as orphans, or may delete before the commit. Write them again."""
+    """A vacuum has deleted written files as orphans, or may delete them before the commit. Write them again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ class WrittenFile:
     rows: int
     partition_values: Mapping[str, str | None]
     stats: str
-    """Statistics as JSON, as in Delta's add action."""
+    """Statistics as JSON, in the format of Delta's add action."""
     modified_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOutput:
-    """The output of one task: files with exactly the records of its ranges, to be committed all or none."""
+    """The output of one task: files with exactly the records of its ranges, committed atomically."""
 
     ranges: tuple[PartitionRange, ...]
     files: tuple[WrittenFile, ...] = ()
@@ -78,7 +78,7 @@ class TaskOutput:
 
 @dataclass(frozen=True, slots=True)
 class CommitPlan:
-    """A plan of a commit: which task outputs are new, and the next offsets after it."""
+    """A plan of a commit: the new task outputs, and the next offsets after the commit."""
 
     new_outputs: tuple[TaskOutput, ...]
     committed_outputs: tuple[TaskOutput, ...]
@@ -90,7 +90,7 @@ class CommitPlan:
 def plan_commit(
     landed: Iterable[TaskOutput], next_offsets: Mapping[int, int], *, allow_gaps: bool = False
 ) -> CommitPlan:
-    """Return which task outputs to commit to a table with these next offsets.
+    """Return the plan for committing task outputs to a table with the given next offsets.
 
     `allow_gaps` allows gaps between ranges, for a table that receives only some of a topic's records.
 
@@ -120,7 +120,7 @@ def _advance_offsets(fresh: Iterable[TaskOutput], next_offsets: Mapping[int, int
 
 
 def remaining_ranges(spans: Iterable[PartitionRange], next_offsets: Mapping[int, int]) -> list[PartitionRange]:
-    """Return the ranges without the offsets that the table already has, so that a retry writes nothing twice."""
+    """Return the ranges without the offsets that the table already has, so that a retry writes no duplicates."""
     remaining = []
     for span in spans:
         start = max(span.start, next_offsets.get(span.partition, span.start))

@@ -24,7 +24,7 @@ from chronik.pipeline.tables.topic_table import TableMismatchError
 from chronik.pipeline_journal import ColumnInfo, TableSample
 
 NAME_CHARACTERS_MAX, TYPE_CHARACTERS_MAX = 256, 1000
-"""Limits of column names and types, which come from fields of user records."""
+"""Maximum lengths of column names and types in characters; both come from fields of user records."""
 
 SQL_TYPE_NAMES = {
     pa.bool_(): "boolean",
@@ -45,7 +45,7 @@ SQL_TYPE_NAMES = {
 
 ROWS_MAX = 20
 FILES_READ_MAX = 5
-"""Maximum number of files to read, since each may have only one row."""
+"""Maximum number of files to read for a sample, since each may have only one row."""
 
 
 def describe_columns(schema: pa.Schema) -> tuple[ColumnInfo, ...]:
@@ -80,7 +80,7 @@ CELL_CHARACTERS_MAX = 256
 SAMPLE_SIZES = tuple(
     (columns, characters) for columns in (100, 20, 4, 1) for characters in (CELL_CHARACTERS_MAX, 64, 16)
 )
-"""Limits of columns and of characters per cell, tried in order until the rows fit."""
+"""Limits of columns and of characters per cell. They are tried in order until the encoded rows fit."""
 
 
 def encode_sample(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
@@ -102,7 +102,7 @@ def encode_sample_error(reason: str) -> bytes:
 
 
 def format_cell(value: Any, characters_max: int = CELL_CHARACTERS_MAX) -> str | None:
-    """Return a value as text; bytes are shown as UTF-8 if valid, as most keys and values of raw topics are."""
+    """Return a value as text. Bytes are decoded as UTF-8 if valid."""
     if value is None or isinstance(value, str):
         text = value
     elif isinstance(value, bytes):
@@ -122,7 +122,7 @@ def shorten_text(text: str, characters_max: int) -> str:
 
 
 def _text_of(value: bytes, characters_max: int) -> str:
-    """Decode bytes as UTF-8 or else as hex, without reading more of them than is shown."""
+    """Decode bytes as UTF-8, or as hex if invalid; bytes beyond the displayed length are not read."""
     head = value[: 4 * (characters_max + 1)]
     try:
         return head.decode()
@@ -133,7 +133,7 @@ def _text_of(value: bytes, characters_max: int) -> str:
 
 
 def sample_rows_json(root: str, topic: str, rows: int, storage_options: Mapping[str, str] | None = None) -> bytes:
-    """Return sample rows of a topic's table as JSON, or the error that prevented it; table errors are not raised."""
+    """Return sample rows of a topic's table as JSON. Table errors are returned as JSON, not raised."""
     uri = table_uri(root, topic)
     try:
         table = open_table(uri, storage_options)

@@ -26,13 +26,16 @@ RESERVED_NAMES = frozenset(
         "_change_type", "_commit_version", "_commit_timestamp",  # reserved by Delta's change data feed
     }
 )  # fmt: skip
-"""Reserved names, which fields of a value cannot have as columns."""
+"""Reserved column names, which fields of a value cannot use."""
 
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 
 DECODING_RULES_VERSION = 1
-"""Version of the decoding rules. It is incremented when other records become dead-letter records or fields are decoded
-differently, because two drivers with different rules must not land into the same table."""
+"""Version of the decoding rules.
+
+It is incremented when the set of decodable records or the decoding of fields changes, because drivers with different
+rules must not land into the same table.
+"""
 
 MS_PER_HOUR = 3_600_000
 MS_PER_DAY = 24 * MS_PER_HOUR
@@ -47,9 +50,9 @@ class TableKind(StrEnum):
     RAW = "raw"
     """Key, value and headers as bytes."""
     DECODED = "decoded"
-    """Fields of the value as columns, added as they occur; values without a column are JSON in `_rescued`."""
+    """Fields of the value as columns, added when they first occur. Values without a column are JSON in `_rescued`."""
     DEAD_LETTERS = "dead_letters"
-    """Like RAW, with the error that occurred during decoding."""
+    """Like RAW, with the decoding error."""
 
 
 class Partitioning(StrEnum):
@@ -87,7 +90,7 @@ def initial_schema(kind: TableKind, partitioning: Partitioning = Partitioning.DA
 
 
 def system_columns(partition: int, records: RecordColumns, names: Container[str] | None = None) -> dict[str, pa.Array]:
-    """Return the system columns of records, including `_value` and `_hour`; with `names`, only these columns.
+    """Return the system columns of records, including `_value` and `_hour`, or only those in `names`.
 
     The records must have been decoded with the columns that `names` require.
     """
@@ -122,7 +125,7 @@ def _hour_of_day(ms: pa.Array) -> pa.Array:
 
 
 def value_checksums(values: pa.Array) -> pa.Array:
-    """Return the CRC-32C of each value, or null for null; an audit compares rows and the log by it."""
+    """Return the CRC-32C of each value (null for null), by which an audit compares rows with the log."""
     if len(values) == 0:
         return pa.array([], pa.int64())
     large = pa.types.is_large_binary(values.type)
@@ -136,7 +139,7 @@ def value_checksums(values: pa.Array) -> pa.Array:
 
 
 def build_table_batch(columns: dict[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """Return a record batch in the schema's column order; missing columns, added since the decoding, are null."""
+    """Return a record batch in the schema's column order. Columns added after the decoding are null."""
     rows = len(columns[OFFSET])
     arrays = [columns[field.name] if field.name in columns else pa.nulls(rows, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -35,7 +35,7 @@ def union_offsets(all_sets: Sequence[OffsetSets]) -> OffsetSets:
 
 
 def subtract_offsets(sets: OffsetSets, others: OffsetSets) -> OffsetSets:
-    """Return the offsets of `sets` that are not in `others`, without empty partitions."""
+    """Return the offsets of `sets` that are not in `others`, omitting partitions without any."""
     empty = np.empty(0, np.int64)
     remaining = {
         partition: np.setdiff1d(offsets, others.get(partition, empty), assume_unique=True)
@@ -62,7 +62,7 @@ def offsets_mask(batch: pa.RecordBatch, sets: OffsetSets) -> npt.NDArray[np.bool
 
 
 def files_containing_offsets(table: TableFiles, sets: OffsetSets) -> list[TableFiles]:
-    """Return, one by one, the files whose statistics allow that they contain one of the offsets."""
+    """Yield one at a time the files that may contain one of the offsets according to their statistics."""
     return [
         table.with_files(file)
         for file in table.files

@@ -19,7 +19,7 @@ from chronik.pipeline.tables.layout import OFFSET, PARTITION, VALUE, VALUE_CRC32
 from chronik.pipeline.tables.storage import TableStorage
 
 FILE_BYTES_TARGET = 128 * MIB
-"""Size at which a file is closed. It keeps the number of files low and lets several tasks share a day."""
+"""Size in bytes at which a file is closed: few files per table, but several per day for parallel tasks."""
 
 BUFFERED_BYTES_MAX = 64 * MIB
 """Maximum bytes of rows buffered for row groups, over all open files. It bounds the memory of a task."""
@@ -29,7 +29,7 @@ OPEN_FILES_MAX = 64
 compaction can merge small files, but a task must not run out of memory or file descriptors."""
 
 CODEC = "zstd"
-"""Default compression. JSON events take half the space of snappy, for slightly more time."""
+"""Default compression codec. JSON events need half the space of snappy, at slightly more CPU time."""
 
 CODEC_LEVELS = {"zstd": 1}
 
@@ -101,7 +101,7 @@ class PartitionedParquetWriter:
             self.abort()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch, and write row groups when too many bytes are buffered."""
+        """Append a batch. If too many bytes are buffered, write row groups."""
         for values, part in _split_by_partition(pa.Table.from_batches([batch]), self._partition_by):
             file = self._file_for(values)
             file.buffered.append(part.select(self._file_schema.names))
@@ -117,7 +117,7 @@ class PartitionedParquetWriter:
             self._finish(file)
 
     def abort(self) -> None:
-        """Delete all written files as far as possible; a vacuum removes the rest."""
+        """Delete all written files, best effort; a vacuum removes the rest."""
         for file in self._open.values():
             file.buffered.clear()
             file.writer.close()
@@ -248,7 +248,7 @@ def _has_stats(field: pa.Field) -> bool:
 
 
 def delta_stats_json(metadata: Any, columns: list[str]) -> str:
-    """Return Delta statistics as JSON, from the Parquet metadata; readers skip files by them."""
+    """Return Delta statistics as JSON from the Parquet metadata. Readers use them to skip files."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     nulls: dict[str, int] = {}

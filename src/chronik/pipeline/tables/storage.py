@@ -30,7 +30,7 @@ def dead_letters_uri(root: str, topic: str) -> str:
 
 
 def absolute_root(root: str) -> str:
-    """Return an absolute root: tasks and Connect servers may have other working directories."""
+    """Return an absolute root, since tasks and Connect servers may have other working directories."""
     return os.path.abspath(root) if "://" not in root else root
 
 
@@ -72,7 +72,7 @@ class TableStorage:
             self.filesystem = fs.PyFileSystem(DeltaStorageHandler(uri, dict(options) if options else None))
 
     def full_path(self, path: str) -> str:
-        """Return the path in the form that `filesystem` expects."""
+        """Return the path in the format of `filesystem`."""
         return path if self._directory is None else str(self._directory / path)
 
     def create(self, path: str) -> Any:

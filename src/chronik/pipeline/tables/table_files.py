@@ -22,16 +22,16 @@ from chronik.pipeline.tables.parquet import CODEC, FILE_BYTES_TARGET, Partitione
 from chronik.pipeline.tables.storage import TableStorage
 
 ROWS_PER_BATCH = 16_384
-"""Rows per batch: about 16 MiB with records of one kilobyte."""
+"""Rows per batch: about 16 MiB for records of one kilobyte."""
 
 UNKNOWN_BOUNDS = (0, 2**63 - 1)
-"""Range of a column without statistics."""
+"""Bounds of a column without statistics."""
 
 COMMIT_HOURS_MAX = 12
-"""Age at which a file is no longer committed but written again. Tasks write for minutes."""
+"""Maximum age of a written file at its commit, in hours; older files are written again. Tasks take minutes."""
 
 ORPHAN_HOURS_MIN = 24
-"""Age below which a file does not count as an orphan."""
+"""Minimum age of an orphan in hours. Younger uncommitted files may still be committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class LiveFile:
 
 @dataclass(frozen=True, slots=True)
 class TableDescriptor:
-    """A serialisable description of a table for tasks, unaffected by columns that are added later."""
+    """A serializable description of a table for tasks. Columns that are added later do not affect it."""
 
     uri: str
     schema: pa.Schema
@@ -88,12 +88,12 @@ class TableFiles(TableDescriptor):
     files: tuple[LiveFile, ...] = ()
 
     def files_overlapping(self, partition: int, start: int, end: int) -> TableFiles:
-        """Return the table with only the files that can contain records of the range."""
+        """Return the table with only the files that may contain records of the range."""
         return self.with_files(*(file for file in self.files if file.may_contain(partition, start, end)))
 
 
 def open_dataset(table: TableFiles) -> Any:
-    """Return an Arrow dataset of the files; files written before a column was added have nulls in it."""
+    """Return an Arrow dataset of the files. Columns added after a file was written are null."""
     storage = table.storage
     paths = [storage.full_path(file.path) for file in table.files]
     return ds.dataset(paths, schema=table.file_schema, format="parquet", filesystem=storage.filesystem)

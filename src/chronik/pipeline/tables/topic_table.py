@@ -29,24 +29,24 @@ class TableMissingError(TableError):
 
 
 class TableMismatchError(TableError):
-    """An existing table that has another topic or another kind."""
+    """An existing table belongs to another topic or has another kind."""
 
 
 class TornLogError(TableError):
-    """A truncated entry of a table's transaction log, left by a power failure. Rows would silently be missing."""
+    """A table's transaction log has an entry truncated by a power failure, so that rows would silently be missing."""
 
 
 class TableCommitError(TableError):
-    """A commit that did not succeed within its attempts. It is safe to write the rows again."""
+    """A commit did not succeed within the maximum number of attempts. It is safe to write the rows again."""
 
 
 class SequenceConflictError(TableError):
-    """A sequence number that another writer has committed. Read the table again before you append."""
+    """Another writer has committed this sequence number. Read the table again before appending."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """The identity of a table: stored in it at creation, and compared when it is opened."""
+    """The identity of a table, stored at its creation and compared when it is opened."""
 
     topic: str
     topic_id: str
@@ -63,7 +63,7 @@ class TableSnapshot:
     version: int
     spec: TableSpec
     next_offsets: dict[int, int]
-    """Next offset by partition, without partitions that have no rows yet."""
+    """Next offset by partition; partitions without rows are omitted."""
     file_uris: tuple[str, ...]
     descriptor: TableDescriptor
 
@@ -85,17 +85,17 @@ class CommitResult:
     """The result of a commit."""
 
     version: int
-    """Version of the table with or after this commit."""
+    """Version of the table that contains this commit; it may be later than the commit's own version."""
     next_offsets: dict[int, int]
     """Next offsets of the committed partitions."""
     rows: int
-    """Rows that this call added; 0 if all were committed already."""
+    """Number of rows added by this call; 0 if all were already committed."""
     committed_outputs: tuple[TaskOutput, ...]
-    """Outputs that were skipped because their records were committed already."""
+    """Outputs that were skipped because their records were already committed."""
 
 
 class TopicTable(Protocol):
-    """A topic's table, as used by one thread.
+    """A topic's table. Not thread-safe.
 
     Any number of processes may use the same table concurrently. Every method reads the table's current version, and
     raises TableMissingError if the table was deleted.
@@ -109,7 +109,7 @@ class TopicTable(Protocol):
 
     @property
     def spec(self) -> TableSpec:
-        """The table's identity. Like all methods that use offsets, it raises TableMismatchError without a topic."""
+        """The table's identity. It raises TableMismatchError if the table has no topic, like all uses of offsets."""
 
     # Reading
 
@@ -119,7 +119,7 @@ class TopicTable(Protocol):
         """Return the next offset of each partition, without listing the files."""
 
     def descriptor(self) -> TableDescriptor:
-        """Return the table's location and current schema: what a task needs to write files."""
+        """Return the table's location and current schema, with which tasks write files."""
 
     def files(self) -> TableFiles:
         """Return all files of the current version.
@@ -139,7 +139,7 @@ class TopicTable(Protocol):
         """
 
     def append_in_sequence(self, files: Sequence[WrittenFile], sequence: str, number: int) -> None:
-        """Append files independently of the offsets, as element `number` (from 0) of a sequence.
+        """Append files independently of the next offsets, as element `number` (from 0) of a named sequence.
 
         Raises:
             SequenceConflictError: This number is already committed.
@@ -150,7 +150,7 @@ class TopicTable(Protocol):
         """Return the number that `append_in_sequence` expects next."""
 
     def add_columns(self, fields: Sequence[pa.Field]) -> EvolvedSchema:
-        """Add the columns that can be added, and return the new schema to decode against.
+        """Add the valid columns, and return the new schema for decoding.
 
         Raises:
             TableCommitError: The commit did not succeed within its attempts.
@@ -159,7 +159,7 @@ class TopicTable(Protocol):
     # Maintenance
 
     def replace_files(self, removed: Sequence[LiveFile], written: Sequence[WrittenFile], *, data_change: bool) -> bool:
-        """Replace files atomically, and return whether the table now has the new files.
+        """Replace files atomically, and return whether the table contains the new files.
 
         It returns False if another commit removed an old file or a vacuum deleted a new one; the new files are then
         deleted. After an unknown outcome they may be part of the table. `data_change` is Delta's dataChange flag.
@@ -169,6 +169,7 @@ class TopicTable(Protocol):
         """
 
     def vacuum_files(self, hours: int, *, orphans: bool, dry_run: bool = False) -> list[str]:
-        """Delete files that no version of the last `hours` contains, with `orphans` also uncommitted ones, and return
-        their paths.
+        """Delete files that no version of the last `hours` contains, and return their paths.
+
+        `orphans` includes uncommitted files.
         """

@@ -56,16 +56,19 @@ from chronik.pipeline.tables.values.schema_evolution import EvolvedSchema, plan_
 from chronik.wording import pluralize
 
 CONFLICTS_MAX = 100
-"""Maximum number of conflicts. In each one another writer has succeeded, so only heavy contention reaches it."""
+"""Maximum number of conflicts per commit. In each, another writer succeeded, so only heavy contention reaches it."""
 
 FAILURES_MAX = 3
-"""Maximum number of other errors. Their outcome is unknown until the table is read again; an error that occurs three
-times (no permission, a full disk) is permanent."""
+"""Maximum number of errors per commit other than conflicts.
+
+Their outcome is unknown until the table is read again. An error that occurs three times (no permission, a full disk) is
+considered permanent.
+"""
 
 RETRY_DELAY_SECONDS_MAX = 0.2
 
 WITHOUT_RETRIES = CommitProperties(max_commit_retries=0)
-"""Commit properties with which delta-rs commits onto exactly the version that the handle has read, or fails."""
+"""Commit properties that disable delta-rs's retries: it commits onto the version read by the handle, or fails."""
 
 Result = TypeVar("Result")
 
@@ -76,7 +79,7 @@ that would take most of the commit's time."""
 TOPIC, TOPIC_ID, KIND, PARTITIONING = "chronik.topic", "chronik.topic.id", "chronik.kind", "chronik.partitioning"
 DECODING_RULES_PROPERTY = "chronik.decoding.rules"
 TRANSACTION_EXPIRY_PROPERTY = "delta.setTransactionRetentionDuration"
-"""Table property that expires application transactions, and with them the offsets."""
+"""Table property that expires application transactions, which store the next offsets."""
 
 
 def open_delta(uri: str, storage_options: Mapping[str, str] | None) -> DeltaTable:
@@ -134,7 +137,7 @@ def list_live_files(table: DeltaTable) -> tuple[LiveFile, ...]:
 
 
 def _column_bounds(actions: pa.Table, name: str) -> list[tuple[int, int]]:
-    """Return the minimum and maximum of a column in each file, as far as statistics exist."""
+    """Return the minimum and maximum of a column in each file that has statistics."""
     found = []
     for bound, default in zip(("min", "max"), UNKNOWN_BOUNDS, strict=True):
         index = actions.schema.get_field_index(bound)
@@ -145,7 +148,7 @@ def _column_bounds(actions: pa.Table, name: str) -> list[tuple[int, int]]:
 
 
 def commit_durably(uri: str, table: DeltaTable, attempt: Callable[[DeltaTable], Result]) -> Result:
-    """Call `attempt`, which commits once onto the table's version or not at all, and sync the log around it."""
+    """Call `attempt`, which commits atomically onto the table's version, and sync the log before and after it."""
     version = table.version()
     sync_log_entry(uri, version)
     result = attempt(table)
@@ -154,7 +157,7 @@ def commit_durably(uri: str, table: DeltaTable, attempt: Callable[[DeltaTable], 
 
 
 class CommitAttempts:
-    """Counter of failed commit attempts, with a random delay between them."""
+    """A counter of failed commit attempts, with a random delay between attempts."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -162,7 +165,7 @@ class CommitAttempts:
 
     @property
     def is_outcome_unknown(self) -> bool:
-        """Whether a failed attempt may have been committed; conflicts are certain not to be."""
+        """Whether a failed attempt may have been committed. Conflicts are never committed."""
         return self._failures > 0
 
     def record_failure(self, error: Exception) -> None:
@@ -218,7 +221,7 @@ class DeltaTopicTable:
         return found
 
     def _upgrade_rules(self) -> None:
-        """Raise the table's decoding rules to this version's.
+        """Upgrade the table's decoding rules to this version's.
 
         A driver with older rules then fails at its next commit. Otherwise a record could become both a row and a
         dead-letter letter, or neither.
@@ -236,7 +239,7 @@ class DeltaTopicTable:
             self._commit_with_retries(attempt)
 
     def _decoding_rules(self, table: DeltaTable) -> int:
-        """Return the version of the table's decoding rules; TableMismatchError if it is newer than this driver's."""
+        """Return the version of the table's decoding rules; raise TableMismatchError if this driver's are older."""
         rules = int(table.metadata().configuration.get(DECODING_RULES_PROPERTY, 0))
         if rules > DECODING_RULES_VERSION:
             raise TableMismatchError(
@@ -387,7 +390,7 @@ class DeltaTopicTable:
     # Transactions
 
     def _append(self, table: DeltaTable, files: Sequence[WrittenFile], transactions: list[Transaction]) -> None:
-        """Append files to the table's version; CommitRejectedError if any of them are lost."""
+        """Append files to the table's version; raise CommitRejectedError if any of them is lost."""
         lost = find_uncommittable_files(self.storage, files)
         if lost:
             message = f"{len(lost)} of {pluralize(len(files), 'file')} deleted or older than {COMMIT_HOURS_MAX} h"
@@ -412,7 +415,7 @@ class DeltaTopicTable:
         return self._lookup_offsets(table, range(self._partition_count(table)))
 
     def _lookup_offsets(self, table: DeltaTable, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the next offsets of these partitions only: each lookup takes delta-rs up to a millisecond."""
+        """Return the next offsets of only these partitions, since each lookup takes delta-rs up to a millisecond."""
         versions = ((number, table.transaction_version(self._partition_id(number))) for number in partitions)
         return {number: version for number, version in versions if version is not None}
 

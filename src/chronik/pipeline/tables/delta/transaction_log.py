@@ -20,7 +20,7 @@ LOG_DIRECTORY = "_delta_log"
 LAST_CHECKPOINT = "_last_checkpoint"
 
 TAIL_BYTES = 16
-"""Bytes at the end of an entry that show whether it is complete, including trailing blank lines."""
+"""Number of bytes read from the end of an entry to detect truncation, including trailing blank lines."""
 
 
 def sync_log_entry(uri: str, version: int) -> None:
@@ -66,7 +66,7 @@ def _entry(log: Path, version: int) -> Path:
 
 
 def _last_checkpoint(log: Path) -> int:
-    """Return the version of the last checkpoint, or -1 if there is none that can be read."""
+    """Return the version of the last readable checkpoint, or -1 if there is none."""
     try:
         return int(json.loads((log / LAST_CHECKPOINT).read_bytes())["version"])
     except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):

@@ -27,11 +27,14 @@ from chronik.pipeline.tables.values.exact_json import (
 from chronik.pipeline.tables.values.schema_evolution import INT64_MAX, INT64_MIN, JsonObject
 
 EXACT_IN_FLOAT_MAX = 2**53
-"""Largest number up to which a float64 represents every integer."""
+"""Largest integer up to which float64 represents all integers exactly."""
 
 DECODE_BATCH_ROWS = 8192
-"""Rows decoded at a time. The Python objects are several times the size of their values; this many stay in the
-processor's cache and reuse the same memory."""
+"""Number of rows decoded at a time.
+
+The Python objects are several times larger than the encoded values. Objects of this many rows fit into the CPU cache
+and reuse the same memory.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +42,14 @@ class DecodedValues:
     """Decoded JSON objects, and the errors of values that could not be decoded."""
 
     objects: list[JsonObject | None]
-    """None for a tombstone or a value that could not be decoded."""
+    """Decoded object of each row; None for a tombstone or a value that could not be decoded."""
     errors: dict[int, str]
     """Error message of each dead-letter record, by row."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConvertedColumns:
-    """The columns of converted values, and the rescued rest."""
+    """The columns of converted values, and the rescued fields."""
 
     columns: dict[str, pa.Array]
     rescued: list[JsonObject | None]
@@ -54,7 +57,7 @@ class ConvertedColumns:
 
 
 def decode_json_values(values: Sequence[bytes | None]) -> DecodedValues:
-    """Decode JSON objects and tombstones; other values are reported as errors."""
+    """Decode JSON objects and tombstones. Other values are reported as errors."""
     decode = msgspec.json.Decoder().decode
     careful_rows = rows_needing_exact_decoding(values)
     objects: list[JsonObject | None] = []
@@ -125,7 +128,7 @@ def _rescue_unknown(objects: Sequence[JsonObject | None], known: set[str], rescu
 
 
 def _convert_column(values: list[Any], data_type: pa.DataType) -> tuple[pa.Array, set[int]]:
-    """Return a column with nulls for the values that do not fit, and the rows of these."""
+    """Return a column with nulls for values that do not match the type, and the rows of these values."""
     if pa.types.is_struct(data_type):
         return _convert_structs(values, data_type)
     if pa.types.is_list(data_type):
@@ -204,19 +207,18 @@ class DecodedRows(NamedTuple):
     rescued: list[JsonObject | None]
     """Rescued fields of each row, from which `infer_fields` derives the missing columns."""
     dead_letters: dict[str, pa.Array] | None
-    """System columns and `_error` of dead-letter records, for `build_table_batch` with their schema; None without
-    any."""
+    """System columns and `_error` of dead-letter records for `build_table_batch`; None if there are none."""
 
 
 def decode_records(partition: int, records: RecordColumns, schema: pa.Schema) -> Iterator[DecodedRows]:
-    """Yield decoded rows in order, in chunks of ROWS_AT_ONCE."""
+    """Yield decoded rows in order, in chunks of DECODE_BATCH_ROWS."""
     for start in range(0, len(records), DECODE_BATCH_ROWS):
         part = RecordColumns(*(None if each is None else each.slice(start, DECODE_BATCH_ROWS) for each in records))
         yield decode_rows(system_columns(partition, part), schema)
 
 
 def decode_rows(own: Mapping[str, pa.Array], schema: pa.Schema) -> DecodedRows:
-    """Decode the `_value` column of new or dead-letter records; `own` are their system columns."""
+    """Decode the `_value` column of records; `own` are their system columns."""
     decoded = decode_json_values(own[VALUE].to_pylist())
     if not decoded.errors:
         shaped = convert_to_columns(decoded.objects, schema)

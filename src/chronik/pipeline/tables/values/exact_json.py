@@ -17,24 +17,26 @@ import msgspec
 import numpy as np
 
 NESTING_MAX = 200
-"""Maximum nesting of lists and objects: far more than records have, and far less than the parser and encoder support,
-whose limit depends on the remaining stack."""
+"""Maximum nesting depth of lists and objects.
+
+Real records have far less. The parser and encoder support far more, depending on the remaining stack.
+"""
 
 DEEP_BYTES_MIN = 2 * NESTING_MAX
-"""Minimum length of valid JSON that nests deeper. The parser can handle the nesting of shorter, invalid texts."""
+"""Minimum length in bytes of valid JSON that exceeds NESTING_MAX. The parser handles shorter, invalid texts."""
 
 FLOAT_DIGITS_MAX = 767
-"""Most significant digits that any float64 has when it is written out in full."""
+"""Maximum number of significant digits in the exact decimal expansion of a float64."""
 
 STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-"""Matches JSON strings. An unterminated one extends to the end, as for a parser."""
+"""Matches JSON strings. An unterminated string extends to the end of the text."""
 
 STEPS = np.zeros(256, np.int32)
 STEPS[list(b"[{")], STEPS[list(b"]}")] = 1, -1
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 FLOAT_TEXT_SAFE = 16
-"""Characters of a number (15 digits and a point) that a float64 always preserves, unless it is very small or large."""
+"""Characters of a number (15 digits and a point) that float64 preserves, except for extreme exponents."""
 
 OUTLINES = bytes(
     ord("0") if byte in b"0123456789." else ord("e") if byte in b"eE" else byte if byte in b"-" else ord(" ")
@@ -43,7 +45,7 @@ OUTLINES = bytes(
 LONG_NUMBER, LOW_EXPONENT = b"0" * (FLOAT_TEXT_SAFE + 1), b"0e-000"
 
 TEXTS_PER_SEARCH = 256
-"""Texts examined together; some tens of kilobytes, which fit into the processor's cache."""
+"""Texts searched at once: tens of kilobytes, which fit into the CPU cache."""
 
 BLANKS = b" \t\r\n"
 
@@ -83,7 +85,7 @@ def _rows_with_long_numbers(texts: Sequence[bytes | None], first_row: int) -> se
 
 
 def decode_exact_json(text: bytes) -> Any:
-    """Decode JSON like the parser, but return numbers that are no float64 as `msgspec.Raw`, which is encoded verbatim.
+    """Decode JSON, but return numbers that float64 cannot represent as `msgspec.Raw`, which is encoded verbatim.
 
     Raises:
         DecodeError, UnicodeError: The text is not valid JSON.
@@ -98,13 +100,13 @@ def decode_exact_json(text: bytes) -> Any:
 
 
 def exact_float(text: str) -> Any:
-    """Return the number as a float64 if that is exact, or else as `msgspec.Raw`."""
+    """Return the number as a float64 if that is exact; otherwise as `msgspec.Raw`."""
     value = float(text)
     return value if repr(value) == text or _is_exact(value, text) else msgspec.Raw(text)
 
 
 def _is_exact(value: float, text: str) -> bool:
-    """Return whether the text is this float64 with some number of digits (0.10000000000000001 is 0.1 with 17)."""
+    """Return whether the text is this float64 at some precision (0.10000000000000001 is 0.1 with 17 digits)."""
     digits = re.split("[eE]", text)[0].replace(".", "").lstrip("-0").rstrip("0")
     if value == 0 or not math.isfinite(value) or len(digits) > FLOAT_DIGITS_MAX:
         return not digits

@@ -58,7 +58,7 @@ def build_outgoing_rows(rows: pa.Table) -> pa.RecordBatch:
 
 
 def count_replaced_header_names(rows: pa.Table) -> int:
-    """Return the number of rows that have a header name with U+FFFD, which was probably replaced."""
+    """Return the number of rows with U+FFFD in a header name, which usually stands for replaced bytes."""
     headers = _combine_chunks(rows[HEADERS])
     replaced = pc.match_substring(pc.struct_field(pc.list_flatten(headers), "key"), REPLACEMENT)
     return len(pc.unique(pc.list_parent_indices(headers).filter(replaced)))
@@ -94,7 +94,7 @@ def _objects(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _null_stripper(data_type: pa.DataType) -> Callable[[Any], Any] | None:
-    """Return a function that removes null fields from objects in values of this type, or None without objects."""
+    """Return a function that removes null fields from objects of this type, or None if it has no objects."""
     if pa.types.is_struct(data_type):
         inner = {field.name: _null_stripper(field.type) for field in data_type}
         return lambda value: _strip_nulls(value, inner)

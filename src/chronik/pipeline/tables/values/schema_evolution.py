@@ -24,17 +24,23 @@ JsonObject = Mapping[str, Any]
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 DEPTH_MAX = 16
-"""Maximum nesting of inferred types. Deeper objects stay JSON text, since few readers can unnest them."""
+"""Maximum nesting depth of inferred types. Deeper objects stay JSON text, since few readers can unnest them."""
 
 COLUMNS_MAX = 500
-"""Maximum number of columns, counting fields of nested objects. Beyond it, keys are data and not names
-(`{"user-17": …}`), and every file and query plan would contain all of them."""
+"""Maximum number of columns, including fields of nested objects.
+
+Objects with more keys use them as data and not as names (`{"user-17": …}`). Every file and query plan would contain all
+of these columns.
+"""
 
 NAME_CHARACTERS_MAX = 255
 
 FORBIDDEN_CHARACTERS = frozenset(" ,;{}()\n\t=`.")
-"""Characters that cannot be in a column name. Delta rejects the first nine without column mapping; dots and backticks
-need quoting in every query, and some readers take a dot for a path into a struct."""
+"""Characters that are not allowed in a column name.
+
+Delta rejects the first nine without column mapping. Dots and backticks need quoting in every query, and some readers
+interpret a dot as a path into a struct.
+"""
 
 
 def infer_fields(objects: Iterable[JsonObject | None]) -> list[pa.Field]:
@@ -96,9 +102,9 @@ class PlannedColumns:
     """The columns to add to a table, and the fields that cannot be added."""
 
     added: tuple[pa.Field, ...]
-    """New columns, and object columns with new fields, each with its complete type."""
+    """New columns, and object columns with new fields, each with its full type."""
     rejected: dict[str, str]
-    """Why each rejected name cannot be a column."""
+    """The reason why each rejected name cannot be a column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +116,7 @@ class EvolvedSchema:
 
 
 def plan_new_columns(schema: pa.Schema, wanted: Iterable[pa.Field]) -> PlannedColumns:
-    """Return the columns to add for the wanted fields; existing columns keep their types, and misfits are rescued."""
+    """Return the columns to add for the wanted fields. Existing columns keep their types; other values are rescued."""
     column_budget = COLUMNS_MAX - sum(map(_count_leaves, schema.types))
     types = {field.name: field.type for field in schema}
     added: dict[str, pa.Field] = {}
@@ -168,7 +174,7 @@ def _name_problem(name: str, taken: Iterable[str], reserved: frozenset[str] = fr
 
 
 def _type_problem(data_type: pa.DataType) -> str | None:
-    """Return why a type cannot be a column's, including names of nested fields, or None."""
+    """Return the reason why a type is not valid for a column, including names of nested fields, or None."""
     if pa.types.is_struct(data_type):
         if data_type.num_fields == 0:
             return "an object without fields has no type"
@@ -192,7 +198,7 @@ def _count_leaves(data_type: pa.DataType) -> int:
 
 
 class SchemaEvolution:
-    """The schema that a table would have with all fields seen so far.
+    """The schema that a table would have with all fields seen up to now.
 
     Values converted by it are rescued only if they have new fields, or fields that can never become columns.
     """
@@ -200,7 +206,7 @@ class SchemaEvolution:
     def __init__(self, table: pa.Schema) -> None:
         self.schema = table
         self.requested_fields: tuple[pa.Field, ...] = ()
-        """Fields that can become columns of the table, without misfits and invalid names."""
+        """Fields that can become columns: those with valid names and compatible types."""
         self._table = table
         self._fields: list[pa.Field] = []
 
