@@ -203,7 +203,7 @@ class MembershipJob:
             )
         elif may_found and not self._gate.is_open and founding.missing_nodes:
             logger.warning(
-                "nodes %s do not respond: a cluster may be bootstrapped without them; stop this node if they belong to one",
+                "nodes %s do not respond: a cluster may be bootstrapped without them; stop this node if they have one",
                 founding.missing_nodes,
             )
         self._admissions.has_seen_cluster = founding.is_forbidden

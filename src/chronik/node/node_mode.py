@@ -114,7 +114,7 @@ class NodeMode(Protocol):
         """Bind the peer port. Raises OSError."""
 
     async def join(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Register this broker with its advertised endpoints, or start to. Called when the store has started."""
+        """Register this broker with its advertised endpoints, or start to. Called after the metadata store starts."""
 
     async def drain(self) -> None:
         """Transfer partition leadership to other brokers, within a time limit. First step of a clean shutdown."""

@@ -53,7 +53,7 @@ class HandshakeLimiter(Generic[T]):
         return len(group) >= self._per_address_max and _oldest_without_bytes(group) is None
 
     def add(self, handshake: T) -> T | None:
-        """Add a handshake that is not rejected, and return the one that must be aborted for it, if any."""
+        """Add an accepted handshake, and return the handshake that must be aborted in its favor, if any."""
         host = handshake.host
         group = self._by_host.get(host, {})
         evicted: T | None = None
@@ -70,7 +70,7 @@ class HandshakeLimiter(Generic[T]):
         return evicted
 
     def remove(self, handshake: T) -> None:
-        """Remove a handshake; do nothing if it was removed before."""
+        """Remove a handshake; do nothing if it was already removed."""
         group = self._by_host.get(handshake.host)
         if group is None or handshake not in group:
             return
