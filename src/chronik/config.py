@@ -28,7 +28,7 @@ FLUSH_MODES = ("group", "os")
 LOG_FORMATS = ("text", "json")
 
 SECRET_WORDS = ("secret", "secert", "password", "passphrase", "token", "jaas")
-"""Words that mark a config key as secret. Kafka's config names use several, and one is a common misspelling."""
+"""Words that mark a config key as secret, including a common misspelling."""
 
 SECRET_FIELDS = ("cluster_secret", "http_token")
 """Fields of NodeConfig that are never logged."""
@@ -44,7 +44,7 @@ class PeerConfig(NamedTuple):
     kafka: Address
     raft: Address
     voter: bool | None = None
-    """Whether the node is a voter when the cluster is bootstrapped; None if unset: see `initial_voters`."""
+    """Whether the node is a voter when the cluster is bootstrapped; if None, `initial_voters` decides."""
 
 
 def initial_voters(peers: Sequence[PeerConfig]) -> frozenset[int]:
@@ -228,7 +228,7 @@ def _merge(config: NodeConfig, values: Mapping[str, Any], source: str) -> NodeCo
 
 
 def _shown(key: str, value: Any) -> str:
-    """Format an invalid value for an error message, without secrets. A secret below [[peers]] belongs to a peer."""
+    """Format an invalid value for an error message, masking secrets, including those of peers in [[peers]]."""
     return truncate_text(repr(_redacted(key, value)), VALUE_CHARACTERS_MAX)
 
 

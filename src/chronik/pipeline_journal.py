@@ -21,27 +21,28 @@ import msgspec
 T = TypeVar("T")
 
 ALL_TOPICS: Final = "*"
-"""The topic in a key that means all topics of a pipeline; it is not a valid topic name."""
+"""Topic name in a key that stands for all topics of a pipeline. It is not a valid topic name."""
 
 PROGRESS, SCHEMA, CONTROL = "progress", "schema", "control"
-"""Kinds of records, the first part of a key. Readers ignore unknown kinds, as versions before 0.6 ignore schemas."""
+"""Kinds of records, which are the first part of a key. Readers ignore unknown kinds; versions before 0.6 ignore
+schemas."""
 
 DRIVER_SILENT_SECONDS: Final = 30.0
-"""Time without reports after which a driver counts as silent: three heartbeat intervals."""
+"""Seconds without a report after which a driver is considered silent: three heartbeat intervals."""
 
 
 class LandingState(StrEnum):
     """The state of a topic in a pipeline, as reported by its driver."""
 
     LANDING = "landing"
-    """Rounds succeed, and more records remain to land."""
+    """Landing rounds succeed, and more records remain to be landed."""
     WAITING = "waiting"
     """All existing records have landed."""
     PAUSED = "paused"
     FAILING = "failing"
     """The last round failed with `last_error` and will be retried."""
     STOPPED = "stopped"
-    """The driver has stopped and reported it."""
+    """The driver has reported that it stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +62,26 @@ class PipelineTopicKey(NamedTuple):
 
 
 class TopicProgress(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The last reported progress of a topic. New fields need defaults, to decode records of older drivers."""
+    """The last reported progress of a topic. New fields need defaults, so that older records can be decoded."""
 
     state: str
     table: str = ""
     next_offsets: dict[int, int] = {}
     high_watermarks: dict[int, int] = {}
-    """End offsets as of the last planned round."""
+    """High watermarks by partition when the last round was planned."""
     round_rows: int = 0
-    """Rows of the last round that landed records."""
+    """Number of rows of the last round that landed records."""
     round_seconds: float = 0.0
     total_rows: int = 0
     total_dead_letters: int = 0
-    """Dead-letter records since the driver started."""
+    """Number of dead-letter records since the driver started."""
     last_error: str | None = None
     last_error_ms: int | None = None
     host: str = ""
     pid: int = 0
     started_ms: int = 0
     at_ms: int = 0
-    """Time of the report by the driver's clock."""
+    """Time of the report on the driver's clock, in milliseconds since the epoch."""
 
     @property
     def rows_per_second(self) -> float:
@@ -88,35 +89,35 @@ class TopicProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TableSchema(msgspec.Struct, frozen=True):
-    """The columns of a topic's table. A separate record, since progress changes often and columns rarely."""
+    """The columns of a topic's table, in a separate record because they change less often than the progress."""
 
     columns: tuple[ColumnInfo, ...]
     left_out: int = 0
-    """Number of further columns that did not fit into the record."""
+    """Number of columns that were omitted because they did not fit into the record."""
 
 
 class PauseControl(msgspec.Struct, frozen=True):
-    """Whether landing of a topic is paused."""
+    """A control record that pauses or resumes the landing of a topic."""
 
     paused: bool
 
 
 class ReceivedProgress(NamedTuple):
-    """Progress, with the time at which the broker received it."""
+    """A progress report and the time at which the broker received it."""
 
     progress: TopicProgress
     at_ms: int
 
 
 class PauseRequest(NamedTuple):
-    """A control record and its offset in the journal, which decides between two of them."""
+    """A control record and its offset in the journal. The record with the highest offset takes precedence."""
 
     paused: bool
     offset: int
 
 
 class JournalRecord(Protocol):
-    """A record of the journal's topic, as any client returns it."""
+    """The interface of a record of the journal topic, as returned by any Kafka client."""
 
     @property
     def offset(self) -> int: ...
@@ -137,7 +138,7 @@ class JournalState:
         self.controls: dict[PipelineTopicKey, PauseRequest] = {}
 
     def apply_record(self, record: JournalRecord) -> None:
-        """Update the journal with a record; ignore records in an unknown format, since any client may write."""
+        """Update the state from a record, ignoring unknown formats because any client may write to the topic."""
         kind, topic_key = _parse_key(record.key)
         if topic_key is None:
             return
@@ -155,7 +156,7 @@ class JournalState:
             )
 
     def is_paused(self, topic_key: PipelineTopicKey) -> bool:
-        """Return whether a topic is paused, by the later one of its own control record and the pipeline's."""
+        """Return whether a topic is paused. The later of its own and the pipeline's control record decides."""
         control_records = [self.controls.get(each) for each in (topic_key, topic_key._replace(topic=ALL_TOPICS))]
         return max(
             (each for each in control_records if each is not None), key=lambda each: each.offset, default=_NOT_PAUSED
@@ -171,7 +172,7 @@ def encode_journal_key(kind: str, topic_key: PipelineTopicKey) -> bytes:
 
 
 def _parse_key(key: bytes | None) -> tuple[str, PipelineTopicKey | None]:
-    """Split a record key. The pipeline's name may contain slashes, a topic's name cannot."""
+    """Split a record key. The pipeline name may contain slashes, but topic names cannot."""
     kind, _, rest = (key or b"").decode(errors="replace").partition("/")
     pipeline, slash, topic = rest.rpartition("/")
     return kind, PipelineTopicKey(pipeline, topic) if slash and pipeline and topic else None
@@ -192,10 +193,10 @@ def _set_or_remove(into: dict[PipelineTopicKey, T], topic_key: PipelineTopicKey,
 
 
 class TableSample(msgspec.Struct, omit_defaults=True):
-    """Sample rows of a table as a driver reports them (JSON). New fields need defaults."""
+    """Sample rows of a table, as returned by a driver (JSON). New fields need defaults."""
 
     columns: list[str] = []
     rows: list[list[str | None]] = []
     columns_left_out: int = 0
     error: str | None = None
-    """Why there are no rows."""
+    """Reason why there are no rows."""
