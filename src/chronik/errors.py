@@ -39,7 +39,7 @@ class InvariantError(ChronikError):
 def root_cause(error: BaseException) -> BaseException:
     """Return the most relevant leaf of an exception group: a storage failure if there is one, else the first leaf.
 
-    A node reports why it stops, not that several tasks ended. Other errors usually follow from a storage failure.
+    A node logs this error as the reason why it stops. A storage failure usually causes the other errors.
     """
     leaves = list(_leaves(error))
     return next((leaf for leaf in leaves if isinstance(leaf, StorageError)), leaves[0])

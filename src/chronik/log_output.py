@@ -156,7 +156,8 @@ class _LineCounts:
 class RateLimitedHandler(logging.StreamHandler[TextIO]):
     """A stream handler that writes at most BURST_LINES_MAX lines per message template in BURST_SECONDS.
 
-    It then logs how many lines it suppressed. Debug lines are not limited: an operator has enabled them.
+    Afterwards it logs the number of suppressed lines. Debug lines are not limited, because an operator has enabled
+    them.
     """
 
     def __init__(self, stream: TextIO, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -331,7 +331,7 @@ async def dispatch_without_connection(
     The request is charged to the account of the client, like the requests of its own connections.
 
     Raises:
-        Disconnect: The request is invalid; over a connection it would be closed.
+        Disconnect: The request is invalid, and a client connection would be closed.
     """
     peer.account = scheduler.open_account(account_key(peer.principal, peer.host))
     try:

@@ -153,8 +153,8 @@ class FairQueue(Generic[F]):
     """A priority queue of flows, ordered by attained service, least first.
 
     The queue's virtual time is the least service of the flows that it serves. A flow that was idle resumes one slice
-    below it: it goes ahead of busy flows, but cannot save up service for a burst. Every few pops, the flow that has
-    waited longest is served, so that an endless supply of new flows starves no one.
+    below it, so that it precedes busy flows but cannot accumulate credit for a burst. At regular intervals, the
+    longest-waiting flow is served, so that new flows cannot starve the others.
     """
 
     def __init__(self) -> None:
@@ -929,7 +929,8 @@ async def wait_for_turn() -> None:
 async def run_in_slices(steps: Steps[T]) -> T:
     """Run the steps in slices, yielding to other work in between, and return their result.
 
-    A task that works for a client runs the steps on its account; other tasks yield to the loop after every slice.
+    The steps of a task that runs for a client are charged to the client's account; other tasks yield to the loop after
+    every slice.
     """
     client = _client.get()
     if client is None:

@@ -68,7 +68,7 @@ async def delete_acls(
 async def _delete(store: MetadataStore, to_delete: Iterable[Acl]) -> dict[Acl, AclOutcome]:
     """Delete ACLs and return the errors of those that may still exist.
 
-    After a failed command no other is tried, because each would only time out as well.
+    After a failed command, the remaining commands are not proposed, because they would time out as well.
 
     Raises:
         KafkaError: The first command failed.

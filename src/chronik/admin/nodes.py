@@ -115,7 +115,7 @@ async def alter_nodes(
     With `may_promote_absent`, a node may be promoted before it has joined.
 
     Raises:
-        KafkaError: No change can be tried.
+        KafkaError: No change can be applied.
     """
     await refresh_image(store)
     check_nodes_can_change(store.image, cluster_id)

@@ -100,7 +100,7 @@ def partitions_to_elect(image: Image, *, unclean: bool) -> Iterator[NamedPartiti
 async def _find_keys(store: MetadataStore, wanted: Sequence[NamedPartition]) -> list[PartitionKey | KafkaError]:
     """Return, for each partition, its topic id and index or an error.
 
-    If one is unknown, the lookup is repeated with a fresh image: another node may just have created it.
+    If a partition is unknown, the lookup is retried with a fresh image, because it may have just been created.
     """
     keys = [_key(store.image, each) for each in wanted]
     if any(isinstance(key, KafkaError) for key in keys):

@@ -109,8 +109,8 @@ class ImportLogWriter:
     ) -> LogOffsets:
         """Append batches to a log that ends at `expected_end`, and wait until they are committed.
 
-        A log that ends elsewhere is not changed; the returned offsets show where it ends. Without records, the method
-        waits until all replicas have the log start offset.
+        A log with another end offset is not changed; the returned offsets contain its actual end. Without records, the
+        method waits until all replicas have the log start offset.
 
         Raises:
             KafkaError: The partition is not led here or not being imported, or too few replicas are in sync.

@@ -160,7 +160,7 @@ class TopicAdmin:
     async def delete(self, key: TopicNameOrId, check: Callable[[Topic], None] = lambda _: None) -> Topic:
         """Delete a topic and return the deleted topic.
 
-        `check` is called with the topic before it is deleted: an id may be resolved only with a fresh image.
+        `check` is called with the topic before it is deleted, because resolving a topic id may require a fresh image.
 
         Raises:
             KafkaError: The topic does not exist or cannot be deleted, or `check` raised it.

@@ -59,7 +59,7 @@ class UpdateMode(IntEnum):
 class UnitFallback(NamedTuple):
     """A config with the same meaning in another unit.
 
-    Its value times `unit` is the value of the key that falls back.
+    The value of this config, multiplied by `unit`, is the value of the original key.
     """
 
     name: str

@@ -163,7 +163,8 @@ class ClusterMode:
     def is_recently_lost(self, node_id: int) -> bool:
         """Return whether the node's connection was lost within the last session timeout.
 
-        Later, the controller knows better: a node that it still hears is only unreachable from here.
+        After that, the controller's view is more reliable: a node that still sends heartbeats is only unreachable from
+        this node.
         """
         return 0 < self._transport.down_seconds(node_id) < self._session_seconds
 

@@ -233,8 +233,8 @@ def _known_in_cluster(files: FileSystem, node_id: int) -> bytes | None:
 def highest_feature_level(files: FileSystem, mode: DirectoryMode) -> int:
     """Return the highest feature level in the metadata, including uncommitted entries, without writing to disk.
 
-    Anything that a newer version has added is ignored. A level counts as soon as it is in the log, even if the command
-    failed when it was applied. So a readable directory may be rejected, but an unreadable one is never accepted.
+    Additions of newer versions are ignored. A level counts as soon as it is in the log, even if the command failed when
+    it was applied. A readable directory may therefore be rejected, but an unreadable one is never accepted.
 
     Raises:
         DamagedDataError: The metadata is damaged.

@@ -1,7 +1,7 @@
 """Identity of a data directory (`node.json`), and the checks that a start must pass. No I/O.
 
 A start with the wrong directory is rejected before anything changes. With the wrong metadata, every topic would be
-unknown and quarantined; with a new directory id, the replicas would not be those that the metadata knows.
+unknown and quarantined; with a new directory id, the metadata would treat the disk as replaced.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Background job that asks the peers for admission while the node has no leader, and the bootstrap of a cluster.
 
 The leader does not contact a node whose disk was replaced (it expects the old directory id) or that it does not know,
-so such a node must ask to join. On an empty disk, the responses also decide whether the node may bootstrap a cluster.
+so such a node must request admission. On an empty disk, the responses also decide whether the node may bootstrap a
+cluster.
 """
 
 from __future__ import annotations
@@ -50,12 +51,13 @@ JOIN_TIMEOUT_SECONDS: Final = CHANGE_SECONDS + 1.0
 class ClusterBootstrap:
     """The decision whether a node may bootstrap a cluster. It does no I/O: the caller passes responses and times.
 
-    Only nodes with empty disks may do it, and only if none of them knows an existing cluster.
+    Only nodes with empty disks may bootstrap a cluster, and only if none of the nodes that respond knows an existing
+    one.
 
     Raft counts votes of unknown disks only before the first log entry. A replaced empty disk looks like a new one, so
-    two of them could elect a leader next to a cluster that they have forgotten. The vote requests of that first
-    election pass through a `BootstrapGate`; all other messages are unaffected. To Raft, a closed gate is a network that
-    loses messages, which is always safe.
+    two nodes with replaced disks could elect a leader although their cluster still exists. The vote requests of that
+    first election pass through a `BootstrapGate`; all other messages are unaffected. To Raft, a closed gate is a
+    network that loses messages, which is always safe.
     """
 
     def __init__(self, node_id: int, nodes: Collection[int], voters: Collection[int], began: float) -> None:

@@ -409,8 +409,8 @@ class Node:
     async def _stop_listener(self, listener: ClientListeners) -> None:
         """Stop the listeners after completing pending requests.
 
-        In a cluster, only for the rest of STOP_SECONDS: clients retry on another node, and a node without a quorum
-        could not answer them anyway.
+        In a cluster, the wait is limited to the rest of STOP_SECONDS: clients retry on another node, and a node without
+        a quorum could not complete their requests.
         """
         seconds_left = max(self._stops_at - self._clock.monotonic(), RESPONSE_SECONDS_MIN)
         await listener.stop(seconds_left if self._config.peers else None)

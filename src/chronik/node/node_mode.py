@@ -69,7 +69,7 @@ class NodeMode(Protocol):
     def may_be_replaced(self) -> bool:
         """Return whether other brokers may lead this broker's partitions by now, because its heartbeats failed.
 
-        Until a majority has confirmed the image, it may be outdated.
+        If so, the image may be outdated until a majority has confirmed it.
         """
 
     @property

@@ -60,8 +60,8 @@ class PeerAddresses:
     def on_peer_connected(self, node_id: int, host: str, port: int) -> None:
         """Handle a new connection from a peer at the given address.
 
-        The address is learned if the peer is a member whose address is not in the local metadata: its log entry may
-        be here already, but not known to be committed.
+        The address is used if the peer is a member whose address is not in the local metadata: its log entry may be
+        stored locally, but not known to be committed.
         """
         is_member = self._driver.status.membership.get(node_id) is not None
         if is_member and node_id not in self._driver.transport.addresses:

@@ -1,7 +1,8 @@
 """Registration of this broker with the controller: registered, kept alive by heartbeats, or fenced.
 
 Each start is a new incarnation, which registers itself and retries until it succeeds. A broker whose heartbeats were
-not acknowledged for one session timeout fences itself: by then, the others may have replaced it.
+not acknowledged for one session timeout fences itself, because other brokers may have become the leaders of its
+partitions.
 """
 
 from __future__ import annotations
@@ -112,14 +113,15 @@ class BrokerRegistration:
     def may_be_replaced(self) -> bool:
         """Return whether the controller may have elected other leaders for this broker's partitions.
 
-        It replaces no broker that it heard within DOWN_SECONDS, and a heartbeat is sent before it is heard.
+        The controller elects other leaders only if it has received no heartbeat for DOWN_SECONDS, and a heartbeat is
+        sent before the controller receives it.
         """
         return self._clock.monotonic() - self._acknowledged_at >= DOWN_SECONDS
 
     async def watch_lease(self) -> None:
         """Call the `fencing_callbacks` when the lease expires, so that requests that need a lease fail immediately.
 
-        Fencing through the metadata image is noticed there.
+        Fencing by the controller is detected in the metadata image instead.
         """
         was_expired = True
         while True:
@@ -187,7 +189,7 @@ class BrokerRegistration:
     async def _send_heartbeats(self) -> None:
         """Send heartbeats until the broker shuts down or the controller no longer knows this incarnation.
 
-        Heartbeats do not wait for earlier responses, so a slow network still delivers one response after the other.
+        Heartbeats do not wait for earlier responses, so that responses arrive at the same rate on a slow network.
         """
         self._is_known = True
         try:

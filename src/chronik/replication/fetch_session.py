@@ -134,7 +134,7 @@ class LeaderFetchSession:
     def replicas_to_truncate(self) -> list[Replica]:
         """Return the replicas that must be truncated because their disks have lost synced records.
 
-        The leader must not take their logs for complete. A replica that is in the ISR must leave it first.
+        Their positions must not be reported to the leader as complete. A replica in the ISR must leave it first.
         """
         replicas = (self.followed[key].replica for key in self._changed)
         return [replica for replica in replicas if replica.log_if_open is not None and _must_be_truncated(replica)]
@@ -215,8 +215,8 @@ def _must_be_truncated(replica: Replica) -> bool:
 def _log_position(replica: Replica) -> _LogPosition:
     """Return the fetch position of a replica.
 
-    A lost log counts as empty. It is replaced when the leader turns out to have records; until then it stays marked as
-    lost, in case this node is elected.
+    A lost log counts as empty. It remains marked as lost until the leader sends records, because this node may be
+    elected before.
     """
     log = replica.log
     if log.missing_start_offset is not None:

@@ -149,7 +149,8 @@ class IsrManager:
     def _must_leave_isr(self, replica: Replica) -> bool:
         """Return whether this replica must leave the ISR because its disk has lost records that another replica has.
 
-        A replica with some records stays if all other in-sync replicas are offline, and serves what it has.
+        If all other in-sync replicas are offline, a leader that still has some records stays in the ISR and serves
+        them.
         """
         if not replica.is_in_isr or not _is_damaged(replica) or _was_elected_without_log(replica):
             return False
@@ -169,8 +170,8 @@ class IsrManager:
     async def _transfer_leadership(self, replica: Replica) -> None:
         """Transfer the leadership of a partition whose log is lost on this node.
 
-        After an unclean election, later replicas in the list may have more records. The last of them starts an empty
-        log.
+        After an unclean election, later replicas in the assignment may have more records. The last replica starts an
+        empty log.
         """
         partition = self._own_partition(replica)
         if partition is None:

@@ -32,8 +32,8 @@ CHECKPOINTS_PER_COMMAND_MAX: Final = 1000
 class OffsetCheckpoints:
     """A job that checkpoints the high watermarks and log start offsets of this node's partitions in the metadata.
 
-    A new leader, or a node without any of the partition's records, knows both offsets at least as of the last
-    checkpoint in the metadata.
+    The last checkpoint is a lower bound of both offsets for a new leader, or for a node without any of the partition's
+    records.
     """
 
     def __init__(

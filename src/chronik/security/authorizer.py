@@ -84,7 +84,7 @@ class AclIndex:
     def allows_any_resource(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
         """Return whether ACLs may allow the operation on at least one resource of the type (KIP-679).
 
-        Only ACLs for this very operation or for ALL are considered.
+        As in Kafka, only ACLs for this operation or for ALL are considered.
         """
         allowed: list[Acl] = []
         denied: set[tuple[int, str]] = set()

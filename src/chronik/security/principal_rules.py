@@ -67,8 +67,8 @@ class _Rule:
     def _resolve_reference(self, found: re.Match[str], groups: tuple[str, ...]) -> str:
         """Return the text that a reference such as `$1` refers to.
 
-        A reference to a group that does not exist is kept as text. Of several digits, as many are used as form the
-        number of a group.
+        A reference to a nonexistent group remains unchanged. Of several digits, the longest prefix that is a valid
+        group number is used.
         """
         if found[1] is not None:
             return found[1]

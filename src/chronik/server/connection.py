@@ -105,11 +105,11 @@ else:
 class UnreadResponses:
     """The responses that a client has not read: their size, and the time since the client's last progress.
 
-    They are only tracked while the transport has paused writing, when there is more than the kernel accepts.
+    They are tracked only while the transport has paused writing because the kernel's send buffer is full.
 
-    A socket becomes writable again only when a third of its send buffer (megabytes on Linux) is free. Judged by that
-    alone, a client that reads 400 kB/s would seem to be stalled for four seconds, so the bytes in the kernel's send
-    queue count too. On other systems the buffers are small.
+    A socket becomes writable again only when a third of its send buffer (megabytes on Linux) is free. By that criterion
+    alone, a client that reads 400 kB/s would appear stalled for four seconds, so the bytes in the kernel's send queue
+    are counted as well. On other systems the buffers are small.
     """
 
     __slots__ = ("_last_progress", "_outbox", "_transport", "bytes")

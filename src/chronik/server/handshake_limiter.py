@@ -1,8 +1,9 @@
 """Limit on concurrent TLS handshakes, in total and per client address.
 
-The limit is separate from the one on established connections. If an address has reached its limit, one of its own
-handshakes that has not sent a byte is aborted for the new one; if all have sent something, the new one is rejected, so
-that they can complete. If the total limit is reached, the address with most handshakes loses one.
+The limit is separate from the one on established connections. If an address has reached its limit, one of its
+handshakes without any received bytes is aborted in favor of the new one; if all have received bytes, the new one is
+rejected, so that they can complete. If the total limit is reached, a handshake of the address with the most handshakes
+is aborted.
 """
 
 from __future__ import annotations

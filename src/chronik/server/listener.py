@@ -73,13 +73,13 @@ class ClientListeners:
 
         Args:
             addresses: The bind addresses by listener name.
-            dispatch: Handles a request; it authenticates the clients of listeners in `gated`.
+            dispatch: Handles a request; it authenticates the clients of listeners in `sasl_listeners`.
             listener_limits: The limits on clients.
-            outbox: Counts unsent response bytes.
-            connections_max: Returns the current limit on connections, if it can change.
-            gated: The names of listeners that require SASL authentication.
-            by_address: The limits per client address.
-            securing: The TLS listeners, if there are any.
+            unsent_bytes: Counts unsent response bytes.
+            connections_max: Returns the current connection limit; default: the limit in `listener_limits`.
+            sasl_listeners: The names of listeners that require SASL authentication.
+            address_limits: The limits per client address.
+            tls_listeners: The TLS listeners, if any.
             scheduler: Schedules the clients' work.
         """
         self.sasl_listeners = sasl_listeners

@@ -60,11 +60,11 @@ class ReloadableTlsContext:
         Args:
             name: The name used in log lines.
             settings: The PEM files and TLS options.
-            dials_too: Whether to load a context for outgoing connections, too. It presents the same certificate and
-                requires one signed by the same CAs, without checking the host name.
+            with_client_context: Whether to load a context for outgoing connections as well. It presents the same
+                certificate and requires one signed by the same CAs, without checking the host name.
 
         Raises:
-            ConfigError: A file cannot be read or does not fit.
+            ConfigError: A file cannot be read or is invalid.
         """
         self.name: Final = name
         self.settings: Final = settings

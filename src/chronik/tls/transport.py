@@ -1,8 +1,9 @@
 """An asyncio transport that adds TLS between a socket transport and a protocol that is unaware of it.
 
-The event loop's own `ssl=` is not used for three reasons: a protocol learns of a connection after the handshake, so
-handshakes could not be limited per address; the certificate is fixed at start; and a 16 MB response is encrypted in one
-go while other connections wait. This transport passes bytes through OpenSSL in memory, in slices.
+The event loop's own `ssl=` is not used for three reasons: a protocol is notified of a connection only after the
+handshake, so handshakes could not be limited per address; the certificate cannot change after the start; and a 16 MB
+response is encrypted in one call while other connections wait. This transport passes bytes through OpenSSL in memory,
+in slices.
 
 Data that is written but not encrypted yet counts as unsent, like the socket's write buffer.
 """
@@ -296,8 +297,9 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def _fill(self, buffer: memoryview) -> int:
         """Decrypt TLS records into the buffer, and return the number of decrypted bytes.
 
-        Some clients send one TLS record per Kafka record, so each may cost only one call of OpenSSL. Whether there is
-        another record is checked after large ones and single ones only, because "no" is reported as an exception.
+        Some clients send one TLS record per Kafka record, so a record should cost a single OpenSSL call. The check for
+        another record is limited to large and single records, because OpenSSL reports the absence of data by an
+        exception.
         """
         read = cast("Callable[[int, memoryview], int]", cast(ssl.SSLObject, self._ssl).read)
         incoming, rest = self._incoming, buffer

@@ -1,8 +1,8 @@
 """Enforcement of client quotas: usage of each client, and how long it is throttled.
 
 A request is handled, and its client is throttled afterwards (KIP-219): the response carries the throttle time, and the
-connection is not read meanwhile. There are two exceptions: a fetch by a client above its quota returns no records, and
-a client above its mutation quota that supports the error gets it instead of a change (KIP-599).
+node does not read from the connection during that time. There are two exceptions: a fetch by a client above its quota
+returns no records, and a request above the mutation quota is rejected if the client supports the error (KIP-599).
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class QuotaUsage:
         """Charge the mutation quota for partitions that are created or deleted.
 
         Raises:
-            KafkaError: The quota is exceeded, and `strict` says that the client supports this error. Other clients are
+            KafkaError: The quota is exceeded, and the client supports this error (`strict`). Other clients are
                 throttled afterwards.
         """
         quota, buckets = self._quotas.mutation, self._limiter.mutation

@@ -1,10 +1,10 @@
 """Token buckets that measure how much of a rate quota is available.
 
-A bucket fills at its rate, up to some seconds' worth of tokens, and may be overdrawn: a client that overdraws it is
-throttled until it is not. So a batch larger than the bucket passes and is paid for afterwards. Over any period, a
-bucket allows what its rate permits, its initial content and one more request: with half a second's worth and batches of
-up to a second's worth, that is 7.5 % above the rate over 20 s. Kafka's sliding windows (11 of one second) would allow
-ten seconds' worth at once.
+A bucket fills at its rate, up to a capacity of some seconds of the rate, and may be overdrawn: the client is then
+throttled until the balance is positive again. A batch larger than the bucket is therefore accepted, and the client is
+throttled afterwards. Over any period, a bucket allows the rate, its initial tokens and one more request: with a
+capacity of half a second and batches of up to one second of the rate, that is 7.5 % above the rate over 20 s. Kafka's
+sliding windows (11 of one second) would allow a burst of ten seconds.
 
 A full bucket is equivalent to a new one and is discarded.
 """
@@ -100,8 +100,8 @@ def client_key(peer: ConnectedClient) -> ClientKey:
 class ClientRateLimiter:
     """A per-client rate limit on the creation of ids, with one token bucket per client.
 
-    A client may take `count` tokens at once, and its bucket is refilled evenly within `seconds`. So it never has more
-    than twice `count` ids that expire after `seconds`.
+    A client may create up to `count` ids in a burst, and its bucket refills within `seconds`. If ids expire after
+    `seconds`, it never has more than twice `count`.
     """
 
     def __init__(self, count: int, seconds: float) -> None:

@@ -117,8 +117,8 @@ class ScramUsers:
         """Return the user's keys, and whether the user exists.
 
         The iteration count and salt format of an unknown user follow the distribution among existing users, keyed by
-        name, so an iteration count in use says nothing about whether a user exists. All nodes return the same keys, and
-        they stay the same unless the distribution changes.
+        name, so that the iteration count does not reveal whether a user exists. All nodes return the same keys, which
+        change only with the distribution.
         """
         image = self._image()
         credential = image.users.credentials(user).get(scram.number)
@@ -185,7 +185,7 @@ class Authenticator:
     async def respond(self, session: SaslSession, peer: ConnectedClient, data: bytes) -> SaslResponse:
         """Return the response to a client's SASL message.
 
-        An error is returned after a fixed delay, so the time to detect it reveals nothing.
+        An error is returned after a fixed delay, so that the response time reveals nothing about its cause.
 
         Raises:
             Disconnect: Too many authentications are queued.
@@ -198,7 +198,7 @@ class Authenticator:
     ) -> SaslResponse | Awaitable[SaslResponse]:
         """Return the response to a client's SASL message, or an awaitable if it needs a thread or a delay.
 
-        SCRAM messages need no thread. A password-guessing client sends too many of them for one task each.
+        SCRAM messages need no thread, and no task either: a client that guesses passwords sends many of them.
         """
         began = self._clock.monotonic()
         outcome = session.step(data)

@@ -1,7 +1,7 @@
 """A thread pool that clients share fairly: few functions run concurrently, in round-robin order of the clients.
 
-A client that submits more than the pool can do, such as one that guesses passwords, only delays itself. Functions of a
-higher priority run first, but every eighth choice takes the function that has waited longest, so that none starves.
+A client that overloads the pool, for example by guessing passwords, only delays itself. Functions of a higher priority
+run first, but every eighth decision selects the longest-waiting function to prevent starvation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """JSON Web Key Set (JWKS) that verifies tokens, loaded from a file or URL and reloaded in a background thread.
 
-A token with an unknown key id triggers a reload (rate-limited), so new keys are found quickly. The previous keys stay
-in use while a reload is running.
+A token with an unknown key id triggers a rate-limited reload, so that new keys are accepted quickly. The previous keys
+stay in use while a reload is running.
 """
 
 from __future__ import annotations

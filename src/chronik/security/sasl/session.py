@@ -1,7 +1,7 @@
 """SASL session of a connection: a state machine that receives messages and the time as arguments. No I/O.
 
-As in Kafka, a handshake selects the mechanism, and its messages follow. If the session expires, the client must
-re-authenticate before (KIP-368) with the same mechanism and user.
+As in Kafka, a handshake selects the mechanism, and its messages follow. Before a session with a limited lifetime
+expires, the client must re-authenticate with the same mechanism and user (KIP-368).
 """
 
 from __future__ import annotations
