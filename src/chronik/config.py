@@ -38,7 +38,7 @@ DEFAULT_HTTP_ADDRESS = Address("127.0.0.1", 6092)
 
 
 class PeerConfig(NamedTuple):
-    """A node of the cluster in a `[[peers]]` table of the config file. The local node has a table, too."""
+    """A node of the cluster in a `[[peers]]` table of the config file. The local node has a table as well."""
 
     id: int
     kafka: Address
@@ -64,7 +64,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     node_id: int = 1
     """Id of the node, which is also its broker id. It is unique in the cluster and never changes."""
     data_dir: Path = Path("data")
-    """Directory of everything that the node stores. It belongs to this node only."""
+    """Directory in which the node stores all its data. It must belong to this node only."""
     kafka: Address = DEFAULT_KAFKA_ADDRESS
     """Address of the Kafka listener. For several listeners, set "listeners" under `broker` instead."""
     http: Address | None = None
@@ -118,8 +118,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
     """When an offset commit is acknowledged: after replication ("all"), on the leader's disk ("leader"), or at receipt
     ("none")."""
     read_quorum: bool = False
-    """Whether metadata requests fail if no majority confirms that the metadata is current. If false, such a node
-    still returns brokers, configs and topics, but no leaders."""
+    """Whether metadata requests fail if no majority confirms that the metadata is current. If false, a node without a
+    majority still returns brokers, configs and topics, but no leaders."""
     broker: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Kafka broker configs under Kafka's own names, such as "num.partitions"."""
 

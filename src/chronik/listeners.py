@@ -42,7 +42,7 @@ class Address(NamedTuple):
         """Parse `HOST:PORT` or `[IPV6]:PORT`.
 
         Raises:
-            ValueError: The text has another form; the message says what is expected.
+            ValueError: The text has another form; the message describes the expected form.
         """
         found = _HOST_PORT.fullmatch(text)
         if found is None or int(found[3]) > 65535 or (":" in found[2] and not _ip(found[2])):

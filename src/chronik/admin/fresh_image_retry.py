@@ -45,7 +45,7 @@ async def refresh_image(store: MetadataStore) -> None:
     """Wait until the image contains all changes that were acknowledged before the call (a read barrier).
 
     Raises:
-        KafkaError: NOT_CONTROLLER if no quorum answers. Nothing was proposed, so the outcome is known.
+        KafkaError: NOT_CONTROLLER if no quorum responds. No command was proposed, so nothing has changed.
     """
     try:
         await store.read_barrier()

@@ -1,7 +1,7 @@
 """Import of users, ACLs and quotas. Those that the cluster already has are not changed.
 
-The import uses the same commands as client requests, after a check of what exists. A user that a client alters between
-the check and the command may be overwritten.
+The import uses the same commands as client requests, after a check for existing objects. A user that a client alters
+between the check and the command may be overwritten.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class TopicPlanner:
         return outcomes
 
     def plan_import(self, request: NewTopicRequest, topic_id: bytes, created_ms: int) -> CreateTopic:
-        """Plan a topic that keeps its id and creation time.
+        """Plan a topic that retains its id and creation time from the source.
 
         Raises:
             KafkaError: The topic cannot be created.

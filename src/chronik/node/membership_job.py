@@ -1,4 +1,4 @@
-"""Background job that asks the peers for admission while the node has no leader, and the bootstrap of a cluster.
+"""Background job that requests admission from the peers while the node has no leader, and bootstraps a cluster.
 
 The leader does not contact a node whose disk was replaced (it expects the old directory id) or that it does not know,
 so such a node must request admission. On an empty disk, the responses also decide whether the node may bootstrap a
@@ -69,7 +69,7 @@ class ClusterBootstrap:
         self.is_forbidden = False
 
     def record_response(self, node_id: int, knows_cluster: bool) -> None:
-        """Record a peer's response. A peer that knows a cluster permanently forbids bootstrapping."""
+        """Record a peer's response. A peer that is a member of a cluster permanently forbids bootstrapping."""
         if knows_cluster:
             self.is_forbidden = True
         else:

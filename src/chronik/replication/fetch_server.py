@@ -41,7 +41,7 @@ logger = logging.getLogger("chronik.replication")
 FETCH_RESPONSE_BYTES_MAX: Final = 7 * MIB
 """Maximum size of the records in a response: a little more than two full partitions.
 
-The whole response fits the buffer that a connection keeps for large frames (8 MiB)."""
+The whole response fits into a connection's buffer for large frames (8 MiB)."""
 
 FETCH_WAIT_SECONDS_MAX: Final = 10.0
 

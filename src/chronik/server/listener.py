@@ -107,7 +107,7 @@ class ClientListeners:
         """Bind the ports and return their addresses, with the assigned port numbers in place of 0.
 
         Raises:
-            OSError: A port cannot be bound; call `stop` in this case, too.
+            OSError: A port cannot be bound. The caller must call `stop` in this case as well.
         """
         self.loop = asyncio.get_running_loop()
         self._all_closed = asyncio.Event()

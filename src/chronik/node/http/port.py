@@ -86,7 +86,7 @@ class LazyHttpPort:
             )
 
     async def stop(self) -> None:
-        """Stop the server. Does nothing if it is stopped already."""
+        """Stop the server. Do nothing if it is already stopped."""
         if self._loading_task is not None:
             await asyncio.wait([self._loading_task])
         elif self._socket is not None and self._socket.fileno() >= 0:

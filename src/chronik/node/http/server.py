@@ -1,4 +1,4 @@
-"""HTTP server of a node. Everything beyond health, metrics and status is imported on the first request to it."""
+"""HTTP server of a node. Endpoints other than health, metrics and status are imported on their first request."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class NodeHttpServer:
         return f"{self._listener.scheme}://{bound}"
 
     async def stop(self) -> None:
-        """Stop serving. Does nothing if the server is stopped already."""
+        """Stop serving. Do nothing if the server is already stopped."""
         if self._application is not None:
             self._application.close()
         if self._listener is not None:

@@ -1,4 +1,4 @@
-"""SCRAM keys, signatures and proofs (RFC 5802). Only `hash_password` takes long."""
+"""SCRAM keys, signatures and proofs (RFC 5802). Only `salt_password` is computationally expensive."""
 
 from __future__ import annotations
 
