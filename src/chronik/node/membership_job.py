@@ -200,9 +200,7 @@ class MembershipJob:
             return
         may_found = founding.is_allowed(self._clock.monotonic())
         if founding.is_forbidden and not self._admissions.has_seen_cluster:
-            logger.warning(
-                "data directory is empty, but the cluster exists already; waiting until the leader admits this node"
-            )
+            logger.warning("data directory is empty, but a cluster exists; waiting for admission by its leader")
         elif may_found and not self._gate.is_open and founding.missing_nodes:
             logger.warning(
                 "nodes %s do not respond: a cluster may be bootstrapped without them; stop this node if they have one",
