@@ -177,7 +177,7 @@ def test_node_writes_only_json_lines_from_start_to_stop(tmp_path: Path) -> None:
     lines = objects(log)
     assert len(lines) == len(log.read_text().splitlines()) > 1
     assert all({*line} >= OWN for line in lines)
-    assert "stopping" in [line["message"] for line in lines]
+    assert "node stopping" in [line["message"] for line in lines]
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ class Clock(Protocol):
         """Return the wall-clock time in milliseconds since the Unix epoch, as stored in records and commands."""
 
     def monotonic(self) -> float:
-        """Return seconds of a clock that never goes backwards, for timeouts and durations."""
+        """Return the seconds of a clock that never goes backwards, for timeouts and durations."""
 
 
 class SystemClock:

@@ -13,12 +13,12 @@ _INVALID_CHOICE: Final = re.compile(r"invalid choice: '(?P<given>.*)' \(choose f
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An `argparse.ArgumentParser` whose errors suggest the closest option or subcommand; subparsers inherit this."""
+    """An `argparse.ArgumentParser` whose errors suggest the closest option or subcommand, also in subparsers."""
 
     def parse_known_args(  # type: ignore[override] # typeshed has overloads by the type of the namespace
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Parse the arguments and report an unknown option together with the usage of the selected subcommand."""
+        """Parse the arguments; report an unknown option with the usage of the selected subcommand."""
         found, extra = super().parse_known_args(args, namespace)
         unknown = next((word for word in extra if re.match("--?[A-Za-z]", word)), None)
         if unknown is not None:

@@ -28,7 +28,7 @@ FLUSH_MODES = ("group", "os")
 LOG_FORMATS = ("text", "json")
 
 SECRET_WORDS = ("secret", "secert", "password", "passphrase", "token", "jaas")
-"""Words that mark a config key as secret. Kafka's config names use several, and one is a common misspelling."""
+"""Words that mark a config key as secret, including a common misspelling."""
 
 SECRET_FIELDS = ("cluster_secret", "http_token")
 """Fields of NodeConfig that are never logged."""
@@ -38,13 +38,13 @@ DEFAULT_HTTP_ADDRESS = Address("127.0.0.1", 6092)
 
 
 class PeerConfig(NamedTuple):
-    """A node of the cluster in a `[[peers]]` table of the config file. The local node has a table, too."""
+    """A node of the cluster in a `[[peers]]` table of the config file. The local node has a table as well."""
 
     id: int
     kafka: Address
     raft: Address
     voter: bool | None = None
-    """Whether the node is a voter when the cluster is bootstrapped; None if unset: see `initial_voters`."""
+    """Whether the node is a voter when the cluster is bootstrapped; if None, `initial_voters` decides."""
 
 
 def initial_voters(peers: Sequence[PeerConfig]) -> frozenset[int]:
@@ -64,7 +64,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     node_id: int = 1
     """Id of the node, which is also its broker id. It is unique in the cluster and never changes."""
     data_dir: Path = Path("data")
-    """Directory of everything that the node stores. It belongs to this node only."""
+    """Directory in which the node stores all its data. It must belong to this node only."""
     kafka: Address = DEFAULT_KAFKA_ADDRESS
     """Address of the Kafka listener. For several listeners, set "listeners" under `broker` instead."""
     http: Address | None = None
@@ -118,8 +118,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
     """When an offset commit is acknowledged: after replication ("all"), on the leader's disk ("leader"), or at receipt
     ("none")."""
     read_quorum: bool = False
-    """Whether metadata requests fail if no majority confirms that the metadata is current. If false, such a node
-    still returns brokers, configs and topics, but no leaders."""
+    """Whether metadata requests fail if no majority confirms that the metadata is current. If false, a node without a
+    majority still returns brokers, configs and topics, but no leaders."""
     broker: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Kafka broker configs under Kafka's own names, such as "num.partitions"."""
 
@@ -228,7 +228,7 @@ def _merge(config: NodeConfig, values: Mapping[str, Any], source: str) -> NodeCo
 
 
 def _shown(key: str, value: Any) -> str:
-    """Format an invalid value for an error message, without secrets. A secret below [[peers]] belongs to a peer."""
+    """Format an invalid value for an error message, masking secrets, including those of peers in [[peers]]."""
     return truncate_text(repr(_redacted(key, value)), VALUE_CHARACTERS_MAX)
 
 

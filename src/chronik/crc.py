@@ -11,7 +11,8 @@ from importlib.util import find_spec, module_from_spec
 from typing import cast
 
 Checksum = Callable[..., int]
-"""Signature of `crc32c(data, crc=0)`, which returns the checksum of `data`; `crc` is the checksum of preceding data."""
+"""Signature of `crc32c(data, crc=0)`, which returns the checksum of `data`. `crc` is the checksum of the preceding
+data."""
 
 
 def _from_extension() -> Checksum | None:

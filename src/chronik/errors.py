@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 class ChronikError(Exception):
-    """Base class of the exceptions that Chronik raises on purpose."""
+    """Base class of all exceptions that Chronik defines."""
 
 
 class ConfigError(ChronikError):
@@ -29,24 +29,24 @@ class DamagedDataError(ChronikError):
 
 
 class InvalidPeerMessage(ChronikError):
-    """A peer node sent bytes that cannot be decoded as a message, or a message that is inconsistent."""
+    """A peer node sent bytes that cannot be decoded, or an inconsistent message."""
 
 
 class InvariantError(ChronikError):
-    """An internal invariant does not hold: a bug in Chronik."""
+    """An internal invariant is violated, which is a bug in Chronik."""
 
 
 def root_cause(error: BaseException) -> BaseException:
     """Return the most relevant leaf of an exception group: a storage failure if there is one, else the first leaf.
 
-    A node reports why it stops, not that several tasks ended. Other errors usually follow from a storage failure.
+    A node logs this error as the reason why it stops. A storage failure usually causes the other errors.
     """
     leaves = list(_leaves(error))
     return next((leaf for leaf in leaves if isinstance(leaf, StorageError)), leaves[0])
 
 
 def exc_info_if_unexpected(error: BaseException) -> BaseException | None:
-    """Return the error if its traceback is useful, else None; pass the result to a log call as `exc_info`.
+    """Return the error if its traceback should be logged, else None. Pass the result as `exc_info` to a log call.
 
     Operating-system failures (a full disk, no file descriptors) and errors that Chronik raises on purpose are expected:
     their message is enough. Every other error is a bug and needs its traceback.
@@ -69,6 +69,6 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def check_invariant(condition: bool, message: str) -> None:
-    """Raise InvariantError with the message unless the condition holds; unlike `assert`, it works under `python -O`."""
+    """Raise InvariantError if the condition is false. Unlike `assert`, the check also runs under `python -O`."""
     if not condition:
         raise InvariantError(message)

@@ -30,14 +30,14 @@ def escape_except_line_breaks(text: str) -> str:
 
 
 def truncate_text(text: str, characters_max: int) -> str:
-    """Truncate the text to a number of characters and append how many were cut."""
+    """Truncate the text to a maximum number of characters, and append the number of characters removed."""
     if len(text) <= characters_max:
         return text
     return f"{text[:characters_max]}… ({len(text) - characters_max:,} characters more)"
 
 
 def to_json_text(value: Any, *, indent: int | None = None, **how: Any) -> str:
-    """Return the value as JSON in which control and format characters are escaped and other Unicode text is kept."""
+    """Return the value as JSON with control and format characters escaped and other Unicode characters preserved."""
     import json  # imported on use: nodes that write no JSON start faster
 
     return re.sub(_UNSAFE_EXCEPT_LINE_BREAKS, _json_escape, json.dumps(value, indent=indent, ensure_ascii=False, **how))
@@ -52,7 +52,7 @@ def _json_escape(found: re.Match[str]) -> str:
 
 
 class EscapingStream:
-    """A text stream that escapes what is written to it; other attributes, such as `buffer`, are the stream's own."""
+    """A text stream that escapes all text written to it, and delegates other attributes to the underlying stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self.raw_stream: Final = stream

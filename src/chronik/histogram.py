@@ -16,7 +16,7 @@ LATENCY_SECONDS: Final = (
     *(0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0),
 )
-"""Upper bounds of the histogram buckets in seconds, from a small request to timeouts that no client waits for."""
+"""Upper bounds of the histogram buckets in seconds, from the latency of a small request to typical client timeouts."""
 
 
 class Histogram:
@@ -28,7 +28,7 @@ class Histogram:
 
     def __init__(self) -> None:
         self.counts = [0] * (len(LATENCY_SECONDS) + 1)
-        """Number of recorded values per bucket; the last element counts values above every bound."""
+        """Number of recorded values per bucket. The last element counts values above all bounds."""
         self.total_seconds = 0.0
         """Sum of all recorded values in seconds."""
 
@@ -44,7 +44,7 @@ class Histogram:
 
 
 def quantile(counts: Sequence[int], fraction: float) -> float | None:
-    """Return the quantile of a histogram in seconds by linear interpolation within a bucket, or None if it is empty.
+    """Return a quantile in seconds, interpolated linearly within its bucket, or None if the histogram is empty.
 
     Values above every bound count as the highest bound.
     """

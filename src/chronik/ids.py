@@ -6,7 +6,7 @@ import base64
 import uuid
 
 ZERO_ID = bytes(16)
-"""The id that stands for "no id" in Kafka's protocol."""
+"""Id that means "no id" in Kafka's protocol."""
 
 
 def new_id() -> bytes:
@@ -23,7 +23,7 @@ def format_id(value: bytes) -> str:
 
 
 def parse_id(text: str) -> bytes:
-    """Return the 16 bytes of an id that `format_id` has formatted.
+    """Parse the text form of an id, as returned by `format_id`, to its 16 bytes.
 
     Raises:
         ValueError: The text is not a formatted id.

@@ -6,9 +6,9 @@ from functools import lru_cache
 from typing import Final
 
 CACHED_ADDRESSES_MAX: Final = 4096
-"""Addresses whose normal form is cached."""
+"""Maximum number of addresses whose canonical form is cached."""
 IPV6_PREFIX_BITS: Final = 64
-"""Prefix length by which limits group IPv6 clients: a site has at least a /64 and may use any address in it."""
+"""Prefix length by which limits group IPv6 clients. A site has at least a /64 network and may use any address in it."""
 
 
 def normalize_host(host: str) -> str:

@@ -12,7 +12,8 @@ from chronik.errors import ChronikError
 
 EXPRESSION_CHARACTERS_MAX: Final = 1_000
 MEMORY_BYTES_MAX: Final = 256 * 1024
-"""Memory of a compiled pattern and its cache. It also limits the time of a match: 2 ms for an id of 250 characters."""
+"""Maximum memory in bytes of a compiled pattern and its cache. It also bounds the time of a match: 2 ms for an id of
+250 characters."""
 
 
 class PatternError(ChronikError):
@@ -46,6 +47,6 @@ class Pattern:
         return self._compiled.fullmatch(text) is not None
 
     def groups(self, text: str) -> tuple[str, ...] | None:
-        """Return the whole text and the text of each group, empty if it took no part, or None if nothing matches."""
+        """Return the whole text and the text of each group (empty if unmatched), or None if there is no match."""
         match = self._compiled.fullmatch(text)
         return None if match is None else (match[0], *match.groups(""))

@@ -19,11 +19,12 @@ from chronik.errors import ConfigError
 from chronik.escaping import truncate_text
 
 VALUE_CHARACTERS_MAX: Final = 200
-"""Characters of an invalid value that an error message quotes."""
+"""Maximum characters of an invalid value that an error message quotes."""
 
 _LABEL: Final = "[0-9A-Za-z%_:-]{1,63}"
 _HOST_PORT: Final = re.compile(rf"(\[)?((?:{_LABEL}\.)*{_LABEL}\.?)(?(1)\]):([0-9]{{1,5}})")
-"""HOST:PORT with the characters that Kafka allows in a host and valid DNS labels; IPv6 addresses may be in brackets."""
+"""HOST:PORT. A host consists of valid DNS labels in the characters that Kafka allows; an IPv6 address may be in
+brackets."""
 
 
 class Address(NamedTuple):
@@ -41,7 +42,7 @@ class Address(NamedTuple):
         """Parse `HOST:PORT` or `[IPV6]:PORT`.
 
         Raises:
-            ValueError: The text has another form; the message says what is expected.
+            ValueError: The text has another form; the message describes the expected form.
         """
         found = _HOST_PORT.fullmatch(text)
         if found is None or int(found[3]) > 65535 or (":" in found[2] and not _ip(found[2])):
@@ -50,7 +51,7 @@ class Address(NamedTuple):
 
 
 def _ip(host: str) -> bytes:
-    """Return the 4 or 16 bytes of an IP address; empty for a host name."""
+    """Return the 4 or 16 bytes of an IP address, or an empty string for a host name."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             return socket.inet_pton(family, host.partition("%")[0])
@@ -73,7 +74,7 @@ ADDRESS_IN_USE: Final = (
 
 @contextmanager
 def explain_bind_error(port: str) -> Iterator[None]:
-    """Prefix an OSError raised while binding with the name of the port, and explain how to resolve EADDRINUSE."""
+    """Prefix an OSError raised in this context with the name of the port, and add advice for EADDRINUSE."""
     try:
         yield
     except OSError as error:
@@ -82,10 +83,10 @@ def explain_bind_error(port: str) -> Iterator[None]:
 
 
 ALL_INTERFACES: Final = "0.0.0.0"
-"""Bind address of a listener without a host: all interfaces."""
+"""Bind address of a listener without a host, which means all interfaces."""
 
 PLAINTEXT: Final = "PLAINTEXT"
-"""Kafka's protocol without TLS and authentication; also the name of the default listener."""
+"""Kafka's security protocol without TLS and authentication, and the name of the default listener."""
 
 SSL, SASL_PLAINTEXT, SASL_SSL = "SSL", "SASL_PLAINTEXT", "SASL_SSL"
 PROTOCOLS: Final = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
@@ -103,7 +104,7 @@ class ListenerConfig(NamedTuple):
     address: Address
     """Bind address; port 0 lets the operating system choose a port."""
     advertised: Address | None
-    """Address that is advertised to clients; None to advertise none. Port 0 stands for the bound port."""
+    """Address that is advertised to clients; None if there is none. Port 0 selects the bound port."""
     protocol: str = PLAINTEXT
     """Security protocol: one of PROTOCOLS."""
 
@@ -115,7 +116,7 @@ class ListenerConfig(NamedTuple):
 
 
 def short_form_configs(kafka: Address, advertised: Address | None) -> dict[str, str]:
-    """Return the Kafka configs that the keys `kafka` and `advertised` stand for.
+    """Return the Kafka configs to which the keys `kafka` and `advertised` correspond.
 
     Raises:
         ConfigError: The address is a wildcard, which clients cannot connect to.
@@ -164,7 +165,7 @@ def parse_listeners(configs: Mapping[str, str]) -> tuple[ListenerConfig, ...]:
 
 
 def _main_listener_name(configs: Mapping[str, str], advertised: Mapping[str, Address]) -> str:
-    """Return the name of the main (inter-broker) listener, whose address stands for the node."""
+    """Return the name of the main (inter-broker) listener, whose address identifies the node."""
     between = configs.get(INTER_BROKER_PROTOCOL, PLAINTEXT).strip()
     if between != PLAINTEXT and between not in advertised:
         raise _config_error(INTER_BROKER_PROTOCOL, between, f"one of {_names(advertised)}")
@@ -203,7 +204,7 @@ def _reject_shared_ports(value: str, addresses: Mapping[str, Address]) -> None:
 
 
 def _reject_controller_listeners(configs: Mapping[str, str], names: Mapping[str, Address]) -> None:
-    """Raise ConfigError if a client listener is also a controller listener: nodes use their `raft` ports for that."""
+    """Raise ConfigError if a client listener is also a controller listener. Nodes use their `raft` ports instead."""
     for name in (each.strip().upper() for each in configs.get(CONTROLLER_LISTENERS, "").split(",")):
         if name in names:
             instead = "remove it; nodes connect to each other on their raft ports"

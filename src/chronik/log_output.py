@@ -16,34 +16,36 @@ from chronik.escaping import escape, escape_except_line_breaks, to_json_text, tr
 FORMAT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 ARGUMENT_CHARACTERS_MAX: Final = 400
-"""Characters of one log argument (a name, a reason, an error). Topic names have up to 249, other names up to 32,767."""
+"""Maximum characters of a log argument, such as a name or an error. Topic names have up to 249, other names up to
+32,767."""
 
 LINE_CHARACTERS_MAX: Final = 4_000
 
 TRACEBACK_CHARACTERS_MAX: Final = 16_000
 
 TRACEBACK_END_CHARACTERS: Final = 2_000
-"""Characters kept at the end of a truncated traceback, where the error is. The middle is cut."""
+"""Characters preserved at the end of a truncated traceback, where the error message is. The middle is removed."""
 
 TRACEBACK_LINE_CHARACTERS_MAX: Final = 1_000
-"""Characters of one traceback line. Less than TRACEBACK_END_CHARACTERS, so the start of a long error is kept."""
+"""Maximum characters of a traceback line. It is less than TRACEBACK_END_CHARACTERS, so that the start of a long error
+message is preserved."""
 
 BURST_LINES_MAX: Final = 50
-"""Lines with the same message template per BURST_SECONDS; further lines are only counted. A start-up, a failover or an
-operator's mistake logs fewer; clients that keep failing to connect would log thousands."""
+"""Maximum number of lines with the same message template per BURST_SECONDS; further lines are only counted. A start, a
+failover or a misconfiguration logs fewer, but clients that repeatedly fail to connect would log thousands."""
 
 BURST_SECONDS: Final = 10.0
 
 MESSAGE_TEMPLATES_MAX: Final = 1_000
-"""Message templates whose lines are counted. The code has about a hundred; one that is built at run time is new each
-time."""
+"""Maximum number of message templates whose lines are counted. The code has about a hundred, but a message formatted
+before the log call is a new template each time."""
 
 TRACEBACK_INDENT: Final = "  | "
-"""Prefix of traceback lines, so a quoted text in a traceback cannot be mistaken for a log line."""
+"""Prefix of traceback lines, so that text quoted in a traceback cannot be mistaken for a log line."""
 
 JSON_MESSAGE: Final = {"is_json": True}
-"""Value for `extra` if the message is itself a JSON object: the JSON log merges its fields into the line instead of
-quoting them. Their names must differ from the log's own fields."""
+"""Value of `extra` for a message that is a JSON object: the JSON log merges its fields into the line instead of quoting
+the message. The field names must differ from the log's own fields."""
 
 
 class LogFormatter(logging.Formatter):
@@ -112,7 +114,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _truncate_argument(value: object) -> object:
-    """Wrap a log argument so that it is truncated; numbers stay as they are because `%d` needs them."""
+    """Wrap a log argument so that its text is truncated. Numbers are not wrapped, because `%d` requires them."""
     return value if isinstance(value, int | float) else _TruncatedValue(value)
 
 
@@ -141,7 +143,7 @@ def _truncate_traceback(text: str, indent: str = "") -> str:
 
 
 class _LineCounts:
-    """Counts of the lines with one message template since the start of its current interval."""
+    """Line counts of one message template since the start of its current interval."""
 
     __slots__ = ("started_at", "suppressed", "written")
 
@@ -154,7 +156,8 @@ class _LineCounts:
 class RateLimitedHandler(logging.StreamHandler[TextIO]):
     """A stream handler that writes at most BURST_LINES_MAX lines per message template in BURST_SECONDS.
 
-    It then logs how many lines it suppressed. Debug lines are not limited: an operator has enabled them.
+    Afterwards it logs the number of suppressed lines. Debug lines are not limited, because an operator has enabled
+    them.
     """
 
     def __init__(self, stream: TextIO, monotonic: Callable[[], float] = time.monotonic) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 
 class Notifier:
-    """A condition variable for one event loop: waiters are woken when the state that they watch may have changed.
+    """A condition variable for one event loop, which wakes all waiters when the observed state may have changed.
 
     No notification is lost between checking the state and waiting for it: read `generation` before you check, and pass
     it to `wait`, which returns immediately if `notify` was called in between.

@@ -21,7 +21,7 @@ class Principal(NamedTuple):
         """Parse `TYPE:NAME`.
 
         Raises:
-            ValueError: The text has another form; the message says what is expected.
+            ValueError: The text has another form; the message describes the expected form.
         """
         kind, colon, name = text.partition(":")
         if not kind or not colon or not name:

@@ -18,15 +18,15 @@ R = TypeVar("R")
 
 Buffer = bytes | bytearray | memoryview
 ResponseFrame = Sequence[Buffer] | None
-"""The buffers of one response frame; None for a request that gets no response (Produce with acks=0)."""
+"""Buffers of a response frame; None for a request without a response (Produce with acks=0)."""
 
 
 class Disconnect(Exception):
-    """The connection must be closed; the message is the log line of the disconnect."""
+    """The connection must be closed; the exception's message is logged as the reason."""
 
 
 def account_key(principal: Principal, host: str) -> str:
-    """Return the key of the account that pays for a client's work: its principal or, if anonymous, its network."""
+    """Return the key of the account that is charged for a client: its principal or, if anonymous, its network."""
     return client_network(host) if principal == ANONYMOUS else str(principal)
 
 
@@ -36,30 +36,31 @@ class ConnectedClient(msgspec.Struct, eq=False):
     host: str
     port: int
     connection_number: int
-    """Sequence number of the connection since the start of the node."""
+    """Sequence number of the connection since the node started."""
     listener: str = PLAINTEXT
     """Name of the listener that accepted the connection."""
     principal: Principal = ANONYMOUS
-    """The authenticated principal. A request is authorized as the principal that the connection had on its arrival."""
+    """Authenticated principal. A request is authorized with the connection's principal at the time the request
+    arrived."""
     is_authenticated: bool = True
     """Whether the client has authenticated, or its listener requires no authentication."""
     on_authenticated: Callable[[], None] | None = None
-    """Callback for successful authentication."""
+    """Callback that is called after successful authentication."""
     session: object | None = None
-    """The SASL session on listeners with SASL: see `chronik.security.sasl.session`."""
+    """SASL session, on listeners with SASL (see `chronik.security.sasl.session`)."""
     close_reason: str = ""
-    """Why the connection will be closed once the pending responses are sent. The response to the request that sets it
-    is the last one and not pipelined."""
+    """Reason to close the connection after the pending responses are sent. The response to the request that sets the
+    reason is the last one and is not pipelined."""
     throttle_seconds: float = 0.0
-    """Delay before the connection handles its next request (quota throttling). The connection resets it to 0."""
+    """Throttle time in seconds before the connection handles its next request. The connection resets it to 0."""
     software: str = ""
     """Name and version of the client library, as reported in ApiVersions."""
     has_current_metadata: bool = False
-    """Whether the client has received current metadata from this node."""
+    """Whether this node has sent the client current metadata."""
     was_redirected: bool = False
-    """Whether the client has received other brokers' addresses because this node is fenced."""
+    """Whether the client was sent the addresses of other brokers because this node is fenced."""
     account: Account = msgspec.field(default_factory=Account)
-    """The scheduler account that pays for the client's event-loop time."""
+    """Scheduler account that is charged for the client's event-loop time."""
     connected_at: float = msgspec.field(default_factory=time.monotonic)
 
     def set_authenticated(self, principal: Principal) -> None:
@@ -72,47 +73,47 @@ class ConnectedClient(msgspec.Struct, eq=False):
 
 
 class UnsentByteCounter(msgspec.Struct, eq=False):
-    """A counter of response bytes that all clients of a node have not read."""
+    """A counter of the response bytes, over all clients of a node, that have not been read."""
 
     unsent_bytes: int = 0
     on_decrease: Callable[[], None] | None = None
-    """Callback for a decrease."""
+    """Callback that is called when the counter decreases."""
 
     def add(self, delta_bytes: int) -> None:
-        """Add to the counter; a negative number calls `on_decrease`."""
+        """Add a number, which may be negative, to the counter. A decrease calls `on_decrease`."""
         self.unsent_bytes += delta_bytes
         if delta_bytes < 0 and self.on_decrease is not None:
             self.on_decrease()
 
 
 class EarlyCompletion(msgspec.Struct, eq=False):
-    """A request to complete a waiting reply early (such as a long-polling fetch) because later requests wait for it."""
+    """The early completion of a waiting reply, such as a long-polling fetch, because later requests wait for it."""
 
     is_useful: Callable[[], bool]
-    """Return whether completing early is useful at the moment."""
+    """Function that returns whether early completion is currently useful."""
     is_requested: bool = False
-    """Whether later requests wait on the connection."""
+    """Whether later requests on the connection wait for the reply."""
     wake: Callable[[], None] | None = None
     """Callback that completes the waiting reply."""
 
     @property
     def must_complete(self) -> bool:
-        """Return whether the reply must complete now: later requests wait, and completing early is useful."""
+        """Return whether the reply must complete now, because later requests wait and early completion is useful."""
         return self.is_requested and self.is_useful()
 
     def request(self) -> None:
-        """Record that later requests wait, and wake the waiting reply if that is useful."""
+        """Request early completion because later requests wait, and wake the waiting reply if this is useful."""
         self.is_requested = True
         self.check()
 
     def check(self) -> None:
-        """Check the condition again, and wake the waiting reply if it has become true."""
+        """Reevaluate the condition, and wake the waiting reply if early completion is requested and useful."""
         if self.is_requested and self.wake is not None and self.is_useful():
             self.wake()
 
 
 class Reply(Generic[R]):
-    """The pending response to one request: resolved by its handler, encoded by the router, sent by the connection.
+    """The pending response to one request: the handler resolves it, the router encodes it, the connection sends it.
 
     The handler resolves the reply with a response message or fails it with an error. The router encodes the response
     and completes the reply with a frame, or with the reason to disconnect. The connection sends completed replies in
@@ -149,15 +150,15 @@ class Reply(Generic[R]):
         self.is_ready = False
         self.is_cancelled = False
         self.is_pipelined = is_pipelined
-        """Whether the connection may handle its next request before this reply is ready. The effect of the request,
-        such as an append, must already be ordered."""
+        """Whether the connection may handle its next request before this reply is ready. The order of this request's
+        effects, such as an append, must already be determined."""
         self.may_pipeline: Callable[[], bool] | None = None
-        """Callback that returns whether a reply that was not pipelined at first may be pipelined now."""
+        """Callback that returns whether a reply that was initially not pipelined may be pipelined now."""
         self.steps: Steps[R | None] | None = None
         self.coroutine: Coroutine[Any, Any, R | None] | None = None
         self.on_resolved: Callable[[Reply[R]], None] | None = None
         self.on_cancel: Callable[[], None] | None = None
-        """Callback for a client that disconnects before the reply is ready."""
+        """Callback that is called if the client disconnects before the reply is ready."""
         self.early_completion: EarlyCompletion | None = None
         self.request_bytes = 0
         """Bytes of the request that count against the connection's memory budget until the reply is sent."""
@@ -167,7 +168,7 @@ class Reply(Generic[R]):
 
     @classmethod
     def from_response(cls, response: R | None) -> Reply[R]:
-        """Return a resolved reply. None means that the client gets no response."""
+        """Return a resolved reply. With None, the client gets no response."""
         reply = cls()
         reply.response = response
         reply.is_resolved = True
@@ -175,14 +176,14 @@ class Reply(Generic[R]):
 
     @classmethod
     def from_steps(cls, steps: Steps[R | None]) -> Reply[R]:
-        """Return a reply that the scheduler resolves by running the steps in slices."""
+        """Return a reply that is resolved by running the steps in slices on the scheduler."""
         reply = cls()
         reply.steps = steps
         return reply
 
     @classmethod
     def from_coroutine(cls, coroutine: Coroutine[Any, Any, R | None]) -> Reply[R]:
-        """Return a reply that a task resolves by running the coroutine."""
+        """Return a reply that is resolved by running the coroutine in a task."""
         reply = cls()
         reply.coroutine = coroutine
         return reply
@@ -198,7 +199,7 @@ class Reply(Generic[R]):
     # Methods for the handler
 
     def add_filter(self, function: Callable[[R | None], R | None]) -> None:
-        """Apply the function to the response when the reply is resolved, after the filters that were added before."""
+        """Register a function to apply to the resolved response, after previously added filters."""
         if self.is_resolved:
             if self.error is None:
                 self.response = function(self.response)
@@ -256,12 +257,12 @@ class Reply(Generic[R]):
     # Methods for the router and the connection
 
     def complete(self, frame: ResponseFrame) -> None:
-        """Set the encoded response frame: the reply is ready to be sent."""
+        """Set the encoded response frame, which makes the reply ready to be sent."""
         self.frame = frame
         self._report_ready()
 
     def disconnect(self, error: BaseException) -> None:
-        """Make the connection close instead of sending a response; the error's message is logged."""
+        """Close the connection instead of sending a response, and log the error's message."""
         self.error = error
         self._report_ready()
 
@@ -297,7 +298,7 @@ class Reply(Generic[R]):
             self._future.cancel()
 
     def ready_future(self) -> asyncio.Future[ResponseFrame]:
-        """Return a future for the response frame. A disconnect resolves it, too; its error is in `error`."""
+        """Return a future for the response frame. It also resolves on a disconnect, with the error in `error`."""
         if self._future is None:
             self._future = asyncio.get_running_loop().create_future()
             if self.is_ready:
@@ -319,18 +320,18 @@ class Reply(Generic[R]):
 
 
 Dispatch = Callable[[bytearray, ConnectedClient], Reply[Any]]
-"""Function that handles one request frame of a client. Raises Disconnect."""
+"""Function that handles one request frame of a client, or raises Disconnect."""
 
 
 async def dispatch_without_connection(
     dispatch: Dispatch, scheduler: Scheduler, frame: bytearray, peer: ConnectedClient
 ) -> ResponseFrame:
-    """Return the response frame for a request that arrived over HTTP or from another node.
+    """Return the response frame for a request that was received over HTTP or from another node.
 
     The request is charged to the account of the client, like the requests of its own connections.
 
     Raises:
-        Disconnect: The request is invalid; over a connection it would be closed.
+        Disconnect: The request is invalid, and a client connection would be closed.
     """
     peer.account = scheduler.open_account(account_key(peer.principal, peer.host))
     try:

@@ -30,39 +30,46 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 logger = logging.getLogger("chronik.scheduler")
 
 ITERATION_SECONDS_MAX: Final = 0.005
-"""Budget of client work per event-loop iteration. Other work on the loop waits at most this plus one request."""
+"""Time budget of client work per event-loop iteration, in seconds. Other work on the loop waits at most for this time
+plus one request."""
 
 UNAUTHENTICATED_SECONDS_MAX: Final = 0.002
-"""Budget per iteration of work for unauthenticated clients: twenty times what polling the sockets takes."""
+"""Time budget of unauthenticated clients per iteration, in seconds: twenty times the cost of polling the sockets."""
 
 LISTING_SECONDS: Final = 0.002
-"""Part of the iteration's budget that is reserved for listings while any are queued. The rest is for requests that run
-in one go, such as produce and fetch, however many listings there are."""
+"""Part of the iteration's budget, in seconds, that is reserved for listings while any are queued. The rest is for
+requests that run without interruption, such as produce and fetch."""
 
 SLICE_SECONDS: Final = 0.002
-"""Run time of one queued connection or request before the next one runs: long enough that switching costs little."""
+"""Maximum run time in seconds of a queued connection or request before the next one runs, long enough to make the cost
+of switching small."""
 
 LONGEST_WAITING_EVERY: Final = 8
-"""Every n-th choice takes the account that has waited longest instead of the one with the least attained service."""
+"""Number of scheduling decisions after which the longest-waiting account is served, instead of the one with the least
+attained service."""
 
 ATTAINED_HALF_LIFE_SECONDS: Final = 10.0
-"""Half-life of attained service in the decision which long work is admitted."""
+"""Half-life, in seconds, of the attained service by which long-running requests are admitted."""
 
 SUSPENDED_MAX: Final = 8
-"""Requests that build long responses at the same time. Each may hold a response of LISTING_RESPONSE_BYTES_MAX."""
+"""Maximum number of requests that build long responses concurrently. Each may hold a response of
+LISTING_RESPONSE_BYTES_MAX."""
 
 SUSPENDED_PER_ACCOUNT_MAX: Final = 2
-"""Such requests of one account: one client cannot take all the slots."""
+"""Maximum number of requests per account that build long responses concurrently, so that one client cannot occupy all
+slots."""
 
 LARGE_RESPONSE_BYTES: Final = 2 * 1024 * 1024
-"""Size beyond which only one response grows at a time, in the large-response slot; the other requests are suspended."""
+"""Response size in bytes beyond which a request needs the single large-response slot; other requests are suspended at
+this size."""
 
 STARTED_PER_ACCOUNT_MAX: Final = 4
-"""Requests of one account that have run for a slice and are not done. Further requests wait before they start."""
+"""Maximum number of unfinished requests per account that have run for a slice. Further requests wait before they
+start."""
 
 _TICK_AFTER_SECONDS: Final = 0.001
 """Seconds of inline work after which the scheduler requests a callback in the next iteration to renew the budget. Light
-traffic stays below it and needs no callback."""
+traffic stays below the threshold and needs no callback."""
 
 T = TypeVar("T")
 F = TypeVar("F", bound="Flow")
@@ -70,28 +77,28 @@ S = TypeVar("S")
 
 Steps = Generator[Callable[[], Any] | None, Any, T]
 """A generator of interruptible work. It yields None where it may be interrupted, or a function to run in a thread,
-whose result is sent back."""
+whose result is sent back to the generator."""
 
 EXAMINED_MAX: Final = 1_000_000
-"""Steps of one request. Each examines one element, returned or not. Listing everything in a large cluster takes a tenth
-of this."""
+"""Maximum number of steps of a request. Each step examines one element. Listing everything in a large cluster takes a
+tenth of the limit."""
 
 DoneCallback = Callable[[Any, BaseException | None], None]
 """Completion callback that receives a result or an error."""
 
 _client: ContextVar[_Client | None] = ContextVar("client", default=None)
-"""The client for which the running task works; None for tasks of the node itself."""
+"""Client on whose behalf the current task runs; None for tasks of the node itself."""
 
 
 _current_request: ContextVar[_Suspendable | None] = ContextVar("current_request", default=None)
-"""The request whose steps are running."""
+"""Request whose steps are running."""
 
 
 class _Client(NamedTuple):
     scheduler: Scheduler
     account: Account
     has_slot: bool = False
-    """Whether the task holds a slot for long responses. The steps that it runs share the slot."""
+    """Whether the task holds a slot for long responses, which the steps it runs share."""
 
 
 class ExaminedLimitExceeded(Exception):
@@ -102,7 +109,7 @@ class ExaminedLimitExceeded(Exception):
 
 
 class Flow:
-    """A unit of fairness. Its virtual time is the service that it has attained, relative to its queue's."""
+    """A unit of fair scheduling. Its virtual time is its attained service relative to other flows of the queue."""
 
     __slots__ = ("_entry", "virtual_time")
 
@@ -122,18 +129,18 @@ class Work(Flow):
     __slots__ = ("share",)
 
     share: _Share
-    """The queue of the work while it is queued. The client's account may change in the meantime."""
+    """Share in which the work is queued. The client's account may change while it is queued."""
 
     min_charge_seconds = 0.0
-    """Minimum charge against the iteration's budget, for work that continues after `resume` has returned."""
+    """Minimum charge in seconds against the iteration's budget, for work that continues after `resume` returns."""
     is_listing = False
 
     def resume(self) -> None:
-        """Run while the scheduler `has_time`, then submit the work again if there is more to do."""
+        """Run while the scheduler's `has_time` returns True, then submit the rest of the work again."""
 
 
 class Callback(Work):
-    """Client work that consists of one function call."""
+    """Client work that consists of a single function call."""
 
     __slots__ = ("resume",)
 
@@ -146,8 +153,8 @@ class FairQueue(Generic[F]):
     """A priority queue of flows, ordered by attained service, least first.
 
     The queue's virtual time is the least service of the flows that it serves. A flow that was idle resumes one slice
-    below it: it goes ahead of busy flows, but cannot save up service for a burst. Every few pops, the flow that has
-    waited longest is served, so that an endless supply of new flows starves no one.
+    below it, so that it precedes busy flows but cannot accumulate credit for a burst. At regular intervals, the
+    longest-waiting flow is served, so that new flows cannot starve the others.
     """
 
     def __init__(self) -> None:
@@ -161,7 +168,7 @@ class FairQueue(Generic[F]):
         return len(self._waiting)
 
     def push(self, flow: F) -> None:
-        """Queue a flow, unless it is queued already."""
+        """Queue a flow, unless it is already queued."""
         if flow._entry:
             return
         flow.virtual_time = max(flow.virtual_time, self.virtual_time - SLICE_SECONDS)
@@ -194,12 +201,12 @@ class FairQueue(Generic[F]):
                 self._heap.clear()
 
     def charge(self, flow: F, seconds: float) -> None:
-        """Add service to a flow that is not queued."""
+        """Add attained service to a flow that is not queued."""
         flow.virtual_time = max(flow.virtual_time, self.virtual_time - SLICE_SECONDS) + seconds
 
 
 class _Share(Flow):
-    """An account's queued work of one kind: requests or listings."""
+    """The queued work of an account of one kind, requests or listings."""
 
     __slots__ = ("account", "work")
 
@@ -210,7 +217,7 @@ class _Share(Flow):
 
 
 class Account:
-    """A client's share of the event loop, identified by its principal or address, with its queued work."""
+    """A principal or address, among which the event loop's time is divided fairly, with its queued work."""
 
     __slots__ = (
         "_attained_at",
@@ -230,51 +237,51 @@ class Account:
     def __init__(self, key: str = "", *, is_authenticated: bool = True) -> None:
         self.key = key
         self.is_authenticated = is_authenticated
-        """False for clients that have yet to authenticate. On listeners without authentication it is always True."""
+        """Whether the client has authenticated; always True on listeners without authentication."""
         self.connection_count = 0
         self._attained_seconds = 0.0
         self._attained_at = 0.0
         self.requests = _Share(self)
         self.listings = _Share(self)
         self.started_count = 0
-        """Requests that have run for a slice and are not done."""
+        """Number of unfinished requests that have run for a slice."""
         self.suspended_count = 0
-        """Slots that the account's suspended requests hold."""
+        """Number of slots that the account's requests and tasks hold."""
         self.suspended: dict[_SlotRequester, None] = {}
-        """Requests that wait for a slot, in order of arrival: after their first slice, or before they start."""
+        """Requests that wait for a slot, in order of arrival, before they start or after their first slice."""
         self.unstarted: dict[_Suspendable, None] = {}
-        """Requests that wait until the account has fewer started requests."""
+        """Requests that wait to start because the account has reached STARTED_PER_ACCOUNT_MAX."""
         self.offloaded: deque[_Offload] = deque()
-        """Functions that wait for the worker thread."""
+        """Functions queued for the worker thread."""
 
     def add_attained(self, seconds: float, now: float) -> None:
-        """Add attained service."""
+        """Add to the attained service of the account."""
         self._attained_seconds = self.attained_seconds(now) + seconds
         self._attained_at = now
 
     def attained_seconds(self, now: float) -> float:
-        """Return the recently attained service, which decays with a half-life."""
+        """Return the recent attained service in seconds, which decays exponentially."""
         return float(self._attained_seconds * 0.5 ** ((now - self._attained_at) / ATTAINED_HALF_LIFE_SECONDS))
 
 
 class _Offload(NamedTuple):
-    """A function that waits for the worker thread, with its completion callback."""
+    """A function queued for the worker thread, with its completion callback."""
 
     function: Callable[[], Any]
     done: DoneCallback
 
 
 class _SlotRequester(Protocol):
-    """A request or task that waits for a slot or holds one."""
+    """A request or task that holds a slot or waits for one."""
 
     has_slot: bool
 
     def on_granted(self) -> None:
-        """Handle that the scheduler has granted a slot."""
+        """Handle the grant of a slot by the scheduler."""
 
 
 class _SlotHolder:
-    """A task that waits for a slot or holds one."""
+    """A task that holds a slot or waits for one."""
 
     __slots__ = ("granted_slot", "has_slot")
 
@@ -321,12 +328,12 @@ class _Suspendable(Work):
         """Whether the request is exempt from the slot limit."""
         self.response_bytes = 0
         self.has_large_slot = False
-        """Whether this is the one request that may build a large response."""
+        """Whether the request holds the single large-response slot."""
         self.is_over = False
 
     @property
     def is_too_large(self) -> bool:
-        """Whether the response is large and the request does not hold the large-response slot."""
+        """Return whether the response is large and the request does not hold the large-response slot."""
         return self.response_bytes > LARGE_RESPONSE_BYTES and not self.has_large_slot
 
     def resume(self) -> None:
@@ -443,7 +450,7 @@ class Scheduler:
     # Accounts
 
     def open_account(self, key: str, *, is_authenticated: bool = True) -> Account:
-        """Return the account of a new connection. Call `close_account` when the connection is closed."""
+        """Return the account for a new connection. Call `close_account` when the connection is closed."""
         account = self._accounts.get((key, is_authenticated))
         if account is None:
             account = self._accounts[key, is_authenticated] = Account(key, is_authenticated=is_authenticated)
@@ -451,7 +458,7 @@ class Scheduler:
         return account
 
     def close_account(self, account: Account) -> None:
-        """Release a connection's account; the last connection deletes it."""
+        """Release the account of a closed connection. The account is deleted with its last connection."""
         account.connection_count -= 1
         if account.connection_count <= 0:
             self._accounts.pop((account.key, account.is_authenticated), None)
@@ -471,7 +478,7 @@ class Scheduler:
         return not self._is_crowded and self._unauthenticated_used_seconds < UNAUTHENTICATED_SECONDS_MAX
 
     def run(self, account: Account, work: Work) -> None:
-        """Resume the work inline while the budget lasts; queue it otherwise."""
+        """Resume the work inline if the iteration's budget allows it; otherwise queue it."""
         if not self.may_run(account) or (work.is_listing and self._listings):
             self.submit(account, work)
             return
@@ -494,12 +501,12 @@ class Scheduler:
         return self.clock() < self._deadline
 
     def may_continue(self, account: Account) -> bool:
-        """Return whether more work may be done for the account now, within the running work or outside of it."""
+        """Return whether more work may be done for the account now, as part of the running work or inline."""
         is_running = self._running is not None and self._running.account is account
         return self.has_time() if is_running else self.may_run(account)
 
     def charge(self, account: Account, seconds: float) -> None:
-        """Charge an account for work in this iteration that did not go through `run` or `submit`."""
+        """Charge an account for work that ran in this iteration outside of `run` and `submit`."""
         if self._running is not None and self._running.account is account:  # charged when the running work returns
             return
         self._attain(account, seconds)
@@ -519,7 +526,7 @@ class Scheduler:
             (self._requests if account.is_authenticated else self._unauthenticated).charge(share, seconds)
 
     def charge_thread(self, key: str, seconds: float) -> None:
-        """Charge an account for work that another thread has done for it, if it has connections."""
+        """Charge an account for work that was done in another thread, if it has open connections."""
         account = self._accounts.get((key, True))
         if account is not None:
             self._attain(account, seconds)
@@ -584,7 +591,7 @@ class Scheduler:
             self._call_soon(self._tick)
 
     def _tick(self) -> None:
-        """Renew the budget and spend it on queued work. At least one account is served from each queue."""
+        """Renew the budget and resume queued work. At least one account of each queue is served."""
         self._is_ticking = False
         self._used_seconds = self._unauthenticated_used_seconds = 0.0
         is_crowded = self._accepted_max is not None and self._accepted >= self._accepted_max
@@ -602,7 +609,7 @@ class Scheduler:
             self._tick_soon()
 
     def _serve(self, queue: FairQueue[_Share], budget_seconds: float) -> float:
-        """Resume queued work until the budget is used, and return the seconds used; the last work may overrun it."""
+        """Resume queued work until the budget is exhausted, and return the seconds used. The last work may overrun."""
         clock, used_seconds = self.clock, 0.0
         began = clock()
         while queue:
@@ -653,7 +660,7 @@ class Scheduler:
         return request.cancel
 
     def suspend(self, account: Account, request: _Suspendable) -> None:
-        """Queue a request that has used up its slice, or make it wait for a slot and then for the large-response slot.
+        """Queue a request whose slice is used up, or make it wait for a slot and then for the large-response slot.
 
         The opposite order could deadlock: the holder of the large-response slot could wait for a slot, and the holders
         of all slots for the large-response slot.
@@ -703,7 +710,7 @@ class Scheduler:
                 self._awaiting_slot[account] = None
 
     def finish(self, account: Account, request: _Suspendable) -> None:
-        """Release the slots of a finished request and start the next one."""
+        """Release the slots of a finished request, and start the next request."""
         self.withdraw(account, request)
         self._release_large_slot(account, request)
         if request.is_admitted:
@@ -734,7 +741,7 @@ class Scheduler:
 
     @asynccontextmanager
     async def slot(self, account: Account) -> AsyncGenerator[None, None]:
-        """Hold a slot while handling a request that needs much memory from its start to its response.
+        """Hold a slot while handling a request that needs a large amount of memory throughout.
 
         Steps that the task runs in this context share the slot.
         """
@@ -752,7 +759,7 @@ class Scheduler:
             self._grant_slots()
 
     def _next_of(self, accounts: Mapping[Account, object]) -> Account:
-        """Return the account whose long work is admitted next."""
+        """Return the account whose long-running request is admitted next."""
         self._admitted += 1
         if self._admitted % LONGEST_WAITING_EVERY == 0:
             return next(iter(accounts))
@@ -762,7 +769,7 @@ class Scheduler:
     # Work in the worker thread
 
     def offload(self, account: Account, function: Callable[[], Any], done: DoneCallback) -> Callable[[], None]:
-        """Run the function in the worker thread and charge the account; accounts with least attained service go first.
+        """Run the function in the worker thread and charge the account. The least attained service has priority.
 
         One function runs at a time: each holds the GIL most of the time and competes with the event loop for it.
 
@@ -811,7 +818,7 @@ class Scheduler:
 
 
 def _do_nothing() -> None:
-    """Do nothing, as the withdrawal of a request that has no offloaded function."""
+    """Do nothing; used as the withdraw function of a request without an offloaded function."""
 
 
 def _share_of(account: Account, work: Work) -> _Share:
@@ -839,13 +846,13 @@ def _run_in_default_executor(function: Callable[[], Any], done: DoneCallback) ->
 
 
 class LoopShare(Protocol):
-    """The interface through which a connection uses its share of the event loop."""
+    """The interface through which a connection runs work on the event loop."""
 
     def run(self, work: Work) -> None:
-        """Resume the work inline while the budget lasts; queue it otherwise."""
+        """Resume the work inline if the iteration's budget allows it; otherwise queue it."""
 
     def may_continue(self) -> bool:
-        """Return whether the running work may continue; if not, submit the rest."""
+        """Return whether the running work may continue. If not, the caller must submit the rest."""
 
     def submit(self, work: Work) -> None: ...
 
@@ -855,7 +862,7 @@ class LoopShare(Protocol):
 
 
 class AccountShare:
-    """A connection's share of the event loop; the account is looked up on each use because it may change."""
+    """A connection's share of the event loop. Each use looks up the account, because it may change."""
 
     __slots__ = ("_account", "_scheduler")
 
@@ -881,7 +888,7 @@ class AccountShare:
 
 @contextmanager
 def on_behalf_of(scheduler: Scheduler, account: Account) -> Generator[None]:
-    """Attribute the tasks that are created in this context to the account."""
+    """Charge the tasks that are created in this context to the account."""
     token = _client.set(_Client(scheduler, account))
     try:
         yield
@@ -890,14 +897,14 @@ def on_behalf_of(scheduler: Scheduler, account: Account) -> Generator[None]:
 
 
 def count_response_bytes(size: int) -> None:
-    """Add to the size of the response that the running steps are building."""
+    """Add to the response size of the request whose steps are running."""
     request = _current_request.get()
     if request is not None:
         request.response_bytes += size
 
 
 async def yield_loop() -> None:
-    """Let other work run. A task that works for a client resumes when its account is scheduled."""
+    """Yield to other work. A task that runs for a client resumes when its account is scheduled."""
     client = _client.get()
     if client is None:
         await asyncio.sleep(0)
@@ -913,16 +920,17 @@ async def yield_loop() -> None:
 
 
 async def wait_for_turn() -> None:
-    """Yield if the iteration's budget is used up: tasks created in one iteration would all run in the next."""
+    """Yield if the iteration's budget is exhausted, so that not all tasks of one iteration run in the next."""
     client = _client.get()
     if client is not None and not client.scheduler.may_run(client.account):
         await yield_loop()
 
 
 async def run_in_slices(steps: Steps[T]) -> T:
-    """Run the steps and return their result, letting other work run between slices.
+    """Run the steps in slices, yielding to other work in between, and return their result.
 
-    A task that works for a client runs the steps on its account; other tasks yield to the loop after every slice.
+    The steps of a task that runs for a client are charged to the client's account; other tasks yield to the loop after
+    every slice.
     """
     client = _client.get()
     if client is None:
@@ -961,7 +969,7 @@ def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:
-    """Run the function in a thread, charged to the client for which the task works, and return its result."""
+    """Run the function in a thread, charge the client for which the task runs, and return the result."""
     client = _client.get()
     if client is None:
         return await asyncio.to_thread(function)
@@ -975,12 +983,12 @@ async def run_in_thread(function: Callable[[], T]) -> T:
 
 
 async def measure_loop_time(coroutine: Coroutine[Any, Any, T], took: Callable[[float], None]) -> T:
-    """Await the coroutine and report how long the event loop has run it."""
+    """Await the coroutine, and report its event-loop time."""
     return cast(T, await _Timed(coroutine, took))
 
 
 class _Timed:
-    """An awaitable that measures for how long the loop runs a coroutine."""
+    """An awaitable that measures the event-loop time of a coroutine."""
 
     def __init__(self, coroutine: Any, took: Callable[[float], None]) -> None:
         self._coroutine = coroutine

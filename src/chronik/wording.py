@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from typing import Final
 
 SIMILARITY_MIN: Final = 0.6
-"""Minimum difflib similarity of two names for suggesting one in place of the other."""
+"""Minimum difflib similarity ratio at which a known name is suggested."""
 
 
 NAME_CHARACTERS_MAX: Final = 100
-"""Longer names get no suggestion: difflib's time is quadratic in their length."""
+"""Maximum characters of a name for which similar names are searched. The time of difflib is quadratic in the length."""
 
 
 def pluralize(count: int, noun: str, plural: str | None = None) -> str:

@@ -22,11 +22,11 @@ class AclDeletion(NamedTuple):
 
     acl: Acl
     error: AclOutcome
-    """Why the ACL may still exist, or None if it was deleted."""
+    """Error that prevented the deletion, in which case the ACL may still exist; None if it was deleted."""
 
 
 async def create_acls(store: MetadataStore, wanted: Sequence[Acl]) -> list[AclOutcome]:
-    """Create ACLs. Return the error of each, or None if it was created or existed already."""
+    """Create ACLs. Return one error per ACL, or None if it was created or already existed."""
     if len(wanted) > ACLS_PER_REQUEST_MAX:
         message = f"Cannot create more than {ACLS_PER_REQUEST_MAX} acls in a single operation."
         return [KafkaError(ErrorCode.POLICY_VIOLATION, message)] * len(wanted)
@@ -49,7 +49,7 @@ async def create_acls(store: MetadataStore, wanted: Sequence[Acl]) -> list[AclOu
 async def delete_acls(
     store: MetadataStore, filters: Sequence[AclFilterPattern]
 ) -> list[list[AclDeletion] | KafkaError]:
-    """Delete the ACLs that match the filters. Return the matches, or an error, for each filter.
+    """Delete the ACLs that match the filters. Return, for each filter, its matches or an error.
 
     Raises:
         KafkaError: The first command failed, so nothing was deleted.
@@ -68,7 +68,7 @@ async def delete_acls(
 async def _delete(store: MetadataStore, to_delete: Iterable[Acl]) -> dict[Acl, AclOutcome]:
     """Delete ACLs and return the errors of those that may still exist.
 
-    After a failed command no other is tried, because each would only time out as well.
+    After a failed command, the remaining commands are not proposed, because they would time out as well.
 
     Raises:
         KafkaError: The first command failed.

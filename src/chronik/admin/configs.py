@@ -31,7 +31,7 @@ from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 ROOT_LOGGER: Final = "root"
-"""Kafka's name of the root logger."""
+"""Kafka's name for the root logger."""
 
 CHRONIK_LOGGER: Final = "chronik"
 
@@ -43,7 +43,8 @@ LEVELS: Final = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
-"""Python levels by Kafka's level names. Python has no TRACE: it enables debug lines and is reported as TRACE."""
+"""Python log levels by Kafka's level names. Python has no TRACE level, so TRACE enables debug lines but is reported as
+TRACE."""
 
 
 def log_levels() -> dict[str, str]:
@@ -52,7 +53,7 @@ def log_levels() -> dict[str, str]:
 
 
 def has_logger(name: str) -> bool:
-    """Return whether the name is that of an existing logger."""
+    """Return whether a logger with the name exists."""
     return name in _loggers()
 
 
@@ -62,7 +63,7 @@ def set_level(name: str, level: str) -> None:
 
 
 def inherit_level(name: str) -> None:
-    """Remove a logger's own level, so that it inherits its parent's."""
+    """Remove a logger's own level, so that it inherits the level of its parent."""
     _loggers()[name].setLevel(logging.NOTSET)
 
 
@@ -81,22 +82,23 @@ def _name(level: int) -> str:
 
 
 BROKER_ID_DIGITS_MAX: Final = 10
-"""The maximum number of digits of a broker id (int32). Parsing a number with thousands of digits is slow."""
+"""Maximum number of digits of a broker id (int32). Parsing a number with thousands of digits is slow."""
 
 SYSTEM_TOPIC_CONFIGS: Final = {OFFSETS_TOPIC: "offsets.topic", TRANSACTIONS_TOPIC: "transaction.state.log"}
-"""Prefixes of broker configs that describe a system topic. If the topic exists, its actual values are returned."""
+"""Config name prefixes of broker configs for system topics. If such a topic exists, its actual settings are
+returned."""
 
 LEVEL_DOC = "The level of a logger."
 
 
 class ConfigResourceType(IntEnum):
-    """The type of a config resource, with Kafka's numbers."""
+    """The type of a config resource, with Kafka's numeric codes."""
 
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
-    """Client metrics subscriptions, which have no configs here: telemetry is not supported."""
+    """Client metrics subscriptions. They have no configs, because Chronik does not support client telemetry."""
     GROUP = 32
 
 
@@ -105,11 +107,11 @@ class ConfigResourceKey(NamedTuple):
 
     type: int
     name: str
-    """The name of the resource; for a broker its id, or an empty string for all brokers."""
+    """Name of the resource. For a broker, its id, or an empty string for the cluster-wide default."""
 
 
 class AlterConfigOperation(IntEnum):
-    """An operation of IncrementalAlterConfigs, with Kafka's numbers."""
+    """An operation of IncrementalAlterConfigs, with Kafka's numeric codes."""
 
     SET = 0
     DELETE = 1
@@ -136,7 +138,7 @@ class ConfigAdmin:
         clock: Clock,
         bound: Mapping[str, Address] = MappingProxyType({}),
     ) -> None:
-        """Initialize with the node's configuration; `bound` maps listeners to the addresses they are bound to."""
+        """Create the object with the node's configuration; `bound` maps listener names to bound addresses."""
         self._clock = clock
         self._config = config
         self._bound = bound
@@ -177,7 +179,7 @@ class ConfigAdmin:
         raise _unknown_resource_error(resource)
 
     def _describe_broker(self, broker_id: int) -> Iterable[ConfigEntry]:
-        """Yield the configs of a broker, with actual values for those that follow from the node's own settings."""
+        """Yield the configs of a broker, with actual values for those that the node's own settings determine."""
         image = self._store.image
         broker = image.brokers[broker_id]
         actual_values = {
@@ -208,7 +210,7 @@ class ConfigAdmin:
     async def replace_all(
         self, resource: ConfigResourceKey, changes: Iterable[ConfigChange], *, validate_only: bool = False
     ) -> None:
-        """Replace all configs of a resource (AlterConfigs). Configs that are not named get their defaults.
+        """Replace all configs of a resource (AlterConfigs). Configs that are not listed are reset to their defaults.
 
         Raises:
             KafkaError: The resource does not exist or a config is invalid.
@@ -224,7 +226,7 @@ class ConfigAdmin:
     async def alter(
         self, resource: ConfigResourceKey, changes: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> None:
-        """Change some configs of a resource (IncrementalAlterConfigs).
+        """Alter individual configs of a resource (IncrementalAlterConfigs).
 
         Raises:
             KafkaError: The resource does not exist or a config is invalid.
@@ -248,7 +250,7 @@ class ConfigAdmin:
         is_all: bool,
         validate_only: bool,
     ) -> None:
-        """Validate all changes, then apply them with one command."""
+        """Validate all changes, then apply them with a single command."""
         command: UpdateTopicConfig | UpdateBrokerConfig | UpdateGroupConfig
         if resource.type == ConfigResourceType.TOPIC:
             topic = self._topic(resource.name)
@@ -321,7 +323,7 @@ class ConfigAdmin:
         return topic
 
     def _broker(self, name: str) -> int:
-        """Return a broker's id, or CLUSTER_DEFAULT for an empty name."""
+        """Return the broker id for a resource name, or CLUSTER_DEFAULT for an empty name."""
         if name == "":
             return CLUSTER_DEFAULT
         if not name.isdecimal() or len(name) > BROKER_ID_DIGITS_MAX or int(name) not in self._store.image.brokers:
@@ -349,7 +351,7 @@ def _edit_list(current: str, value: str, operation: int) -> str:
 
 
 def check_node_id(node_id: int, name: str) -> None:
-    """Raise INVALID_REQUEST unless the broker id is this node's: a node knows only its own loggers."""
+    """Raise INVALID_REQUEST unless the broker id is this node's, because log levels are local to each node."""
     if name != str(node_id):
         message = f"Unexpected broker id, expected {node_id} but received {name!r}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
@@ -363,7 +365,7 @@ def describe_log_levels() -> Iterator[ConfigEntry]:
 
 
 def alter_log_levels(wanted: Mapping[str, str], delete: Sequence[str], *, validate_only: bool) -> None:
-    """Set and remove log levels, all or none.
+    """Set and remove log levels atomically.
 
     Raises:
         KafkaError: A logger or a level does not exist.

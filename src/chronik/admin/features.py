@@ -15,24 +15,25 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 KAFKA_FEATURE: Final = "metadata.version"
 KAFKA_FEATURE_LEVEL: Final = 30
-"""Kafka's metadata version 4.3-IV0, from which tools derive the Kafka release that a node is compatible with.
+"""Kafka's metadata version 4.3-IV0, from which tools derive the Kafka release that a node is compatible with. It is the
+only supported level: Chronik versions its metadata commands with a feature level of its own.
 
 It is the only supported level: Chronik's metadata commands have levels of their own.
 """
 
 TRANSACTIONS_FEATURE: Final = "transaction.version"
 TRANSACTIONS_LEVEL: Final = 2
-"""Kafka's transactions v2 (KIP-890). The level follows from Chronik's own feature level."""
+"""Kafka's transactions v2 (KIP-890). Chronik's feature level determines whether it is enabled."""
 
 
 class FeatureState(NamedTuple):
-    """A feature with the range of levels that this node supports and the cluster's level."""
+    """A feature, with the range of levels that this node supports and the level of the cluster."""
 
     lowest: int
     highest: int
-    """The highest level that this node supports."""
+    """Highest level that this node supports."""
     level: int
-    """The level of the cluster; 0 if the feature is not enabled."""
+    """Level of the cluster; 0 if the feature is disabled."""
 
 
 class UpgradeType(IntEnum):
@@ -65,7 +66,7 @@ def describe_features(image: Image) -> dict[str, FeatureState]:
 async def update_features(
     store: MetadataStore, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False
 ) -> None:
-    """Update all features, or none if one of them is rejected.
+    """Update all features atomically: if one update is rejected, none is applied.
 
     Raises:
         KafkaError: An update is rejected, with the message that Kafka's tools expect.

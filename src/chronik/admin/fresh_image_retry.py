@@ -24,11 +24,11 @@ IMAGE_DEPENDENT_ERRORS: Final = frozenset(
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     }
 )
-"""Error codes that depend on the state of the image."""
+"""Error codes of requests that may succeed with a newer image."""
 
 
 async def retry_on_fresh_image(store: MetadataStore, attempt: Callable[[], Awaitable[T]]) -> T:
-    """Run `attempt`, and run it again on a fresh image if it fails because of the image's state.
+    """Run `attempt`, and retry it on an up-to-date image if the failure may be due to an outdated one.
 
     A failed attempt must not have changed anything.
     """
@@ -42,10 +42,10 @@ async def retry_on_fresh_image(store: MetadataStore, attempt: Callable[[], Await
 
 
 async def refresh_image(store: MetadataStore) -> None:
-    """Wait until the image contains everything that was acknowledged before (a read barrier).
+    """Wait until the image contains all changes that were acknowledged before the call (a read barrier).
 
     Raises:
-        KafkaError: NOT_CONTROLLER if no quorum answers. Nothing was proposed, so the outcome is known.
+        KafkaError: NOT_CONTROLLER if no quorum responds. No command was proposed, so nothing has changed.
     """
     try:
         await store.read_barrier()

@@ -21,7 +21,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 logger = logging.getLogger("chronik.api")
 
 MARKER_TIMEOUT_SECONDS: Final = 30.0
-"""The timeout for replicating the abort marker to the ISR, as in Kafka."""
+"""Timeout in seconds for replicating the abort marker to the ISR, as in Kafka."""
 
 
 async def abort_hanging_transaction(
@@ -33,7 +33,7 @@ async def abort_hanging_transaction(
     coordinator_epoch: int,
     now_ms: int,
 ) -> None:
-    """Abort the open transaction of a producer in a partition that this node leads, if there is one.
+    """Abort a producer's open transaction, if any, in a partition that this node leads.
 
     Raises:
         KafkaError: The producer or coordinator epoch is outdated, or the coordinator knows the transaction
@@ -55,7 +55,7 @@ async def abort_hanging_transaction(
     # Do not use the epoch of the request: a high one would fence the markers of the coordinator.
     marker = TransactionMarker(is_commit=False, coordinator_epoch=max(known.coordinator_epoch, 0))
     end_offset = replica.append_marker(producer_id, producer_epoch, marker, now_ms)
-    logger.warning("%r: hanging transaction aborted by request producer_id=%d", replica, producer_id)
+    logger.warning("%r: hanging transaction aborted by an administrator: producer_id=%d", replica, producer_id)
     await _wait_until_committed(replica, end_offset)
 
 
@@ -65,7 +65,7 @@ def _is_known_to_coordinator(image: Image, producer_id: int, partition: Transact
 
 
 async def _wait_until_committed(replica: Replica, end_offset: int) -> None:
-    """Wait until the records before `end_offset` are on all in-sync replicas."""
+    """Wait until all in-sync replicas have the records before `end_offset`."""
     if replica.is_committed(end_offset):
         return
     outcome: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()

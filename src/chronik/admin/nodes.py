@@ -27,21 +27,22 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.wording import pluralize
 
 UNREGISTERED: Final = "unregistered"
-"""The status of a node whose broker has never registered or was unregistered."""
+"""Status of a node whose broker has never registered or was unregistered."""
 
 PORT_MAX: Final = 65535
 
 NodeCommand = AddNode | UpdateNode | RemoveNode
 
 POLL_INTERVAL_SECONDS: Final = 0.1
-"""The interval at which the membership is polled."""
+"""Interval in seconds at which the membership is polled."""
 
 REMOVAL_SECONDS: Final = 30.0
-"""The timeout of a removal. Kafka's request has none; a leader that hands over first needs a second or two."""
+"""Timeout of a removal in seconds; Kafka's request has none. If the leader itself is removed, it transfers leadership
+first, which takes one or two seconds."""
 
 
 class NodeAction(IntEnum):
-    """A change of a node, with the numbers of the AlterNodes API."""
+    """A change of a node, with the numeric codes of the AlterNodes API."""
 
     ADD = 0
     REMOVE = 1
@@ -61,10 +62,10 @@ class NodeChange(NamedTuple):
 
 
 class NodeState(NamedTuple):
-    """The intended and the actual state of a node."""
+    """The desired and the actual state of a node."""
 
     node: NodeRecord
-    """The intended state. A member that is being removed has no address here."""
+    """Desired state. A member that is being removed has no address in it."""
     member: QuorumMember | None
     directory_id: bytes
     rack: str | None
@@ -73,7 +74,7 @@ class NodeState(NamedTuple):
 
 
 async def describe_nodes(store: MetadataStore, node_id: int) -> list[NodeState]:
-    """Return the state of all nodes of the cluster, including members that are being removed.
+    """Return the states of all nodes of the cluster, including members that are being removed.
 
     Raises:
         KafkaError: The Raft leader cannot be reached.
@@ -109,12 +110,12 @@ async def alter_nodes(
     validate_only: bool = False,
     may_promote_absent: bool = False,
 ) -> list[KafkaError | None]:
-    """Apply the changes in order, up to the first that fails. Return the error of each, or None.
+    """Apply the changes in order and stop at the first failure. Return one error per change, or None for success.
 
     With `may_promote_absent`, a node may be promoted before it has joined.
 
     Raises:
-        KafkaError: No change can be tried.
+        KafkaError: No change can be applied.
     """
     await refresh_image(store)
     check_nodes_can_change(store.image, cluster_id)
@@ -137,7 +138,7 @@ async def alter_nodes(
 
 
 def check_nodes_can_change(image: Image, cluster_id: str | None) -> None:
-    """Raise KafkaError if nodes cannot be changed: another cluster id, a low feature level or a standalone node."""
+    """Raise KafkaError if the cluster id is wrong, the feature level too low, or the node standalone."""
     if cluster_id is not None and cluster_id != image.cluster_id:
         message = f"This is cluster {image.cluster_id}, not {cluster_id}."
         raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, message)
@@ -156,7 +157,7 @@ def check_nodes_can_change(image: Image, cluster_id: str | None) -> None:
 def _plan_change(
     image: Image, nodes: dict[int, NodeRecord], members: Mapping[int, QuorumMember] | None, change: NodeChange
 ) -> NodeCommand | None:
-    """Apply a change to `nodes` and return its command, or None if nothing changes."""
+    """Apply a change to `nodes` and return the command for it, or None if the change has no effect."""
     if change.action == NodeAction.ADD:
         return _plan_addition(nodes, change)
     node = nodes.get(change.node_id)
@@ -192,7 +193,7 @@ def _plan_change(
 
 
 def _plan_addition(nodes: dict[int, NodeRecord], change: NodeChange) -> NodeCommand | None:
-    """Add a node as an observer; a known node only gets the new address."""
+    """Add a node as an observer. For an existing node, only the address is updated."""
     if not change.host or not 0 < change.port <= PORT_MAX:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"The peer address HOST:PORT of node {change.node_id} is missing or invalid."
@@ -240,7 +241,7 @@ def _join_ids(ids: Sequence[int]) -> str:
 
 
 async def unregister_broker(store: MetadataStore, broker_id: int) -> None:
-    """Unregister a broker that will not return.
+    """Unregister a broker that is permanently offline.
 
     Raises:
         KafkaError: The broker is not registered, still alive, or hosts replicas.
@@ -268,7 +269,7 @@ class VoterKey(NamedTuple):
 
     node_id: int
     directory_id: bytes
-    """The directory id, or ZERO_ID for any directory."""
+    """Directory id, or ZERO_ID to match any directory."""
 
 
 async def add_voter(
@@ -301,7 +302,7 @@ async def add_voter(
 
 
 async def remove_voter(store: MetadataStore, node_id: int, voter: VoterKey, *, cluster_id: str | None) -> None:
-    """Demote a voter and wait until it no longer votes.
+    """Demote a voter and wait until it is no longer a voter.
 
     Raises:
         KafkaError: The node is not a voter, or the change failed or timed out.

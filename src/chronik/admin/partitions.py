@@ -31,12 +31,12 @@ BROKER_ID_MAX: Final = 2**31 - 1
 
 T = TypeVar("T")
 PartitionOutcome = KafkaError | None
-"""The error of a partition's change, or None if it succeeded."""
+"""The error with which the change of a partition failed, or None if it succeeded."""
 
 logger = logging.getLogger("chronik.api")
 
 UP_TO_HIGH_WATERMARK: Final = -1
-"""The requested offset that stands for the high watermark."""
+"""Requested offset that selects the high watermark."""
 
 LowWatermark = int
 
@@ -53,13 +53,13 @@ class ReassignmentRequest(msgspec.Struct, frozen=True):
 
     partition: NamedPartition
     replicas: tuple[int, ...] | None
-    """The target replicas, or None to cancel the current reassignment."""
+    """Target replicas, or None to cancel the current reassignment."""
 
 
 async def reassign_partitions(
     store: MetadataStore, wanted: Sequence[ReassignmentRequest], *, allow_replication_factor_change: bool
 ) -> list[PartitionOutcome]:
-    """Start or cancel reassignments. Return the error of each, or None; each succeeds or fails separately."""
+    """Start or cancel reassignments, each independently. Return one error per request, or None for success."""
     keys = await _find_keys(store, [each.partition for each in wanted])
     outcomes: list[PartitionOutcome] = [
         key if isinstance(key, KafkaError) else _check_replicas(each.replicas)
@@ -79,7 +79,7 @@ async def reassign_partitions(
 async def elect_leaders(
     store: MetadataStore, wanted: Sequence[NamedPartition], *, unclean: bool
 ) -> list[PartitionOutcome]:
-    """Elect leaders. Return the error of each partition, or None; each succeeds or fails separately."""
+    """Elect leaders, each independently. Return one error per partition, or None for success."""
     keys = await _find_keys(store, wanted)
     outcomes: list[PartitionOutcome] = [key if isinstance(key, KafkaError) else None for key in keys]
     known = {position: key for position, key in enumerate(keys) if isinstance(key, PartitionKey)}
@@ -90,7 +90,7 @@ async def elect_leaders(
 
 
 def partitions_to_elect(image: Image, *, unclean: bool) -> Iterator[NamedPartition]:
-    """Yield partitions not led by their preferred leader; with `unclean`, partitions without a leader."""
+    """Yield partitions not led by their preferred leader or, with `unclean`, partitions without a leader."""
     for name, topic in image.topics.items():
         for index, partition in enumerate(topic.partitions):
             if partition.leader == NO_LEADER or (not unclean and partition.leader != partition.replicas[0]):
@@ -98,9 +98,9 @@ def partitions_to_elect(image: Image, *, unclean: bool) -> Iterator[NamedPartiti
 
 
 async def _find_keys(store: MetadataStore, wanted: Sequence[NamedPartition]) -> list[PartitionKey | KafkaError]:
-    """Return the topic id and index, or an error, of each partition.
+    """Return, for each partition, its topic id and index or an error.
 
-    If one is unknown, the lookup is repeated with a fresh image: another node may just have created it.
+    If a partition is unknown, the lookup is retried with a fresh image, because it may have just been created.
     """
     keys = [_key(store.image, each) for each in wanted]
     if any(isinstance(key, KafkaError) for key in keys):
@@ -121,7 +121,7 @@ def _key(image: Image, wanted: NamedPartition) -> PartitionKey | KafkaError:
 
 
 def _check_replicas(replicas: tuple[int, ...] | None) -> PartitionOutcome:
-    """Return an error for replicas that would make the whole command fail or exceed the maximum, or None."""
+    """Return an error for invalid broker ids, which would fail the whole command, or too many replicas; else None."""
     if replicas is not None and len(replicas) > CLUSTER_MEMBERS_MAX:
         message = f"A partition has at most {CLUSTER_MEMBERS_MAX} replicas, not {len(replicas)}"
         return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
@@ -133,7 +133,7 @@ def _check_replicas(replicas: tuple[int, ...] | None) -> PartitionOutcome:
 async def _propose(
     store: MetadataStore, command: Command, positions: list[int], outcomes: list[PartitionOutcome]
 ) -> None:
-    """Propose a command and store the errors of its items at their positions in `outcomes`."""
+    """Propose a command, and store the error of each item at its position in `outcomes`."""
     try:
         result = await store.propose(command)
     except KafkaError as error:
@@ -156,7 +156,7 @@ def _chunks(items: Iterable[T]) -> Iterator[list[T]]:
 async def delete_records(
     store: MetadataStore, replicas: ReplicaManager, partition: NamedPartition, offset: int, timeout_ms: int
 ) -> LowWatermark:
-    """Delete the records before an offset of a partition that this node leads. Return the low watermark.
+    """Delete the records before an offset in a partition that this node leads, and return the low watermark.
 
     Raises:
         KafkaError: The partition is not led here, its records cannot be deleted, or the offset is out of range.
@@ -187,10 +187,15 @@ async def delete_records(
 
 
 def _restart_lost_partition(lost: Replica) -> LowWatermark:
-    """Restart a partition that has lost records. Deleting all its records confirms that the loss is accepted."""
+    """Restart the log of a partition that has lost records. Deleting all its records implies accepting the loss."""
     damage = lost.damage_description
     start = lost.restart_after_data_loss()
-    logger.warning("%r: log restarted by request after data loss offset=%d: %s", lost, start, damage)
+    logger.warning(
+        "%r: log restarted after data loss by DeleteRecords: offset=%d: %s",
+        lost,
+        start,
+        damage,
+    )
     return start
 
 
@@ -199,7 +204,7 @@ class PartitionSize(NamedTuple):
 
     size_bytes: int
     offset_lag: int
-    """The number of offsets behind the high watermark."""
+    """Number of offsets by which the replica is behind the high watermark."""
 
 
 def read_partition_size(store: MetadataStore, replicas: ReplicaManager, topic: str, index: int) -> PartitionSize | None:
@@ -213,7 +218,7 @@ def read_partition_size(store: MetadataStore, replicas: ReplicaManager, topic: s
 
 
 def check_replica_move(store: MetadataStore, replicas: ReplicaManager, topic: str, index: int) -> ErrorCode:
-    """Return the error code for a request to move a replica into this directory: NONE if it is already there."""
+    """Return the error code for moving a replica into this directory, or NONE if the replica is already there."""
     known = store.image.topics.get(topic)
     if known is None or not known.has_partition(index):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -13,7 +13,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.security.quotas.entities import QuotaValueChange, validate_changes, validate_entity
 
 RequestedEntity = tuple[tuple[str, str | None], ...]
-"""Requested (type, name) pairs of an entity; the name None is the default entity."""
+"""Requested (type, name) pairs of an entity. The name None selects the default entity."""
 
 
 class QuotaChangeRequest(NamedTuple):
@@ -26,7 +26,7 @@ class QuotaChangeRequest(NamedTuple):
 async def alter_quotas(
     store: MetadataStore, wanted: Sequence[QuotaChangeRequest], *, validate_only: bool
 ) -> dict[RequestedEntity, KafkaError | None]:
-    """Alter quotas. Return the error of each entity, or None, in order.
+    """Alter quotas. Return one error per entity, or None for success, in order.
 
     Raises:
         KafkaError: The request has too many entities.

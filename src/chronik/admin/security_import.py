@@ -1,7 +1,7 @@
 """Import of users, ACLs and quotas. Those that the cluster already has are not changed.
 
-The import uses the same commands as client requests, after a check of what exists. A user that a client alters between
-the check and the command may be overwritten.
+The import uses the same commands as client requests, after a check for existing objects. A user that a client alters
+between the check and the command may be overwritten.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def check_import_in_progress(store: MetadataStore, import_id: bytes) -> None:
 
 
 async def import_users(store: MetadataStore, users: Mapping[str, tuple[ScramKeys, ...]]) -> None:
-    """Import users that do not exist yet. An existing user gets no keys, because it may be another person.
+    """Import users that do not exist yet. The keys of an existing user do not change: it may be another person.
 
     Raises:
         KafkaError: A name or a key is invalid.
@@ -48,7 +48,7 @@ async def import_users(store: MetadataStore, users: Mapping[str, tuple[ScramKeys
 
 
 def _check_keys(name: str, keys: Sequence[ScramKeys]) -> None:
-    """Validate the keys of a user. They are not validated again when they are read from the log."""
+    """Validate the keys of a user, because they are not validated when they are read from the log."""
     check_user_name(name)
     for each in keys:
         scram = MECHANISMS_BY_NUMBER.get(each.mechanism)
@@ -64,12 +64,12 @@ def _check_keys(name: str, keys: Sequence[ScramKeys]) -> None:
 
 
 async def import_acls(store: MetadataStore, acls: Sequence[Acl]) -> None:
-    """Import ACLs. Raises the KafkaError of the first that is rejected."""
+    """Import ACLs. Raise the KafkaError of the first ACL that is rejected."""
     _raise_first(await create_acls(store, acls))
 
 
 async def import_quotas(store: MetadataStore, quotas: Sequence[QuotaChangeRequest]) -> None:
-    """Import the quotas of entities that have none. Raises the KafkaError of the first that is rejected."""
+    """Import the quotas of entities that have none. Raise the KafkaError of the first entity that is rejected."""
     new = [each for each in quotas if validate_entity(each.entity) not in store.image.quotas]
     if new:
         _raise_first((await alter_quotas(store, new, validate_only=False)).values())

@@ -33,7 +33,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 
 class TopicToImport(NamedTuple):
-    """A topic of the import's source."""
+    """A topic of the source cluster."""
 
     topic_id: bytes
     name: str
@@ -43,7 +43,7 @@ class TopicToImport(NamedTuple):
     configs: Mapping[str, str]
 
     def to_topic_request(self) -> NewTopicRequest:
-        """Return the request that plans the topic."""
+        """Return the topic request from which the topic is planned."""
         return NewTopicRequest(self.name, len(self.leader_epochs), self.replication_factor, configs=self.configs)
 
 
@@ -58,7 +58,7 @@ class LogOffsets(NamedTuple):
 async def import_topics(
     store: MetadataStore, planner: TopicPlanner, import_id: bytes, topics: Sequence[TopicToImport]
 ) -> int:
-    """Create the topics of an import that do not exist yet. Return the log index of the last command.
+    """Create the missing topics of an import. Return the log index of the last command.
 
     Raises:
         KafkaError: A topic could not be created. The message names the topic.
@@ -109,8 +109,8 @@ class ImportLogWriter:
     ) -> LogOffsets:
         """Append batches to a log that ends at `expected_end`, and wait until they are committed.
 
-        A log that ends elsewhere is not changed; the returned offsets show where it ends. Without records, the method
-        waits until all replicas have the log start offset.
+        A log with another end offset is not changed; the returned offsets contain its actual end. Without records, the
+        method waits until all replicas have the log start offset.
 
         Raises:
             KafkaError: The partition is not led here or not being imported, or too few replicas are in sync.
@@ -187,7 +187,7 @@ def check_import_source(source: str) -> None:
 
 
 def check_imported_groups(image: Image, groups: Sequence[ImportedGroup], metadata_characters_max: int) -> None:
-    """Raise KafkaError for the first group that the cluster would not accept from a client."""
+    """Raise KafkaError for the first group that would be rejected if a client created it."""
     new = {group.group_id for group in groups} - image.groups.keys()
     if len(image.groups) + len(new) > GROUPS_MAX:
         message = (
@@ -216,7 +216,7 @@ def check_imported_groups(image: Image, groups: Sequence[ImportedGroup], metadat
 def check_imported_configs(
     image: Image, of_groups: Mapping[str, Mapping[str, str]], of_cluster: Mapping[str, str]
 ) -> None:
-    """Raise KafkaError if configs are too many or too large."""
+    """Raise KafkaError if there are too many configs or they are too large."""
     if len(image.group_configs) + len(of_groups.keys() - image.group_configs.keys()) > GROUPS_WITH_CONFIGS_MAX:
         message = f"at most {GROUPS_WITH_CONFIGS_MAX} groups may have configs"
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)

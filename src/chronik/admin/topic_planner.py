@@ -23,7 +23,7 @@ from chronik.wording import pluralize
 OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "compression.type": "snappy", "segment.bytes": "104857600"}
 
 BROKER_DEFAULT = -1
-"""The value of a count in a request that stands for the broker's default."""
+"""Partition count or replication factor in a request that selects the broker's default."""
 
 ReplicaIds = tuple[int, ...]
 
@@ -35,12 +35,12 @@ class NewTopicRequest(msgspec.Struct, frozen=True):
     partition_count: int = BROKER_DEFAULT
     replication_factor: int = BROKER_DEFAULT
     assignments: Mapping[int, ReplicaIds] = msgspec.field(default_factory=dict)
-    """The replicas of each partition, if the client chooses them."""
+    """Replicas of each partition, if the client specifies them."""
     configs: Mapping[str, str | None] = msgspec.field(default_factory=dict)
 
 
 class TopicPlanner:
-    """Turns topic requests into complete commands, so that every node applies the same.
+    """A planner that converts topic requests to deterministic commands, which have the same effect on every node.
 
     `choose_id` returns the id of a new topic. `choose_below(n)` returns the random position at which placement starts.
     """
@@ -60,7 +60,7 @@ class TopicPlanner:
         self._choose_below = choose_below
 
     def plan_all(self, requests: Sequence[NewTopicRequest]) -> Generator[None, None, list[CreateTopic | KafkaError]]:
-        """Plan all requests in order, yielding after each."""
+        """Plan all requests in order. The generator yields after each request and returns the commands or errors."""
         outcomes: list[CreateTopic | KafkaError] = []
         partitions_left = PARTITIONS_PER_REQUEST_MAX
         for request in requests:
@@ -74,7 +74,7 @@ class TopicPlanner:
         return outcomes
 
     def plan_import(self, request: NewTopicRequest, topic_id: bytes, created_ms: int) -> CreateTopic:
-        """Plan a topic that keeps its id and creation time.
+        """Plan a topic that retains its id and creation time from the source.
 
         Raises:
             KafkaError: The topic cannot be created.
@@ -120,13 +120,13 @@ class TopicPlanner:
         return [self._check_replicas(each, topic.replication_factor) for each in given]
 
     def build_assignment(self, replicas: ReplicaIds) -> PartitionAssignment:
-        """Return the assignment of a new partition: all online replicas are in sync, because the log is empty."""
+        """Return the assignment of a new partition. All online replicas are in sync, because the log is empty."""
         brokers = self._store.image.brokers
         isr = tuple(broker for broker in replicas if brokers[broker].is_online) or replicas[:1]
         return PartitionAssignment(replicas, isr, isr[0])
 
     def change_timestamp(self) -> int:
-        """Return the time of a change for a command, or -1 below level 3."""
+        """Return the current time for a command, or -1 below feature level 3."""
         return levels.timestamp_if_supported(self._store.image.features, self._clock.now_ms())
 
     def _plan(self, request: NewTopicRequest, partitions_left: int) -> CreateTopic:
@@ -203,7 +203,7 @@ class TopicPlanner:
         return replicas
 
     def _place(self, count: int, factor: int) -> list[ReplicaIds]:
-        """Place replicas on online brokers; if these are too few, also on offline and finally on drained ones."""
+        """Place replicas on online brokers or, if there are too few, on offline and finally on drained brokers."""
         brokers = self._store.image.brokers.values()
         candidates = [PlacementCandidate(broker.id, broker.rack) for broker in brokers if broker.is_online]
         for status in (BrokerStatus.OFFLINE, BrokerStatus.MAINTENANCE):

@@ -20,13 +20,14 @@ from chronik.scheduler import run_in_slices
 logger = logging.getLogger("chronik.api")
 
 PARTITIONS_PER_PROPOSAL: Final = 200
-"""The maximum number of partitions created by one command, unless a single topic has more.
+"""Maximum number of partitions created by one command, unless a single topic has more. Every node starts to lead or
+follow them in one event-loop iteration, which takes about 50 µs per partition.
 
 Every node starts to lead or follow them in one event-loop iteration, at about 50 µs each.
 """
 
 REPLANS_MAX: Final = 2
-"""The number of times a plan is repeated because a broker was fenced in the meantime."""
+"""Maximum number of times that a topic is planned again because a broker was fenced after the previous plan."""
 
 CreateTopicOutcome = CreateTopic | KafkaError
 TopicNameOrId = str | bytes
@@ -38,13 +39,13 @@ class NewPartitions(NamedTuple):
 
     name: str
     total: int
-    """The new total number of partitions."""
+    """New total number of partitions."""
     assignments: Sequence[ReplicaIds] | None = None
-    """The replicas of the new partitions, if the client chooses them."""
+    """Replicas of the new partitions, if the client specifies them."""
 
 
 class TopicAdmin:
-    """Creates, enlarges and deletes topics. In a request with several topics, each succeeds or fails separately."""
+    """The administrative operations on topics. The topics of one request succeed or fail independently."""
 
     def __init__(self, store: MetadataStore, configs: ConfigResolver, planner: TopicPlanner) -> None:
         self._store = store
@@ -60,7 +61,7 @@ class TopicAdmin:
     async def create(
         self, requests: Sequence[NewTopicRequest], *, validate_only: bool = False
     ) -> list[CreateTopicOutcome]:
-        """Create topics. Return the command or the error of each request, in order."""
+        """Create topics. Return the command or the error for each request, in order."""
         outcomes = await self._plan_with_retry(requests)
         if not validate_only:
             await self._propose(outcomes)
@@ -69,7 +70,7 @@ class TopicAdmin:
         return outcomes
 
     async def create_missing(self, names: Iterable[str]) -> dict[str, KafkaError]:
-        """Create topics automatically; a topic that exists by now is a success. Return the errors by name."""
+        """Create topics automatically, ignoring topics that already exist. Return the errors by topic name."""
         requests = [
             self._planner.offsets_topic_request() if name == OFFSETS_TOPIC else NewTopicRequest(name) for name in names
         ]
@@ -95,7 +96,7 @@ class TopicAdmin:
         return await self._plan(requests)
 
     async def _plan_again(self, requests: Sequence[NewTopicRequest], outcomes: list[CreateTopicOutcome]) -> None:
-        """Plan topics again whose brokers were fenced between the plan and its application."""
+        """Plan topics again if a broker was fenced between planning and applying the command."""
         outdated = [position for position, outcome in enumerate(outcomes) if _is_outdated(outcome)]
         if outdated:
             new_outcomes = await self._plan([requests[position] for position in outdated])
@@ -104,7 +105,7 @@ class TopicAdmin:
                 outcomes[position] = outcome
 
     async def _propose(self, outcomes: list[CreateTopicOutcome]) -> None:
-        """Propose the planned topics, replacing plans that failed by their errors."""
+        """Propose the planned topics, and replace each plan that failed with its error."""
         planned = {position: outcome for position, outcome in enumerate(outcomes) if isinstance(outcome, CreateTopic)}
         for positions in _split_into_proposals(planned):
             try:
@@ -157,9 +158,9 @@ class TopicAdmin:
         return self._configs.broker_flag("delete.topic.enable")
 
     async def delete(self, key: TopicNameOrId, check: Callable[[Topic], None] = lambda _: None) -> Topic:
-        """Delete a topic and return it.
+        """Delete a topic and return the deleted topic.
 
-        `check` is called with the topic before it is deleted: an id may be resolved only with a fresh image.
+        `check` is called with the topic before it is deleted, because resolving a topic id may require a fresh image.
 
         Raises:
             KafkaError: The topic does not exist or cannot be deleted, or `check` raised it.
@@ -196,7 +197,7 @@ class TopicAdmin:
 
 
 def _split_into_proposals(planned: Mapping[int, CreateTopic]) -> Iterator[list[int]]:
-    """Yield the positions of topics that are created by one command."""
+    """Yield lists of positions; the topics at the positions of one list are created by one command."""
     chunk: list[int] = []
     partitions = 0
     for position, topic in planned.items():

@@ -23,7 +23,7 @@ from chronik.security.sasl.scram_keys import (
 
 SECRET_BYTES: Final = 32
 SALT_BYTES_MAX: Final = 1024
-"""The maximum size of a salt, which is stored unchanged."""
+"""Maximum size of a salt in bytes. Salts are stored unchanged."""
 
 
 class UserChange(msgspec.Struct):
@@ -52,7 +52,7 @@ async def alter_user(store: MetadataStore, name: str, change: UserChange) -> Non
 
 
 def check_user_name(name: str) -> None:
-    """Raise UNACCEPTABLE_CREDENTIAL for an empty or too long user name."""
+    """Raise UNACCEPTABLE_CREDENTIAL if the user name is empty or too long."""
     if not name:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     if len(name) > USER_NAME_CHARACTERS_MAX:
@@ -80,7 +80,7 @@ def _check_mechanism(mechanism: int) -> None:
 
 
 def create_first_user_command(name: str, password: str) -> AlterScramUser:
-    """Return the command that creates the first user of a cluster, with all mechanisms. Hashing takes milliseconds."""
+    """Return the command that creates the first user, with keys for all mechanisms. Hashing takes milliseconds."""
     put = []
     for scram in MECHANISMS_BY_NUMBER.values():
         salt = new_salt(secrets.choice)

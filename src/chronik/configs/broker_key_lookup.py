@@ -31,7 +31,7 @@ def find_broker_key(name: str) -> ConfigKey | None:
 
 
 def all_broker_keys() -> Iterator[ConfigKey]:
-    """Return an iterator over all broker configs, supported and ignored ones."""
+    """Yield all broker configs, including ignored ones."""
     from chronik.configs.ignored_keys import IGNORED_KEYS
 
     yield from BROKER_KEYS.values()
@@ -39,7 +39,7 @@ def all_broker_keys() -> Iterator[ConfigKey]:
 
 
 def unknown_key(name: str) -> ConfigKey:
-    """Return a key for an unknown config name.
+    """Return a ConfigKey for an unknown config name.
 
     Kafka stores such configs for plugins and never returns their values, because they may be passwords.
     """
@@ -47,7 +47,7 @@ def unknown_key(name: str) -> ConfigKey:
 
 
 def _listener_key(name: str) -> ConfigKey | None:
-    """Return the key of `listener.name.NAME.KEY` or `listener.name.NAME.MECHANISM.KEY`, or None if KEY is unknown.
+    """Return the key for `listener.name.NAME.KEY` or `listener.name.NAME.MECHANISM.KEY`; None if KEY is unknown.
 
     TLS and SASL configs of a listener are read at start-up; others have no effect.
     """

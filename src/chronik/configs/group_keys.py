@@ -29,7 +29,7 @@ _NUMBERS: Final = {
 }
 
 GROUP_TYPES: Final = ("consumer", "share", "streams")
-"""The group types of Kafka that have configs."""
+"""Group types of Kafka that have configs."""
 
 
 def _reset(value: str) -> str | None:

@@ -35,7 +35,7 @@ LONG_DEFAULTS: Final = {
     "sasl.oauthbearer.jwt.retriever.class": "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
     "sasl.oauthbearer.jwt.validator.class": "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
 }
-"""Defaults that are too long for the table."""
+"""Default values that are too long for the table."""
 
 # Name, type, update mode, valid values (a range or names), default.
 TABLE: Final = """
@@ -341,7 +341,7 @@ security.inter.broker.protocol                        string   fixed    PLAINTEX
 
 
 IGNORED_KEY_DOC: Final = "Accepted for compatibility with Kafka; has no effect."
-"""The documentation of an ignored config."""
+"""Documentation text of ignored configs."""
 
 SCOPES: Final = {
     "fixed": UpdateMode.READ_ONLY,

@@ -31,7 +31,7 @@ from chronik.configs.validators import (
 
 
 class ConfigType(IntEnum):
-    """The type of a config value, with the numbers of DescribeConfigs."""
+    """The type of a config value, with the numeric codes of DescribeConfigs."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -49,17 +49,17 @@ class UpdateMode(IntEnum):
     """The dynamic update mode of a broker config."""
 
     READ_ONLY = 0
-    """Changed only by a restart."""
+    """Not dynamic: a change requires a restart."""
     PER_BROKER = 1
-    """Changed dynamically for a single broker only."""
+    """Dynamic, but only for individual brokers."""
     CLUSTER_WIDE = 2
-    """Changed dynamically for a single broker or for all brokers."""
+    """Dynamic, for individual brokers or as a cluster-wide default."""
 
 
 class UnitFallback(NamedTuple):
     """A config with the same meaning in another unit.
 
-    Its value times `unit` is the value of the key that falls back.
+    The value of this config, multiplied by `unit`, is the value of the original key.
     """
 
     name: str
@@ -75,21 +75,21 @@ class ConfigKey(msgspec.Struct, frozen=True):
     doc: str
     check: Validator
     synonym: str | None = None
-    """For a topic key: the broker key that supplies its default."""
+    """Broker key that supplies the default of a topic key."""
     scope: UpdateMode = UpdateMode.READ_ONLY
     fallbacks: tuple[UnitFallback, ...] = ()
-    """Broker keys that supply the default if the key has none of its own, in order of precedence."""
+    """Broker keys, by precedence, that supply the value if this key is not set."""
     kept: bool = False
-    """Whether the key is accepted and described, but has no effect."""
+    """Whether the key is accepted and returned by DescribeConfigs, but has no effect."""
     internal: bool = False
-    """Whether the key is described only if it is set."""
+    """Whether DescribeConfigs returns the key only if it is set."""
     per_listener: bool = False
-    """Whether the key can be changed only with a listener prefix, `listener.name.NAME.`."""
+    """Whether the key can be altered only with a listener prefix, `listener.name.NAME.`."""
     secret: bool = False
 
     @property
     def is_sensitive(self) -> bool:
-        """Return whether the value is never returned to clients."""
+        """Return whether the value is secret and never returned to clients."""
         return self.secret or self.type is ConfigType.PASSWORD
 
 
@@ -167,7 +167,8 @@ COMPRESSION_TYPES = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer"
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 SEGMENT_BYTES_MIN = 1 << 20
-"""Kafka's minimum since 4.1, because each segment needs two open files.
+"""Minimum segment size in bytes, as in Kafka since 4.1, because each segment needs two open files. Smaller values of
+existing topics remain valid.
 
 Smaller values of existing topics remain valid.
 """
@@ -202,7 +203,7 @@ SYNONYMS = {
     "segment.ms": "log.roll.ms",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
-"""The broker keys that supply the defaults of topic keys."""
+"""Broker keys that supply the defaults of topic keys."""
 
 TOPIC_KEYS = _topic_keys(
     list_key(
@@ -320,7 +321,7 @@ FALLBACKS = {
     "log.roll.jitter.ms": (UnitFallback("log.roll.jitter.hours", HOUR_MS),),
     "log.flush.interval.ms": (UnitFallback("log.flush.scheduler.interval.ms", 1),),
 }
-"""Keys in other units by precedence, as in Kafka: milliseconds before minutes before hours."""
+"""Keys with the same meaning in other units by precedence, as in Kafka: milliseconds, then minutes, then hours."""
 
 
 def _topic_default_keys() -> list[ConfigKey]:

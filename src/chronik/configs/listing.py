@@ -10,7 +10,7 @@ from chronik.configs.broker_key_lookup import all_broker_keys
 from chronik.configs.keys import ConfigKey, UpdateMode
 
 PAGE: Final = Path("docs", "reference", "broker-configs.md")
-"""The path of the page relative to the root of the repository."""
+"""Path of the page, relative to the repository root."""
 
 INTRODUCTION = """\
 # Broker configs

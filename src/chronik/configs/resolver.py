@@ -19,14 +19,15 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 T = TypeVar("T")
 
 DERIVED_CACHE_SIZE: Final = 1024
-"""The maximum number of cached objects derived from topic configs. Most clusters need a handful.
+"""Maximum number of cached objects derived from topic configs. Most clusters need only a few. The cache is cleared when
+it is full.
 
 Beyond the limit, the cache is cleared.
 """
 
 
 class ConfigSource(IntEnum):
-    """The source of a config value, with the numbers of DescribeConfigs."""
+    """The source of a config value, with the numeric codes of DescribeConfigs."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC = 1
@@ -39,13 +40,13 @@ class ConfigSource(IntEnum):
 
 
 class ConfigSynonym(msgspec.Struct, frozen=True):
-    """A config that supplies the value of a key, with its source."""
+    """A config that supplies the value of a key, and the source of that value."""
 
     name: str
     value: str
     source: ConfigSource
     unit: int = 1
-    """The factor that converts the value to the unit of the key."""
+    """Factor that converts the value to the unit of the key."""
 
     @property
     def converted_value(self) -> str:
@@ -57,7 +58,7 @@ class ConfigSynonym(msgspec.Struct, frozen=True):
 
 
 class ConfigEntry(msgspec.Struct, frozen=True):
-    """A described config: the effective value, its source and its synonyms."""
+    """A config as described to clients: the effective value, its source and its synonyms."""
 
     key: ConfigKey
     value: str | None
@@ -68,7 +69,7 @@ class ConfigEntry(msgspec.Struct, frozen=True):
 
 
 class _ResolvedCache:
-    """Values cached while the broker's dynamic configs stay the same. Every change replaces the config dicts."""
+    """Cached values, valid until the broker's dynamic configs change. Every change replaces the config dicts."""
 
     __slots__ = ("broker", "derived", "own", "shared", "topic")
 
@@ -77,12 +78,12 @@ class _ResolvedCache:
         self.shared = shared
         self.broker: dict[str, str] = {}
         self.topic: dict[str, str] = {}
-        """The values of a topic without configs of its own; empty until first used."""
+        """Values for a topic without its own configs; empty until first used."""
         self.derived: dict[tuple[object, frozenset[tuple[str, str]]], object] = {}
 
 
 class ConfigResolver:
-    """The effective configs of topics, brokers and groups. Reads the current image, so changes apply immediately."""
+    """The effective configs of topics, brokers and groups, resolved from the current image."""
 
     def __init__(self, store: MetadataStore, node_id: int, static: Mapping[str, str]) -> None:
         self._store = store
@@ -103,7 +104,7 @@ class ConfigResolver:
         return value
 
     def broker_text(self, name: str) -> str | None:
-        """Return the value of a broker config on this node, or None if it is not set and has no default."""
+        """Return the value of a broker config on this node, or None if it has neither a value nor a default."""
         return next((each.value for each in self._broker_values(BROKER_KEYS[name], self._node_id)), None)
 
     def broker_int(self, name: str) -> int:
@@ -113,11 +114,11 @@ class ConfigResolver:
         return self.broker_value(name).strip().lower() == "true"
 
     def broker_list(self, key: ConfigKey, broker_id: int) -> str:
-        """Return the current value of a list config, for one broker or for all (CLUSTER_DEFAULT)."""
+        """Return the current value of a list config for one broker, or cluster-wide (CLUSTER_DEFAULT)."""
         return next((synonym.value for synonym in self._broker_values(key, broker_id)), "")
 
     def topic_value(self, configs: Mapping[str, str], name: str) -> str:
-        """Return the value of a topic config for a topic with these configs of its own."""
+        """Return the effective value of a topic config; `configs` are the topic's own configs."""
         own = configs.get(name)
         if own is not None:
             return own
@@ -128,7 +129,7 @@ class ConfigResolver:
         return cast(str, key.default)
 
     def topic_values(self, configs: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the values of all topic configs for a topic with these configs of its own."""
+        """Return the effective values of all topic configs; `configs` are the topic's own configs."""
         defaults = self._current_cache().topic
         if not defaults:
             defaults.update((name, self.topic_value({}, name)) for name, key in TOPIC_KEYS.items() if not key.internal)
@@ -156,7 +157,7 @@ class ConfigResolver:
         return self._cache
 
     def check_topic_consistency(self, configs: Mapping[str, str]) -> None:
-        """Raise INVALID_CONFIG if topic configs that are valid individually contradict each other."""
+        """Raise INVALID_CONFIG if individually valid topic configs contradict each other."""
         names = "min.compaction.lag.ms", "max.compaction.lag.ms"
         shortest, longest = (int(self.topic_value(configs, name)) for name in names)
         if shortest > longest:
@@ -188,7 +189,7 @@ class ConfigResolver:
             yield _entry(key, list(self._broker_values(key, broker_id)), read_only=key.scope is UpdateMode.READ_ONLY)
 
     def describe_cluster_default(self) -> Iterator[ConfigEntry]:
-        """Yield the dynamic configs that apply to all brokers."""
+        """Yield the dynamic configs that are set as cluster-wide defaults."""
         for name, value in sorted(self._store.image.broker_configs.get(CLUSTER_DEFAULT, {}).items()):
             key = find_broker_key(name) or unknown_key(name)
             synonym = ConfigSynonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)
@@ -203,7 +204,7 @@ class ConfigResolver:
             yield _entry(key, list(self._group_values(key, configs)), read_only=False)
 
     def check_group_configs(self, configs: Mapping[str, str]) -> None:
-        """Raise INVALID_CONFIG if the resulting configs of a group are invalid or exceed the brokers' bounds."""
+        """Raise INVALID_CONFIG if the effective configs of a group are invalid or exceed the brokers' limits."""
         from chronik.configs.group_keys import GROUP_KEYS, GROUP_TYPES, find_bounds
 
         for name, value in configs.items():
@@ -240,7 +241,7 @@ class ConfigResolver:
             yield ConfigSynonym(key.name, key.default, ConfigSource.DEFAULT)
 
     def _broker_values(self, key: ConfigKey, broker_id: int, unit: int = 1) -> Iterator[ConfigSynonym]:
-        """Yield the sources of a broker config's value. The config file is known for this node only."""
+        """Yield the sources of a broker config's value, by precedence. The config file is known for this node only."""
         dynamic = self._store.image.broker_configs
         own = dynamic.get(broker_id, {}).get(key.name)
         if own is not None:

@@ -33,7 +33,7 @@ def validate_group_config(name: str, value: str | None) -> None:
 
 
 def validate_broker_configs(wanted: Mapping[str, str], *, cluster_wide: bool) -> None:
-    """Raise INVALID_REQUEST for broker configs that cannot be changed dynamically, or not cluster-wide.
+    """Raise INVALID_REQUEST for broker configs that cannot be altered dynamically, or not cluster-wide.
 
     Invalid values are rejected as well. Unknown names are accepted as in Kafka: they may belong to a plugin.
     """
@@ -55,7 +55,7 @@ def validate_broker_configs(wanted: Mapping[str, str], *, cluster_wide: bool) ->
 
 
 def validate_config_sizes(changed: Collection[str], after: Mapping[str, str]) -> None:
-    """Raise INVALID_CONFIG if a change names too many configs, or the resource's configs become too large."""
+    """Raise INVALID_CONFIG if a change contains too many configs, or would make the resource's configs too large."""
     if len(changed) > CONFIG_KEYS_MAX:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"{len(changed)} configs in one change; the maximum is {CONFIG_KEYS_MAX}"

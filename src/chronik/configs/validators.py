@@ -11,7 +11,7 @@ LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 
 Validator = Callable[[str], str | None]
-"""A validator: returns a description of the expected value, or None if the value is valid."""
+"""A function that returns None for a valid config value, or a description of the expected value."""
 
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,20}\s*")  # int() would also accept 1_000 and non-ASCII digits
 

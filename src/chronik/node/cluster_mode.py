@@ -43,16 +43,17 @@ from chronik.transactions.peer_calls import TransactionPeerCalls
 logger = logging.getLogger("chronik.node")
 
 SHUTDOWN_PROPOSAL_SECONDS: Final = 1.5
-"""Time limit of the proposals of a stopping node: if all nodes stop together, the majority is soon lost."""
+"""Time limit in seconds for the proposals of a node that is shutting down. If all nodes stop at once, the quorum is
+soon lost."""
 
 
 class ElectionCounts(msgspec.Struct):
-    """Counters of a node's candidacies, won elections and observed leader changes."""
+    """Counters of a node's candidacies, election wins and observed leader changes."""
 
     candidacies: int = 0
     elections_won: int = 0
     leader_changes: int = 0
-    """Number of times that a different leader was observed, including the first one."""
+    """Number of observed leader changes, including the first leader."""
     last_status: RaftStatus | None = None
     leader: int | None = None
 
@@ -162,7 +163,8 @@ class ClusterMode:
     def is_recently_lost(self, node_id: int) -> bool:
         """Return whether the node's connection was lost within the last session timeout.
 
-        Later, the controller knows better: a node that it still hears is only unreachable from here.
+        After that, the controller's view is more reliable: a node that still sends heartbeats is only unreachable from
+        this node.
         """
         return 0 < self._transport.down_seconds(node_id) < self._session_seconds
 
@@ -230,7 +232,7 @@ class ClusterMode:
         await self._transport.bind()
 
     async def join(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Start to register the broker, without waiting: there may be no quorum, and the ports answer anyway.
+        """Start registering the broker without waiting, because there may be no quorum yet.
 
         Raises:
             ConfigError: Data directory and metadata do not belong together.
@@ -251,7 +253,7 @@ class ClusterMode:
             self._registration.fencing_callbacks.append(self._replicas.fail_waiters)
 
     def _store_cluster_id(self, delta: Delta) -> None:
-        """Store the cluster id when it becomes known: a new cluster sets it some commands after the first."""
+        """Store the cluster id when it becomes known. In a new cluster, a later command sets it."""
         if self.store.image.cluster_id:
             self._folder.check_cluster(self.store.image.cluster_id)
 
@@ -301,7 +303,7 @@ class ClusterMode:
         assert registration is not None
 
         async def wait_until_registered() -> None:
-            """Wait for the registration: everything committed before it is applied then."""
+            """Wait for the registration. All entries committed before it have then been applied."""
             await registration.registered.wait()
             when_up_to_date()
 
@@ -329,6 +331,6 @@ def _peer_tls(config: NodeConfig) -> PeerTls | None:
 
 
 def _bootstrap_membership(peers: Sequence[PeerConfig]) -> Membership:
-    """Return the membership that bootstraps a cluster: voters and learners, whose directory ids are still unknown."""
+    """Return the bootstrap membership of a cluster: voters and learners whose directory ids are still unknown."""
     voters = initial_voters(peers)
     return Membership(tuple(RaftMember(peer.id, UNBOUND_DIRECTORY, peer.id in voters) for peer in sorted(peers)))

@@ -53,7 +53,7 @@ class DataDirectory:
     """The data directory of a node, with its lock and its identity file."""
 
     def __init__(self, path: Path, node_id: int, mode: DirectoryMode, *, restore_identity: bool = False) -> None:
-        """With `restore_identity`, a lost `node.json` is restored from the metadata in the directory."""
+        """Create the object. With `restore_identity`, `open` restores a lost `node.json` from the metadata."""
         self._path = path
         self._node_id = node_id
         self._mode = mode
@@ -63,7 +63,7 @@ class DataDirectory:
         self._identity: DirectoryIdentity
         self.files: DiskFileSystem
         self.previous_cluster_id: str | None = None
-        """Cluster id that the directory had before this start."""
+        """Cluster id stored in the directory before this start."""
 
     @property
     def directory_id(self) -> bytes:
@@ -76,7 +76,7 @@ class DataDirectory:
         return self._identity.cluster_id
 
     def open(self) -> None:
-        """Lock the directory and check that it belongs to this node; on an error, nothing in it has changed.
+        """Lock the directory and check that it belongs to this node. An error leaves its contents unchanged.
 
         Raises:
             DataDirectoryInUse: Another process has locked it.
@@ -110,11 +110,11 @@ class DataDirectory:
             self._store(current)
 
     def _restrict_permissions(self) -> None:
-        """Remove other users' permissions when the directory is created or upgraded; later, the operator decides."""
+        """Remove other users' permissions when the directory is created or upgraded, but not on later starts."""
         try:
             self.files.restrict_permissions(NODE_FILES)
         except OSError as error:  # the directory belongs to another user
-            logger.warning("data directory %s: permissions of other users cannot be removed: %s", self._path, error)
+            logger.warning("data directory %s: removing the permissions of other users failed: %s", self._path, error)
 
     def check_cluster(self, cluster_id: str) -> None:
         """Store the cluster id of the metadata.
@@ -135,7 +135,7 @@ class DataDirectory:
         reject_other_directory_id(self._identity, format_id(directory_id), str(self._path))
 
     def open_synced_offsets(self) -> SyncedOffsets:
-        """Open the file of synced offsets; log a warning if it is missing although there are topics."""
+        """Open the file of synced offsets; log a warning if it is missing although the directory contains topics."""
         if self.has_topics and not self.files.exists(SYNCED_OFFSETS_FILE):
             message = "%s is missing: logs are verified from their start, and lost log tails cannot be detected"
             logger.warning(message, SYNCED_OFFSETS_FILE)
@@ -164,7 +164,7 @@ class DataDirectory:
         return DirectoryContents(metadata, self.has_topics)
 
     def _has_data(self, folder: str) -> bool:
-        """Return whether any file in the directory has bytes: a log that was just created is empty."""
+        """Return whether the directory contains a non-empty file. Logs that were just created are empty."""
         paths = [f"{folder}/{name}" for name in self.files.list_directory(folder)]
         return any(self.files.exists(path) and self.files.size(path) for path in paths)
 
@@ -211,7 +211,7 @@ def _known_in_standalone(files: FileSystem, node_id: int) -> bytes | None:
 
 
 def _known_in_cluster(files: FileSystem, node_id: int) -> bytes | None:
-    """Return the directory id in the newest membership on this disk, committed or not: the id is never reused."""
+    """Return the directory id from the newest membership on this disk, even if uncommitted: ids are never reused."""
     from chronik.quorum.storage import RaftStorage
     from chronik.raft.entries import EntryKind
     from chronik.raft.membership import UNBOUND_DIRECTORY, decode_membership
@@ -231,10 +231,10 @@ def _known_in_cluster(files: FileSystem, node_id: int) -> bytes | None:
 
 
 def highest_feature_level(files: FileSystem, mode: DirectoryMode) -> int:
-    """Return the highest feature level in the metadata, committed or not, without writing anything.
+    """Return the highest feature level in the metadata, including uncommitted entries, without writing to disk.
 
-    Anything that a newer version has added is ignored. A level counts as soon as it is in the log, even if the command
-    failed when it was applied. So a readable directory may be rejected, but an unreadable one is never accepted.
+    Additions of newer versions are ignored. A level counts as soon as it is in the log, even if the command failed when
+    it was applied. A readable directory may therefore be rejected, but an unreadable one is never accepted.
 
     Raises:
         DamagedDataError: The metadata is damaged.
@@ -256,7 +256,7 @@ def highest_feature_level(files: FileSystem, mode: DirectoryMode) -> int:
 
 
 def _command_in(payload: memoryview, mode: DirectoryMode) -> bytes:
-    """Return the encoded command in a log record, or nothing if it contains none."""
+    """Return the encoded command in a log record, or an empty string if it contains no command."""
     if mode is DirectoryMode.STANDALONE:
         return bytes(payload)
     from chronik.quorum.stored_entries import decode_record

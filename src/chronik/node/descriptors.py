@@ -11,29 +11,29 @@ from chronik.limits import OPEN_FILES_MAX
 logger = logging.getLogger("chronik.node")
 
 DESCRIPTORS_WANTED: Final = 1 << 20
-"""Descriptor limit to request if the operating system sets no hard limit."""
+"""Descriptor limit to request if the operating system imposes no hard limit."""
 
 OPEN_FILES_DIVISOR: Final = 4
-"""Divisor for segment files: where descriptors are scarce, they get a quarter."""
+"""Divisor of the descriptor limit for segment files, which get a quarter if descriptors are scarce."""
 
 NON_FILE_DESCRIPTORS: Final = 160
-"""Descriptors reserved for peers, the metadata log, snapshots, compaction, HTTP, spares, and the event loop."""
+"""Descriptors reserved for peers, the metadata log, snapshots, compaction, HTTP and the event loop, with a margin."""
 
 HTTP_CONNECTIONS_MIN: Final = 64
-"""Minimum of HTTP connections, which is included in NON_FILE_DESCRIPTORS."""
+"""Minimum number of HTTP connections, included in NON_FILE_DESCRIPTORS."""
 HTTP_CONNECTIONS_MAX: Final = 512
 HTTP_CONNECTIONS_DIVISOR: Final = 16
-"""Divisor for HTTP connections: a sixteenth of the descriptors, within the limits above."""
+"""Divisor of the descriptor limit for HTTP connections, within HTTP_CONNECTIONS_MIN and HTTP_CONNECTIONS_MAX."""
 
 CONNECTIONS_MIN: Final = 16
-"""Minimum of client connections: an operator can always connect."""
+"""Minimum number of client connections, so that an operator can always connect."""
 
 
 class DescriptorLimits(NamedTuple):
-    """The division of the process's file descriptors."""
+    """The allocation of the process's file descriptors."""
 
     open_files: int
-    """Segment files that are kept open."""
+    """Maximum number of open segment files."""
     connections: int
     """Client connections."""
 
@@ -52,7 +52,7 @@ def _http_connections(limit: int) -> int:
 if sys.platform == "win32":
 
     def raise_descriptor_limit() -> int:
-        """Return a large number: Windows has no common limit for sockets and files."""
+        """Return a large number, because Windows has no common limit for sockets and files."""
         return DESCRIPTORS_WANTED
 
     def http_connections_max() -> int:
@@ -71,7 +71,7 @@ else:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         except (ValueError, OSError) as error:  # macOS enforces a lower limit than it reports
-            logger.warning("descriptor limit not raised: soft=%d wanted=%d: %s", soft, wanted, error)
+            logger.warning("descriptor limit not raised: soft_limit=%d requested=%d: %s", soft, wanted, error)
             return soft
         return wanted
 

@@ -1,7 +1,7 @@
 """Identity of a data directory (`node.json`), and the checks that a start must pass. No I/O.
 
 A start with the wrong directory is rejected before anything changes. With the wrong metadata, every topic would be
-unknown and quarantined; with a new directory id, the replicas would not be those that the metadata knows.
+unknown and quarantined; with a new directory id, the metadata would treat the disk as replaced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from chronik.metadata import levels
 IDENTITY_FILE: Final = "node.json"
 
 DIRECTORY_FORMAT: Final = 2
-"""Format version of the data directory. In version 1, `node.json` has only the two ids."""
+"""Format version of the data directory. In version 1, `node.json` contains only the node id and the directory id."""
 
 
 class DirectoryMode(Enum):
@@ -53,8 +53,8 @@ class DirectoryIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
     """Cluster id; None until the cluster is bootstrapped."""
     format: int = 1
     level: int = levels.FIRST_LEVEL
-    """Highest feature level of all versions that have started here: the metadata may have that level, raised by other
-    nodes even while an older version runs here."""
+    """Highest feature level supported by any version that has started in this directory. Other nodes may raise the
+    level of the metadata up to it even while an older version runs here."""
 
 
 class _Format(msgspec.Struct):
@@ -62,10 +62,10 @@ class _Format(msgspec.Struct):
 
 
 class DirectoryContents(NamedTuple):
-    """The relevant contents of a data directory besides `node.json`."""
+    """The contents of a data directory, other than `node.json`, that identify its owner."""
 
     metadata: frozenset[DirectoryMode]
-    """Modes of which there is metadata: both if an older version was once started in the wrong mode."""
+    """Modes whose metadata exists: both if an older version was once started in the wrong mode."""
     has_topics: bool
 
     @property
@@ -102,7 +102,7 @@ def reject_newer_metadata(level: int, folder: str) -> None:
 
 
 def reject_lost_identity(folder: str, contents: DirectoryContents) -> NoReturn:
-    """Raise ConfigError: `node.json` is missing in a directory that is not new."""
+    """Raise ConfigError because `node.json` is missing in a directory that contains data."""
     held = "topics" if contents.has_topics else "metadata"
     raise ConfigError(
         f"{folder} contains {held} but has lost its {IDENTITY_FILE}: copy it back, or start once with "
@@ -128,7 +128,7 @@ def reject_wrong_directory(
 
 
 def _mode_from_contents(contents: DirectoryContents) -> DirectoryMode | None:
-    """Return the mode of a format 1 directory, or None if it does not have exactly one kind of metadata."""
+    """Return the mode of a format 1 directory, or None if it contains metadata of no mode or of both."""
     return next(iter(contents.metadata)) if len(contents.metadata) == 1 else None
 
 
@@ -152,13 +152,13 @@ def _how_to_repair(mode: DirectoryMode) -> str:
 
 
 def reject_other_cluster(identity: DirectoryIdentity, cluster_id: str, folder: str) -> None:
-    """Raise ConfigError if the directory belongs to another cluster than the metadata."""
+    """Raise ConfigError if the directory and its metadata belong to different clusters."""
     if identity.cluster_id not in (None, cluster_id):
         raise ConfigError(f"{folder} belongs to cluster {identity.cluster_id}, but its metadata to {cluster_id}")
 
 
 def reject_other_directory_id(identity: DirectoryIdentity, directory_id: str, folder: str) -> None:
-    """Raise ConfigError if the metadata has another directory id for this broker than the directory itself."""
+    """Raise ConfigError if the metadata and `node.json` have different directory ids."""
     if identity.directory_id != directory_id:
         raise ConfigError(
             f"{folder}: {IDENTITY_FILE} has directory id {identity.directory_id}, but the metadata has {directory_id}: "

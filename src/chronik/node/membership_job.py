@@ -1,7 +1,8 @@
-"""Background job that asks the peers for admission while the node has no leader, and the bootstrap of a cluster.
+"""Background job that requests admission from the peers while the node has no leader, and bootstraps a cluster.
 
 The leader does not contact a node whose disk was replaced (it expects the old directory id) or that it does not know,
-so such a node must ask to join. On an empty disk, the responses also decide whether the node may bootstrap a cluster.
+so such a node must request admission. On an empty disk, the responses also decide whether the node may bootstrap a
+cluster.
 """
 
 from __future__ import annotations
@@ -33,33 +34,34 @@ from chronik.raft.messages import AnyRaftMessage, VoteRequest
 logger = logging.getLogger("chronik.node")
 
 BOOTSTRAP_WAIT_SECONDS: Final = 5.0
-"""Seconds that nodes with empty disks wait for all others before a majority of them proceeds. A node that starts at the
-same time and has a log to read responds within this time."""
+"""Seconds for which nodes with empty disks wait for responses of all nodes before a majority may bootstrap the cluster.
+A node that starts concurrently and must recover its log responds within this time."""
 
 CHECK_SECONDS: Final = 0.25
-"""Seconds between checks for a leader: a fraction of the shortest election timeout, so that it does not delay the
-bootstrap."""
+"""Interval in seconds between checks for a leader: a fraction of the minimum election timeout, so that the checks do
+not delay the bootstrap."""
 
 UNEXPECTED_SECONDS: Final = 2.0
-"""Seconds between join requests of a node that the leader does not expect."""
+"""Interval in seconds between the join requests of a node that the leader has not admitted."""
 
 JOIN_TIMEOUT_SECONDS: Final = CHANGE_SECONDS + 1.0
-"""Timeout of a join request: the leader may need all of its time to change the membership."""
+"""Timeout of a join request in seconds. The leader may use its whole timeout for the membership change."""
 
 
 class ClusterBootstrap:
-    """The decision whether a node may bootstrap a cluster. No I/O: responses and times are passed in.
+    """The decision whether a node may bootstrap a cluster. It does no I/O: the caller passes responses and times.
 
-    Only nodes with empty disks may do it, and only if none of them knows an existing cluster.
+    Only nodes with empty disks may bootstrap a cluster, and only if none of the nodes that respond knows an existing
+    one.
 
     Raft counts votes of unknown disks only before the first log entry. A replaced empty disk looks like a new one, so
-    two of them could elect a leader next to a cluster that they have forgotten. The vote requests of that first
-    election pass through a `BootstrapGate`; all other messages are unaffected. To Raft, a closed gate is a network that
-    loses messages, which is always safe.
+    two nodes with replaced disks could elect a leader although their cluster still exists. The vote requests of that
+    first election pass through a `BootstrapGate`; all other messages are unaffected. To Raft, a closed gate is a
+    network that loses messages, which is always safe.
     """
 
     def __init__(self, node_id: int, nodes: Collection[int], voters: Collection[int], began: float) -> None:
-        """`voters` are the nodes that elect the first leader."""
+        """Create the decision; `voters` are the nodes that elect the first leader."""
         self._nodes = frozenset(nodes)
         self._voters = frozenset(voters)
         self._empty = {node_id}
@@ -67,14 +69,14 @@ class ClusterBootstrap:
         self.is_forbidden = False
 
     def record_response(self, node_id: int, knows_cluster: bool) -> None:
-        """Record a peer's response; a known cluster forbids bootstrapping permanently."""
+        """Record a peer's response. A peer that is a member of a cluster permanently forbids bootstrapping."""
         if knows_cluster:
             self.is_forbidden = True
         else:
             self._empty.add(node_id)
 
     def is_allowed(self, now: float) -> bool:
-        """Return whether to bootstrap: at once if all nodes have responded, with a majority after a waiting time."""
+        """Return whether to bootstrap: immediately if all nodes have responded, or after the wait with a majority."""
         if self.is_forbidden:
             return False
         has_waited = now - self._began >= BOOTSTRAP_WAIT_SECONDS
@@ -87,7 +89,7 @@ class ClusterBootstrap:
 
 
 class BootstrapGate:
-    """A message filter that drops the vote requests of the first election until bootstrapping is allowed."""
+    """A message filter that drops the vote requests of the first election until the node may bootstrap the cluster."""
 
     is_open = False
 
@@ -97,7 +99,7 @@ class BootstrapGate:
 
 
 class MembershipJob:
-    """The job that asks to join the cluster, reports address changes, and opens the bootstrap gate."""
+    """The job that requests admission to the cluster, reports address changes, and opens the bootstrap gate."""
 
     def __init__(
         self,
@@ -109,7 +111,7 @@ class MembershipJob:
         addresses: PeerAddresses,
         peers: Sequence[PeerConfig],
     ) -> None:
-        """`peers` are the nodes that bootstrap the cluster if there is none."""
+        """Create the job; `peers` are the nodes that bootstrap the cluster if none exists."""
         self._driver = driver
         self._gate = gate
         self._admissions = admissions
@@ -160,7 +162,7 @@ class MembershipJob:
         return node_id, answer
 
     def _handle_other_cluster(self, node_id: int, answer: AdmissionResponse) -> None:
-        """Handle a peer of another cluster.
+        """Log that a peer belongs to another cluster.
 
         Raises:
             ConfigError: The peer leads that cluster, so this node's data directory or peers must be wrong.
@@ -176,7 +178,7 @@ class MembershipJob:
         self._has_logged_other_cluster = True
 
     def _check_expected(self, answers: Sequence[AdmissionResponse]) -> None:
-        """Log whether the leader expects this node. Other nodes' responses are ignored: they may be outdated."""
+        """Log a warning if the leader does not expect this node. Responses of other nodes may be outdated."""
         leader_answers = [answer for answer in answers if answer.is_leader]
         is_unexpected = any(not answer.is_expected for answer in leader_answers)
         if is_unexpected and not self._is_unexpected:
@@ -192,16 +194,16 @@ class MembershipJob:
             self._is_unexpected = is_unexpected
 
     def _update_gate(self, founding: ClusterBootstrap) -> None:
-        """Open or close the bootstrap gate. A node with a log has nothing to bootstrap; its voters know its disk."""
+        """Open or close the bootstrap gate. It stays closed on a node that already has a metadata log."""
         if self._admissions.has_log:
             self._gate.is_open = False
             return
         may_found = founding.is_allowed(self._clock.monotonic())
         if founding.is_forbidden and not self._admissions.has_seen_cluster:
-            logger.warning("the disk is empty, but a cluster exists: waiting for admission")
+            logger.warning("data directory is empty, but a cluster exists; waiting for admission by its leader")
         elif may_found and not self._gate.is_open and founding.missing_nodes:
             logger.warning(
-                "nodes %s do not respond: a cluster may be bootstrapped without them; if they have one, stop this node",
+                "nodes %s do not respond: a cluster may be bootstrapped without them; stop this node if they have one",
                 founding.missing_nodes,
             )
         self._admissions.has_seen_cluster = founding.is_forbidden
@@ -209,5 +211,5 @@ class MembershipJob:
 
 
 def is_bootstrap_vote(message: AnyRaftMessage) -> bool:
-    """Return whether the message is a vote request to a disk with unknown id, which only the first election sends."""
+    """Return whether the message is a vote request without a target directory id, as only in the first election."""
     return isinstance(message, VoteRequest) and message.target_directory == UNBOUND_DIRECTORY

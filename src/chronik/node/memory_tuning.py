@@ -23,20 +23,21 @@ from typing import Any, Final
 from chronik.limits import MIB
 
 COLLECTION_SECONDS_MAX: Final = 0.005
-"""CPU seconds of a full collection after which the surviving objects are frozen. After a shorter one they stay, because
-some may become garbage."""
+"""CPU seconds of a full collection beyond which the surviving objects are frozen. After a faster collection they are
+not, because some may still become garbage."""
 
 FULL_COLLECTION_THRESHOLD: Final = 2
-"""Collections of the middle generation before a full one; Python's default is 10. While many topics are created, full
-collections are frequent and short. Python skips them while few new objects survive."""
+"""Number of middle-generation collections before a full collection; Python's default is 10. While many topics are
+created, full collections are thus frequent and short. Python skips them while few new objects survive."""
 
 _FULL: Final = 2  # number of the oldest generation
 
 TRIM_THRESHOLD_BYTES: Final = 16 * MIB
-"""Freed bytes kept at the end of the heap; more is returned to the system (M_TRIM_THRESHOLD)."""
+"""Free bytes at the end of the heap beyond which memory is returned to the system (M_TRIM_THRESHOLD)."""
 
 MMAP_THRESHOLD_BYTES: Final = 8 * MIB
-"""Allocations from this size, larger than usual requests, use mmap and are returned when freed (M_MMAP_THRESHOLD)."""
+"""Size from which allocations use mmap and are returned to the system when freed (M_MMAP_THRESHOLD). Typical requests
+are smaller."""
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3  # both from glibc's malloc.h
@@ -44,7 +45,7 @@ _M_MMAP_THRESHOLD: Final = -3  # both from glibc's malloc.h
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """Disable garbage collection while modules are imported, and freeze what they have created.
+    """Disable garbage collection while modules are imported, then freeze the objects they have created.
 
     Collections during the imports took 5 % of a node's start-up time.
     """
@@ -57,7 +58,7 @@ def gc_disabled() -> Iterator[None]:
 
 
 def limit_collection_time(seconds_max: float = COLLECTION_SECONDS_MAX) -> None:
-    """Keep future full collections short; freeze the objects that exist now."""
+    """Limit the duration of future full collections, and freeze all existing objects."""
     began = 0.0
 
     def on_collection(phase: str, info: dict[str, Any]) -> None:
@@ -75,7 +76,7 @@ def limit_collection_time(seconds_max: float = COLLECTION_SECONDS_MAX) -> None:
 
 
 def retain_freed_memory() -> None:
-    """Let malloc keep freed memory if the C library is glibc; do nothing on other systems."""
+    """Configure glibc's malloc to retain freed memory; do nothing with other C libraries."""
     import ctypes  # 3 ms and 1 MB, which a standalone node does not need
 
     # TypeError: Windows has no handle for the running program.

@@ -65,14 +65,14 @@ from chronik.transactions.config import TransactionConfig
 logger = logging.getLogger("chronik.node")
 
 METADATA_STORES: Final = {DirectoryMode.STANDALONE: "write-ahead-log(%s)", DirectoryMode.CLUSTER: "raft(%s)"}
-"""Description of the metadata store of each mode, with its directory below `data_dir`."""
+"""Description of each mode's metadata store, including its directory below `data_dir`."""
 
 
 STOP_SECONDS: Final = 2.0
-"""Seconds in which a stopping node of a cluster transfers leadership and answers pending requests."""
+"""Seconds in which a node that is shutting down transfers leadership and completes pending requests."""
 
 RESPONSE_SECONDS_MIN: Final = 0.25
-"""Minimum part of STOP_SECONDS for pending requests, however long the leadership transfer took."""
+"""Part of STOP_SECONDS that is reserved for pending requests after the leadership transfer."""
 
 
 class _Components(msgspec.Struct, frozen=True):
@@ -102,7 +102,7 @@ class Node:
         restore_identity: bool = False,
         first_user: AlterScramUser | None = None,
     ) -> None:
-        """Create a node without starting it; `first_user` is added if there are no users yet."""
+        """Create a node without starting it. `first_user` is added if the cluster has no users."""
         self._config = config
         self._interceptor = interceptor
         self._restore_identity = restore_identity
@@ -120,7 +120,7 @@ class Node:
         self._stops_at = float("inf")
 
     async def start(self) -> Address:
-        """Start the node, and return the address of the main Kafka listener when it accepts requests.
+        """Start the node, and return the address of the main Kafka listener once it accepts requests.
 
         On an error, everything that was started is stopped again.
 
@@ -139,7 +139,7 @@ class Node:
             raise
 
     async def stop(self) -> None:
-        """Answer pending requests, then sync and close everything. Does nothing if the node is stopped already."""
+        """Complete pending requests, then sync and close all components. Do nothing if the node is already stopped."""
         self._stops_at = min(self._stops_at, self._clock.monotonic() + STOP_SECONDS)
         while self._cleanup:
             clean_up = self._cleanup.pop()
@@ -151,7 +151,7 @@ class Node:
             self._stopped.set()
 
     async def wait_until_stopped(self) -> None:
-        """Wait until the node has stopped, and raise the error if it stopped because of one."""
+        """Wait until the node has stopped; raise the error that stopped it, if any."""
         assert self._stopped is not None
         await self._stopped.wait()
         if self._failure is not None:
@@ -264,7 +264,7 @@ class Node:
         )
 
     def _create_listeners(self, services: Services, descriptors: DescriptorLimits) -> tuple[Router, ClientListeners]:
-        """Create the client listeners and the router of their requests.
+        """Create the client listeners and the router for their requests.
 
         Raises:
             ConfigError: A listener config is invalid.
@@ -288,7 +288,7 @@ class Node:
         return router, listener
 
     def _dispatch(self, router: Router, services: Services, gated: Sequence[str]) -> Dispatch:
-        """Return the dispatch function of the listeners, with SASL authentication where a listener requires it."""
+        """Return the dispatch function of the listeners, with SASL authentication on listeners that require it."""
         if not gated:
             return router.dispatch
         from chronik.node.sasl_setup import create_sasl_gate
@@ -385,7 +385,7 @@ class Node:
         return ClusterMode(self._config, folder, self._clock, self._fail)
 
     def _status(self, parts: _Components) -> NodeStatusSource:
-        """Return the status source, created on first use because its import takes time that clients would wait for."""
+        """Return the status source. It is created on first use, because its import would delay clients at startup."""
         if self._node_status is None:
             from chronik.node.status import NodeStatusSource
 
@@ -401,16 +401,16 @@ class Node:
         return self._node_status
 
     def _create_http_server(self, parts: _Components) -> NodeHttpServer:
-        """Create the HTTP server; called when the Kafka listeners accept requests."""
+        """Create the HTTP server; called after the Kafka listeners accept requests."""
         from chronik.node.http.server import NodeHttpServer
 
         return NodeHttpServer(parts.services, parts.router, parts.node_mode, self._status(parts), parts.http_tls)
 
     async def _stop_listener(self, listener: ClientListeners) -> None:
-        """Stop the listeners after answering pending requests.
+        """Stop the listeners after completing pending requests.
 
-        In a cluster, only for the rest of STOP_SECONDS: clients retry on another node, and a node without a quorum
-        could not answer them anyway.
+        In a cluster, the wait is limited to the rest of STOP_SECONDS: clients retry on another node, and a node without
+        a quorum could not complete their requests.
         """
         seconds_left = max(self._stops_at - self._clock.monotonic(), RESPONSE_SECONDS_MIN)
         await listener.stop(seconds_left if self._config.peers else None)
@@ -434,7 +434,7 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _fail(self, error: BaseException) -> None:
-        """Stop the node after a fatal error: its memory may no longer match what is on disk."""
+        """Stop the node after a fatal error, because its memory may no longer match the data on disk."""
         if self._failure is None:
             self._failure = root_cause(error)
             logger.critical("node is stopping: %s", self._failure, exc_info=exc_info_if_unexpected(error))
@@ -482,7 +482,7 @@ def transaction_config(configs: ConfigResolver) -> TransactionConfig:
 
 
 def static_configs(config: NodeConfig) -> dict[str, str]:
-    """Return the static broker configs, including those with their own config key, unless they have Kafka's default."""
+    """Return the static broker configs, including those that separate config keys set to a non-default value."""
     own = {"default.replication.factor": config.replication_factor, "min.insync.replicas": config.min_insync_replicas}
     return {name: str(value) for name, value in own.items() if value != 1} | dict(config.broker)
 

@@ -45,13 +45,13 @@ def build_registration(
 
 
 def advertised_endpoints(config: NodeConfig, bound: Mapping[str, Address]) -> tuple[Endpoint, ...]:
-    """Return the advertised endpoints of a broker whose listeners are bound to these addresses, the main one first."""
+    """Return the advertised endpoints for listeners that are bound to these addresses, the main one first."""
     advertised = ((listener.name, listener.advertised_address(bound[listener.name])) for listener in config.listeners)
     return tuple(Endpoint(name, address.host, address.port) for name, address in advertised if address is not None)
 
 
 class NodeMode(Protocol):
-    """The mode-specific part of a node."""
+    """The interface for the parts of a node that depend on its mode."""
 
     @property
     def store(self) -> MetadataStore:
@@ -63,21 +63,21 @@ class NodeMode(Protocol):
 
     @property
     def is_fenced(self) -> bool:
-        """Return whether other nodes may consider this broker offline; it then serves no data."""
+        """Return whether other nodes may consider this broker offline; a fenced broker serves no data."""
 
     @property
     def may_be_replaced(self) -> bool:
-        """Return whether other brokers may have taken over this broker's partitions, because its heartbeats failed.
+        """Return whether other brokers may lead this broker's partitions by now, because its heartbeats failed.
 
-        Until a majority has confirmed the image, it may be outdated.
+        If so, the image may be outdated until a majority has confirmed it.
         """
 
     @property
     def controller_id(self) -> int:
-        """Return the node to which clients send changes; -1 while there is no leader."""
+        """Return the id of the node to which clients send changes, or -1 while there is no leader."""
 
     def is_recently_lost(self, node_id: int) -> bool:
-        """Return whether a node's process seems to have ended recently, before the controller has fenced it."""
+        """Return whether the connection to a node was lost recently, before the controller has fenced its broker."""
 
     def status(self) -> dict[str, Any]:
         """Return the state of the metadata log, for the status page."""
@@ -91,44 +91,44 @@ class NodeMode(Protocol):
         """Return the event-loop watchdog, if the mode has one."""
 
     def raft_metrics(self) -> Mapping[str, int]:
-        """Return the values of the metrics `chronik_raft_…` by the rest of their names."""
+        """Return the `chronik_raft_…` metrics, by name without that prefix."""
 
     def start_replication(self, replicas: ReplicaManager, configs: ConfigResolver) -> None:
-        """Start replication of this node's partitions. Called before anything starts."""
+        """Start replicating this node's partitions. Called before any component starts."""
 
     @property
     def transaction_peers(self) -> TransactionPeers:
-        """Return the transaction interface of the other nodes."""
+        """Return the interface for transaction requests to other nodes."""
 
     def serve_transactions(self, parts: TransactionComponents) -> None:
-        """Register the handlers of other nodes' transaction requests. Called before anything starts."""
+        """Register the handlers for other nodes' transaction requests. Called before any component starts."""
 
     @property
     def other_nodes(self) -> OtherNodes:
-        """Return the administrative interface of the other nodes, for the console."""
+        """Return the interface for the console's requests to other nodes."""
 
     def serve_other_nodes(self, dispatch: Dispatch, scheduler: Scheduler, status: Callable[[], dict[str, Any]]) -> None:
-        """Register the handlers of other nodes' console requests. Called before anything starts."""
+        """Register the handlers for other nodes' console requests. Called before any component starts."""
 
     async def bind(self) -> None:
         """Bind the peer port. Raises OSError."""
 
     async def join(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Register this broker with its advertised endpoints, or start to. Called when the store has started."""
+        """Register this broker with its advertised endpoints, or start to. Called after the metadata store starts."""
 
     async def drain(self) -> None:
-        """Transfer partition leadership to other brokers, within a time limit. Called first on a clean shutdown."""
+        """Transfer partition leadership to other brokers, within a time limit. First step of a clean shutdown."""
 
     @property
     def is_draining(self) -> bool:
-        """Return whether the node is shutting down: it should get no new clients."""
+        """Return whether the node is shutting down and should get no new clients."""
 
     async def report_offline(self) -> None:
-        """Report this broker as offline, within a time limit, so that others need not wait for its session timeout."""
+        """Report this broker as offline, within a time limit, so that it is fenced before its session times out."""
 
     @property
     def is_up_to_date(self) -> bool:
-        """Return whether the image contains all acknowledged changes as soon as `join` returns."""
+        """Return whether the image contains all acknowledged changes once `join` has returned."""
 
     def background_jobs(self, when_up_to_date: Callable[[], None]) -> list[BackgroundJob]:
         """Return the background jobs. If not `is_up_to_date`, one of them calls `when_up_to_date` once."""

@@ -22,17 +22,18 @@ from chronik.quorum.settings import DriverStatus
 from chronik.raft.membership import NO_NODE
 
 HINT_SECONDS: Final = 5.0
-"""Seconds between switching from metadata addresses to hints and back while there is no leader."""
+"""Interval in seconds at which a node without a leader alternates between the metadata's peer addresses and the
+hints."""
 
 
 class PeerAddresses:
-    """The addresses of the peers, kept up to date in the peer transport."""
+    """The peer addresses, which this class updates in the peer transport."""
 
     def __init__(self, node_id: int, hints: Mapping[int, Address], store: RaftStore, driver: RaftDriver, clock: Clock):
         self._node_id = node_id
         self._hints = dict(hints)
         self._learned: dict[int, Address] = {}
-        """Addresses received from peers, of nodes that may not be in the image yet."""
+        """Addresses received from peers. Their nodes may not be in the image yet."""
         self._store = store
         self._driver = driver
         self._clock = clock
@@ -46,7 +47,7 @@ class PeerAddresses:
 
     @property
     def has_moved(self) -> bool:
-        """Return whether the metadata has another address for this node than its config."""
+        """Return whether this node's address in the metadata differs from its config."""
         known = self._store.image.nodes.get(self._node_id)
         return has_node_records(self._store.image) and known is not None and (known.host, known.port) != self.own
 
@@ -57,10 +58,10 @@ class PeerAddresses:
         self.refresh()
 
     def on_peer_connected(self, node_id: int, host: str, port: int) -> None:
-        """Handle that a peer has connected from an address.
+        """Handle a new connection from a peer at the given address.
 
-        The address is learned if the peer is a member whose address is not in the local metadata: its log entry may
-        be here already, but not known to be committed.
+        The address is used if the peer is a member whose address is not in the local metadata: its log entry may be
+        stored locally, but not known to be committed.
         """
         is_member = self._driver.status.membership.get(node_id) is not None
         if is_member and node_id not in self._driver.transport.addresses:
@@ -74,7 +75,7 @@ class PeerAddresses:
             self.refresh()
 
     def refresh(self) -> None:
-        """Update the peer transport. Called periodically, because membership changes are not notified."""
+        """Update the peer transport. Called periodically, because there is no callback for membership changes."""
         transport = self._driver.transport
         wanted = self._wanted_addresses()
         for node_id in [each for each in transport.addresses if each not in wanted and each != self._node_id]:
@@ -84,7 +85,7 @@ class PeerAddresses:
                 transport.set_peer(node_id, address)
 
     def _wanted_addresses(self) -> dict[int, Address]:
-        """Return the addresses to connect to; peers that are connected keep the address at which they were reached."""
+        """Return the addresses to connect to. A connected peer keeps the address of its current connection."""
         status, present = self._driver.status, self._driver.transport.addresses
         wanted = self._known_addresses(status)
         return wanted | {each: present[each] for each in status.connected if each in wanted and each in present}
@@ -108,7 +109,7 @@ class PeerAddresses:
         return known
 
     def _uses_hints(self, leader: int) -> bool:
-        """Return whether the hints are to be tried now."""
+        """Return whether the hints currently take precedence over the metadata's addresses."""
         if leader != NO_NODE:
             self._leaderless_since = None
             return False

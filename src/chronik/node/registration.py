@@ -1,7 +1,8 @@
 """Registration of this broker with the controller: registered, kept alive by heartbeats, or fenced.
 
 Each start is a new incarnation, which registers itself and retries until it succeeds. A broker whose heartbeats were
-not acknowledged for one session timeout fences itself: by then, the others may have replaced it.
+not acknowledged for one session timeout fences itself, because other brokers may have become the leaders of its
+partitions.
 """
 
 from __future__ import annotations
@@ -33,20 +34,22 @@ from chronik.raft.membership import NO_NODE
 logger = logging.getLogger("chronik.node")
 
 HEARTBEATS_PER_SESSION: Final = 10
-"""Heartbeats per session timeout: enough that a recent one is acknowledged even if a round trip takes 90 % of the
-timeout, or if some are lost."""
+"""Heartbeats per session timeout: enough to keep the lease even if a round trip takes 90 % of the timeout or some
+heartbeats are lost."""
 
 HEARTBEAT_SECONDS_MAX: Final = DOWN_SECONDS / 2
-"""Longest heartbeat interval, for long sessions: a broker not acknowledged for DOWN_SECONDS must confirm its reads."""
+"""Maximum heartbeat interval in seconds, for long session timeouts. A broker without an acknowledgement for
+DOWN_SECONDS must confirm its reads."""
 
 HEARTBEAT_SESSIONS_MAX: Final = 2
-"""Session timeouts after which a heartbeat is abandoned: one for its response, one until its index is applied here."""
+"""Number of session timeouts after which a heartbeat is abandoned: one for the response, one for applying its index
+locally."""
 
 LEASE_CHECKS_PER_SESSION: Final = 100
-"""Maximum checks of a lease per session timeout."""
+"""Maximum number of lease checks per session timeout."""
 
 LAST_HEARTBEATS_SECONDS: Final = 0.5
-"""Seconds to wait for responses to the last heartbeats of a stopping broker: usually a few milliseconds."""
+"""Seconds for which a stopping broker waits for responses to its last heartbeats; usually they take milliseconds."""
 
 
 class BrokerRegistration:
@@ -61,7 +64,7 @@ class BrokerRegistration:
         command: RegisterBroker,
         session_seconds: float,
     ) -> None:
-        """`command` is proposed at each registration, with the current incarnation."""
+        """Create the registration; each attempt proposes `command` with the current incarnation."""
         self._store = store
         self._driver = driver
         self._controller = controller
@@ -74,17 +77,17 @@ class BrokerRegistration:
         self._acknowledged_at = float("-inf")
         self.epoch = -1
         self.fencing_callbacks: list[Callable[[], None]] = []
-        """Callbacks for the expiry of the lease."""
+        """Callbacks that are called when the lease expires."""
         self.registered = asyncio.Event()
         self._is_leaving = False
         self._is_known = False
         self._logged_rejection: str | None = None
-        """Reason of the last rejection that was logged."""
+        """Reason for the last logged rejection."""
         self._heartbeats: set[asyncio.Task[None]] = set()
         self._heartbeat_due = Notifier()
-        """Notifies the heartbeat loop to send one immediately."""
+        """Notifier that makes the heartbeat loop send a heartbeat immediately."""
         self._last_response = (NO_NODE, NO_RESPONSE)
-        """Controller that responded last, and the arrival time of the heartbeat on its clock."""
+        """The last controller that responded, and the time on its clock at which it received the heartbeat."""
 
     def on_peer_reached(self, peer: int) -> None:
         """Send a heartbeat immediately if the peer is the controller, so that the broker is unfenced sooner."""
@@ -108,16 +111,17 @@ class BrokerRegistration:
 
     @property
     def may_be_replaced(self) -> bool:
-        """Return whether the controller may have replaced this broker as a leader.
+        """Return whether the controller may have elected other leaders for this broker's partitions.
 
-        It replaces no broker that it heard within DOWN_SECONDS, and a heartbeat is sent before it is heard.
+        The controller elects other leaders only if it has received no heartbeat for DOWN_SECONDS, and a heartbeat is
+        sent before the controller receives it.
         """
         return self._clock.monotonic() - self._acknowledged_at >= DOWN_SECONDS
 
     async def watch_lease(self) -> None:
-        """Call the `fencing_callbacks` when the lease expires, so that requests which need a lease stop waiting.
+        """Call the `fencing_callbacks` when the lease expires, so that requests that need a lease fail immediately.
 
-        Fencing through the metadata image is noticed there.
+        Fencing by the controller is detected in the metadata image instead.
         """
         was_expired = True
         while True:
@@ -141,7 +145,7 @@ class BrokerRegistration:
         return broker is None or broker.is_fenced or broker.epoch != self.epoch
 
     async def run(self) -> None:
-        """Register the broker and send heartbeats until it leaves.
+        """Register the broker and send heartbeats until it shuts down.
 
         Raises:
             ConfigError: The cluster has a feature level that this version does not support.
@@ -183,9 +187,9 @@ class BrokerRegistration:
         return replace(self._command, incarnation=self._store.incarnation, time_ms=time_ms)
 
     async def _send_heartbeats(self) -> None:
-        """Send heartbeats until the controller no longer knows this incarnation.
+        """Send heartbeats until the broker shuts down or the controller no longer knows this incarnation.
 
-        Heartbeats do not wait for earlier responses, so a slow network still delivers one response after the other.
+        Heartbeats do not wait for earlier responses, so that responses arrive at the same rate on a slow network.
         """
         self._is_known = True
         try:
@@ -207,7 +211,7 @@ class BrokerRegistration:
         self._heartbeats.clear()
 
     async def _send_heartbeat(self) -> None:
-        """Send a heartbeat. The lease starts when it was sent, not when the response arrived."""
+        """Send a heartbeat. A successful one renews the lease from the time at which it was sent."""
         asked_at = self._clock.monotonic()
         leader = self._driver.leader
         answer = await self._call_controller(leader)
@@ -221,7 +225,7 @@ class BrokerRegistration:
             self._acknowledged_at = max(self._acknowledged_at, asked_at)
 
     async def _has_applied(self, index: int) -> bool:
-        """Wait until the index is applied: a broker that was paused learns from new entries that it was fenced."""
+        """Wait until the index is applied, so that a broker that was paused detects that it was fenced."""
         try:
             await self._driver.wait_applied(index, self._session_seconds)
         except (OutcomeUnknown, ProposalRejected, DriverStopped):

@@ -25,12 +25,12 @@ logger = logging.getLogger("chronik.node")
 EXIT_OK, EXIT_FAILED, EXIT_NOT_STARTED = 0, 1, 2
 
 THREAD_SWITCH_SECONDS = 0.0005
-"""Time for which a sync thread waits for the GIL of a busy event loop; Python's 5 ms would delay every
-acknowledgement."""
+"""Interpreter switch interval in seconds: how long a sync thread waits for the GIL while the event loop is busy.
+Python's default of 5 ms would delay every acknowledgement."""
 
 DEFERRED_IMPORT_SECONDS = 0.1
-"""Seconds after the start at which the remaining API handlers are imported. Waiting clients are served first: they use
-a few APIs and need not wait for the import of all others."""
+"""Delay in seconds after the start before the remaining API handlers are imported. The first client requests use only a
+few APIs and should not wait for all imports."""
 
 ReadyCallback = Callable[[Node, Address], None]
 
@@ -81,7 +81,7 @@ async def _serve(node: Node, ready: ReadyCallback | None, log_format: str) -> in
         await asyncio.wait((stop_requested, stopped), return_when=asyncio.FIRST_COMPLETED)
     stop_requested.cancel()
     if not stopped.done():
-        logger.info("stopping")
+        logger.info("node stopping")
         notify_service_manager(STOPPING)
         await node.stop()
     try:
@@ -92,7 +92,7 @@ async def _serve(node: Node, ready: ReadyCallback | None, log_format: str) -> in
 
 
 def report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log an error of the event loop: expected failures, such as a lack of file descriptors, in one line."""
+    """Log an error of the event loop; expected failures, such as exhausted file descriptors, without a traceback."""
     error = context.get("exception")
     if error is None or exc_info_if_unexpected(error) is not None:
         loop.default_exception_handler(context)
@@ -101,7 +101,7 @@ def report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) 
 
 
 def _fail_stop(error: Exception, log_format: str) -> NoReturn:
-    """Exit immediately: no response or write may follow, and threads may be blocked by a broken disk."""
+    """Exit immediately, because no response or write may follow and threads may be blocked by a failed disk."""
     print_notice(f"stopped: {error}", log_format)
     os._exit(EXIT_FAILED)
 

@@ -31,7 +31,7 @@ logger = logging.getLogger("chronik.node")
 
 
 class StandaloneMode:
-    """The mode of a node without peers; peer-related operations do nothing."""
+    """The mode of a node without peers, in which peer-related operations do nothing."""
 
     is_fenced: Final = False
     may_be_replaced: Final = False

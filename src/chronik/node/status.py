@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chronik.console.metrics.partition_stats import CollectionSteps, PartitionStats
 
 REPORTED_DAMAGES_MAX: Final = 100
-"""Damaged partitions that the status names."""
+"""Maximum number of damaged partitions that the status lists."""
 
 
 class NodeStatusSource:
@@ -53,7 +53,7 @@ class NodeStatusSource:
         self._metrics: MetricsCollector | None = None
 
     def start(self) -> None:
-        """Start the event-loop watchdog, unless the mode has one that runs already."""
+        """Start the event-loop watchdog, unless the mode already runs one."""
         if self._node_mode.watchdog is None:
             self._watchdog.start()
 
@@ -96,17 +96,17 @@ class NodeStatusSource:
         return self._metrics_source().collect()
 
     def survey(self) -> CollectionSteps[PartitionStats]:
-        """Examine all partitions and offsets in steps, and return the totals."""
+        """Return totals over all partitions and offsets, computed in steps."""
         return self._metrics_source().partition_stats()
 
     def node_stats(self) -> NodeStats:
-        """Return the most important numbers of the node."""
+        """Return the node's key statistics."""
         from chronik.console.metrics.counters import collect_node_stats
 
         return collect_node_stats(self._router.meters, self._listener.connection_count)
 
     def _metrics_source(self) -> MetricsCollector:
-        """Return the metrics source, imported on first use because many nodes are never scraped."""
+        """Return the metrics source, which is imported on first use because many nodes are never scraped."""
         if self._metrics is None:
             from chronik.console.metrics.collector import MetricsCollector
             from chronik.console.metrics.counters import MetricSources

@@ -41,19 +41,19 @@ logger = logging.getLogger("chronik.replication")
 FETCH_RESPONSE_BYTES_MAX: Final = 7 * MIB
 """Maximum size of the records in a response: a little more than two full partitions.
 
-The whole response fits the buffer that a connection keeps for large frames (8 MiB)."""
+The whole response fits into a connection's buffer for large frames (8 MiB)."""
 
 FETCH_WAIT_SECONDS_MAX: Final = 10.0
 
 READ_BYTES_MIN: Final = 4 * KIB
-"""Minimum remaining capacity of a response for which another partition is read."""
+"""Minimum remaining response capacity in bytes for reading another partition."""
 
 OPENING_SECONDS_MAX: Final = 0.02
-"""Maximum time spent opening logs per event-loop iteration."""
+"""Maximum time in seconds spent opening logs per event-loop iteration."""
 
 
 class _SessionPartition:
-    """A partition of a fetch session, registered as a reader of its replica."""
+    """A partition of a fetch session, which is notified of changes of its replica."""
 
     __slots__ = ("_session", "damaged_at", "follower", "has_all", "key", "position", "replica")
 
@@ -64,7 +64,7 @@ class _SessionPartition:
         self.replica: Replica | None = None
         self.follower: Follower | None = None
         self.has_all = False
-        """Whether the follower has all records, so that any append completes its fetch."""
+        """Whether the follower has fetched all records, so that the next append completes its fetch."""
         self.damaged_at = UNKNOWN
 
     def __repr__(self) -> str:
@@ -96,7 +96,7 @@ class _SessionPartition:
 
 
 class FollowerSession:
-    """A fetch session of a follower in one of its broker epochs."""
+    """A fetch session of a follower, valid for one broker epoch."""
 
     def __init__(self, session_id: int, broker_id: int, broker_epoch: int, now: float) -> None:
         self.id = session_id
@@ -106,9 +106,9 @@ class FollowerSession:
         self.epoch = 0
         self.partitions: dict[PartitionId, _SessionPartition] = {}
         self.ready: dict[PartitionId, None] = {}
-        """Partitions with records or errors to send, the longest-waiting first."""
+        """Partitions with records or errors to send, the longest-waiting partition first."""
         self.changed: dict[PartitionId, None] = {}
-        """Partitions with a changed high watermark or log start offset, which the next response contains."""
+        """Partitions whose high watermark or log start offset has changed and is sent in the next response."""
         self.notifications: Final = Notifier()
 
     def mark_ready(self, key: PartitionId) -> None:
@@ -131,7 +131,7 @@ class FollowerSession:
 
 
 class FollowerFetchServer:
-    """The server of follower fetches."""
+    """The leader's side of replication: handles the fetch requests of followers."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class FollowerFetchServer:
         self._ids: Iterator[int] = itertools.count(NO_SESSION + 1)
 
     async def fetch(self, peer: int, request: FollowerFetchRequest) -> FollowerFetchResponse:
-        """Respond to a follower's fetch. Raise CallRejected if its broker epoch is outdated."""
+        """Handle a follower's fetch and return the response. Raise CallRejected if its broker epoch is outdated."""
         session = self._find_session(peer, request)
         if session is None:
             return FollowerFetchResponse(NO_SESSION)
@@ -175,7 +175,7 @@ class FollowerFetchServer:
         return FollowerFetchResponse(session.id, tuple(self._portions(session, request.max_bytes)))
 
     async def _open_logs(self, positions: Sequence[FollowerPosition]) -> None:
-        """Open logs in slices: after a start, a follower requests all partitions at once."""
+        """Open logs in slices, because a follower requests all its partitions at once after a start."""
         deadline = self._clock.monotonic() + OPENING_SECONDS_MAX
         for position in positions:
             replica = self._replicas.find_leader(position.topic_id, position.partition)
@@ -243,7 +243,7 @@ class FollowerFetchServer:
         session.changed[key] = None
 
     def _get_led_replica(self, session: FollowerSession, position: FollowerPosition) -> Replica:
-        """Return the replica that this node leads for the follower. Raise the KafkaError for the response otherwise."""
+        """Return the replica that this node leads; raise a KafkaError if the follower may not fetch from it."""
         replica = self._replicas.get_leader_by_id(position.topic_id, position.partition, include_hidden=True)
         replica.check_epoch(position.leader_epoch)
         if replica.isr_state is None or session.broker_id not in replica.isr_state.followers:
@@ -290,7 +290,7 @@ class FollowerFetchServer:
     def _partition_chunks(
         self, session: FollowerSession, wanted: _SessionPartition, bytes_left: int, is_first: bool
     ) -> list[PartitionChunk]:
-        """Return the response chunks of a partition: several if its records are in several segments, none if full."""
+        """Return the response chunks of a partition: one per segment file, or none if the response is full."""
         position = wanted.position
         try:
             replica = self._get_led_replica(session, position)

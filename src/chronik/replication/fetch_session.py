@@ -18,11 +18,13 @@ from chronik.replication.messages import (
 )
 
 FETCH_WAIT_SECONDS_MAX: Final = 0.5
-"""Maximum time for which a leader without new records may hold a fetch (Kafka's `replica.fetch.wait.max.ms`)."""
+"""Maximum time in seconds for which the leader may delay a fetch without new records (Kafka's
+`replica.fetch.wait.max.ms`)."""
 
 RETRY_SECONDS_FIRST: Final = 0.02
 RETRY_SECONDS_MAX: Final = 1.0
-"""Minimum and maximum delay before a failed partition is fetched again. Usually one side lags behind an election."""
+"""Minimum and maximum delay in seconds before a failed partition is fetched again. Most failures occur while one of the
+nodes has not yet applied a leader election."""
 
 
 class FollowedPartition(msgspec.Struct):
@@ -31,18 +33,18 @@ class FollowedPartition(msgspec.Struct):
     replica: Replica
     leader_epoch: int
     is_requested: bool = False
-    """Whether the partition was requested in this epoch; earlier responses refer to a previous epoch."""
+    """Whether the partition was requested in this leader epoch. If not, responses to earlier requests are ignored."""
     failures: int = 0
     paused_until: float = 0.0
     truncations: int = 0
-    """Number of truncations without progress in between."""
+    """Number of consecutive truncations without progress."""
     truncated_from: int = -1
     reported_start: int = -1
-    """Log start offset that was last reported to the leader."""
+    """Log start offset last reported to the leader."""
 
 
 class LeaderFetchSession:
-    """The contents of the next fetch request to one leader."""
+    """The fetch session with one leader: the followed partitions and the contents of the next request."""
 
     def __init__(self) -> None:
         self.followed: dict[PartitionId, FollowedPartition] = {}
@@ -57,7 +59,7 @@ class LeaderFetchSession:
         return self._session_id
 
     def follow(self, replica: Replica) -> bool:
-        """Start to follow a partition; return whether this is a change."""
+        """Start following a partition; return False if it is already followed in this leader epoch."""
         key = (replica.topic_id, replica.index)
         current = self.followed.get(key)
         if current is not None and current.replica is replica and current.leader_epoch == replica.leader_epoch:
@@ -75,12 +77,12 @@ class LeaderFetchSession:
             self._forgotten[key] = None
 
     def get_requested(self, key: PartitionId) -> FollowedPartition | None:
-        """Return the partition if a response can refer to it, or None."""
+        """Return the partition, or None if a response for it must be ignored."""
         followed = self.followed.get(key)
         return followed if followed is not None and followed.is_requested else None
 
     def is_current(self, key: PartitionId, followed: FollowedPartition) -> bool:
-        """Return whether the partition is still followed in the epoch in which it was requested."""
+        """Return whether the partition is still followed in the leader epoch in which it was requested."""
         return self.followed.get(key) is followed
 
     def mark_changed(self, key: PartitionId) -> None:
@@ -100,7 +102,7 @@ class LeaderFetchSession:
         return seconds
 
     def record_truncation(self, key: PartitionId, end_offset: int, now: float) -> None:
-        """Record that the log, which had reached `end_offset`, was truncated.
+        """Record that the log was truncated; `end_offset` is the log end offset before the truncation.
 
         The next request reports it. Repeated truncations without progress are delayed, so that they do not impede the
         other partitions.
@@ -113,7 +115,7 @@ class LeaderFetchSession:
             self.pause(key, now + min(RETRY_SECONDS_FIRST * 2.0 ** min(followed.truncations, 16), RETRY_SECONDS_MAX))
 
     def pause(self, key: PartitionId, until: float) -> None:
-        """Pause fetching the partition, if it is still followed; that may change while a log is being synced."""
+        """Pause fetching the partition. Do nothing if it was unfollowed, for example while its log was being synced."""
         followed = self.followed.get(key)
         if followed is not None:
             followed.paused_until = until
@@ -125,20 +127,20 @@ class LeaderFetchSession:
         return [key for key in self._paused if self.followed[key].paused_until <= now]
 
     def replicas_to_open(self) -> list[Replica]:
-        """Return the replicas whose logs must be opened before they can be fetched."""
+        """Return the replicas whose logs must be opened before the next request."""
         replicas = (self.followed[key].replica for key in self._changed)
         return [replica for replica in replicas if replica.log_if_open is None]
 
     def replicas_to_truncate(self) -> list[Replica]:
         """Return the replicas that must be truncated because their disks have lost synced records.
 
-        The leader must not take their logs for complete. A replica that is in the ISR must leave it first.
+        Their positions must not be reported to the leader as complete. A replica in the ISR must leave it first.
         """
         replicas = (self.followed[key].replica for key in self._changed)
         return [replica for replica in replicas if replica.log_if_open is not None and _must_be_truncated(replica)]
 
     def replicas_to_sync(self) -> list[Replica]:
-        """Return the replicas that must be synced before the leader is sent their offsets, such as former leaders."""
+        """Return the replicas, such as former leaders, that must be synced before their offsets are reported."""
         replicas = (self.followed[key].replica for key in self._changed)
         return [replica for replica in replicas if replica.log_if_open is not None and not replica.is_fully_durable]
 
@@ -183,7 +185,7 @@ class LeaderFetchSession:
         return max(min(FETCH_WAIT_SECONDS_MAX, *delays) if self._paused else FETCH_WAIT_SECONDS_MAX, 0.001)
 
     def on_response(self, answer: FollowerFetchResponse) -> bool:
-        """Process the session of a response; return False if the session has ended and the response must be ignored."""
+        """Update the session from a response; return False if the session has ended and the response is ignored."""
         if answer.session_id == NO_SESSION:
             self.reset()
             return False
@@ -192,7 +194,7 @@ class LeaderFetchSession:
         return True
 
     def reset(self) -> None:
-        """Start a new session, in which all positions are sent again."""
+        """Start a new session, in which the positions of all partitions are sent again."""
         self._session_id = NO_SESSION
         self._session_epoch = 0
         self._forgotten.clear()
@@ -213,8 +215,8 @@ def _must_be_truncated(replica: Replica) -> bool:
 def _log_position(replica: Replica) -> _LogPosition:
     """Return the fetch position of a replica.
 
-    A lost log counts as empty. It is replaced when the leader turns out to have records; until then it stays marked as
-    lost, in case this node is elected.
+    A lost log counts as empty. It remains marked as lost until the leader sends records, because this node may be
+    elected before.
     """
     log = replica.log
     if log.missing_start_offset is not None:

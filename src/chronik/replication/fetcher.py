@@ -26,20 +26,20 @@ from chronik.replication.throttle import ReplicationThrottle
 logger = logging.getLogger("chronik.replication")
 
 FETCH_TIMEOUT_SECONDS: Final = 30.0
-"""Timeout of a fetch: enough for the largest batch on a slow network."""
+"""Timeout of a fetch in seconds, long enough for the largest batch on a slow network."""
 
 OPENING_SECONDS_MAX: Final = 0.02
-"""Maximum time spent opening logs before a fetch: after a crash, thousands of logs may need recovery."""
+"""Maximum time in seconds spent opening logs before a fetch. After a crash, thousands of logs may need recovery."""
 
 WRITTEN_BYTES_PER_ITERATION: Final = 1 * MIB
-"""Bytes written before the fetcher yields to the event loop. It never yields within a partition, whose sync would start
-before all of its records are written."""
+"""Number of bytes written before the fetcher yields to the event loop. It yields only between partitions, so that a
+partition is synced after all of its records are written."""
 
 ISR_CHECK_SECONDS: Final = 0.1
-"""Delay before checking again whether a replica with lost records has left the ISR and may be refilled."""
+"""Interval in seconds between checks whether a replica with lost records has left the ISR and may fetch them again."""
 
 RECONNECT_SECONDS: Final = 0.1
-"""Delay before a fetch from an unreachable leader is retried."""
+"""Delay in seconds before retrying a fetch from an unreachable leader."""
 
 
 class ReplicaFetchers:
@@ -95,14 +95,14 @@ class ReplicaFetchers:
                 self._stop()
 
     def _stop(self) -> None:
-        """Stop creating tasks, because the task group is closing. Leaders may still change after that."""
+        """Stop creating tasks, because the task group is closing. Leadership may still change afterwards."""
         self._tasks = None
         for fetcher in self._fetchers.values():
             fetcher.stop()
 
 
 class LeaderFetcher:
-    """A fetcher for all partitions that this node follows on one leader."""
+    """A fetcher for all partitions that one leader leads and this node follows."""
 
     def __init__(
         self,
@@ -133,14 +133,14 @@ class LeaderFetcher:
         self._interrupt()
 
     def _interrupt(self) -> None:
-        """Complete the pending fetch early, so that a partition change does not wait for the fetch's timeout."""
+        """Complete the pending fetch early, so that the next request can include a changed partition immediately."""
         self._has_work.set()
         if self._is_fetch_pending and self._tasks is not None:
             self._is_fetch_pending = False
             self._tasks.create_task(self._wake())
 
     def stop(self) -> None:
-        """Stop sending wake calls to the leader."""
+        """Stop sending Wake requests to the leader."""
         self._tasks = None
 
     async def _wake(self) -> None:
@@ -168,7 +168,7 @@ class LeaderFetcher:
             del answer  # releases the receive buffer for the next response
 
     def _open_logs(self) -> None:
-        """Open logs for a limited time; the rest follows before the next fetch."""
+        """Open logs for a limited time. The remaining logs are opened before later fetches."""
         deadline = self._clock.monotonic() + OPENING_SECONDS_MAX
         for replica in self._plan.replicas_to_open():
             replica.open()
@@ -236,7 +236,7 @@ class LeaderFetcher:
         await _make_durable(list(written_replicas))
 
     async def _append(self, key: PartitionId, followed: FollowedPartition, chunk: PartitionChunk) -> bool:
-        """Append records from the leader; return whether there is something to sync."""
+        """Append records from the leader; return whether any were written and must be synced."""
         replica = followed.replica
         try:
             if chunk.records and replica.must_restart_earlier(chunk.records):
@@ -268,7 +268,9 @@ class LeaderFetcher:
         replica = followed.replica
         if chunk.error not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
             self._plan.delay_failed(key, self._clock.monotonic())
-            logger.debug("%r: node %d returned %s", replica, self._leader, ErrorCode(chunk.error).name)
+            logger.debug(
+                "%r: fetch from node %d failed: %s; retrying", replica, self._leader, ErrorCode(chunk.error).name
+            )
             return
         await replica.syncer.wait_until_idle()
         if not self._plan.is_current(key, followed) or replica.isr_state is not None:
@@ -304,13 +306,13 @@ def _partition_key(chunk: PartitionChunk) -> PartitionId:
 
 
 async def _make_durable(replicas: list[Replica]) -> None:
-    """Wait for the syncs, which run concurrently since the logs were written."""
+    """Wait until the replicas are synced. The syncs started concurrently when the logs were written."""
     for replica in replicas:
         try:
             if not replica.is_abandoned and not replica.is_fully_durable:
                 await replica.syncer.wait_until_synced()
         except KafkaError:
-            logger.debug("%r: partition was deleted", replica)
+            logger.debug("%r: sync skipped: the partition was deleted", replica)
 
 
 def _truncation_offset(replica: Replica, chunk: PartitionChunk) -> int:

@@ -36,19 +36,21 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 logger = logging.getLogger("chronik.replication")
 
 CHANGES_PER_COMMAND_MAX: Final = 200
-"""Maximum number of changes per command, which is applied in one event-loop iteration on every node (40 µs each)."""
+"""Maximum number of changes per command. Every node applies a command in one event-loop iteration, at 40 µs per
+change."""
 
 RETRY_SECONDS: Final = 0.2
-"""Delay before a rejected proposal, or one with an unknown outcome, is retried."""
+"""Delay in seconds before retrying a proposal that was rejected or has an unknown outcome."""
 
 CHECKS_PER_LAG: Final = 4
-"""Number of checks per `replica.lag.time.max.ms`: a lagging follower is detected at most a quarter of it late."""
+"""Number of checks per `replica.lag.time.max.ms`. The detection of a lagging follower is delayed by at most a quarter
+of it."""
 
 LOGGED_PARTITIONS_MAX: Final = 3
-"""Maximum number of partitions per command that are logged: a restarted node changes hundreds."""
+"""Maximum number of partitions logged per command. The restart of a node changes hundreds of partitions."""
 
 FINAL_ERRORS: Final = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED, ErrorCode.INVALID_REQUEST)
-"""Error codes which prove that the command was not and will not be applied."""
+"""Error codes that guarantee that the command was not and will not be applied."""
 
 
 class _Proposal(msgspec.Struct):
@@ -58,7 +60,7 @@ class _Proposal(msgspec.Struct):
     leading: IsrState
     change: IsrChange
     is_doubtful: bool = False
-    """Whether an attempt had an unknown outcome and may still be applied."""
+    """Whether an earlier attempt had an unknown outcome, so that it may still be applied."""
 
 
 class IsrManager:
@@ -86,7 +88,7 @@ class IsrManager:
         replicas.damage_listeners.append(self._schedule_check)
 
     def _on_delta(self, delta: Delta) -> None:
-        """Check all replicas after a broker is unfenced: followers that caught up while it was fenced may join now."""
+        """Check all replicas after a broker is unfenced, because its replicas that have caught up may join the ISR."""
         unfenced = [change.new.id for change in delta.brokers if change.new is not None and _was_unfenced(change)]
         if any(map(self._store.image.replica_count, unfenced)):
             self._must_check_all = True
@@ -145,9 +147,10 @@ class IsrManager:
             self._schedule_check(proposal.replica)  # for followers that caught up in the meantime
 
     def _must_leave_isr(self, replica: Replica) -> bool:
-        """Return whether this replica must leave the ISR because its disk has lost records that another one still has.
+        """Return whether this replica must leave the ISR because its disk has lost records that another replica has.
 
-        A replica with some records stays if all other in-sync replicas are offline, and serves what it has.
+        If all other in-sync replicas are offline, a leader that still has some records stays in the ISR and serves
+        them.
         """
         if not replica.is_in_isr or not _is_damaged(replica) or _was_elected_without_log(replica):
             return False
@@ -159,7 +162,7 @@ class IsrManager:
         return any(self._is_alive(member) for member in partition.isr if member != self._node_id)
 
     def _own_partition(self, replica: Replica) -> Partition | None:
-        """Return the image's partition, or None if it was reassigned to other nodes."""
+        """Return the partition from the image, or None if it was deleted or reassigned to other nodes."""
         topic = self._store.image.all_topics_by_id.get(replica.topic_id)
         partition = None if topic is None else topic.partitions[replica.index]
         return partition if partition is not None and self._node_id in partition.replicas else None
@@ -167,8 +170,8 @@ class IsrManager:
     async def _transfer_leadership(self, replica: Replica) -> None:
         """Transfer the leadership of a partition whose log is lost on this node.
 
-        After an unclean election, later replicas in the list may have more records. The last of them starts an empty
-        log.
+        After an unclean election, later replicas in the assignment may have more records. The last replica starts an
+        empty log.
         """
         partition = self._own_partition(replica)
         if partition is None:
@@ -178,16 +181,20 @@ class IsrManager:
         try:
             if successor is None:
                 logger.warning(
-                    "%r: no replica has records; log restarted empty at offset=%d",
+                    "%r: log restarted empty because no online replica has records: offset=%d",
                     replica,
                     replica.restart_after_data_loss(),
                 )
             else:
                 key = replica.topic_id, replica.index
                 await self._store.propose(SetPartitionLeader(*key, successor, replica.leader_epoch, unclean=True))
-                logger.warning("%r: log is lost on this node; leadership transferred to broker %d", replica, successor)
+                logger.warning(
+                    "%r: leadership transferred to broker %d: the log on this node is lost", replica, successor
+                )
         except KafkaError as error:
-            logger.info("%r: log is lost on this node; leadership transfer failed: %s; retrying", replica, error)
+            logger.info(
+                "%r: leadership transfer failed after the log was lost on this node: %s; retrying", replica, error
+            )
 
     async def _report_lost_records(self, damaged: Sequence[Replica]) -> None:
         for first in range(0, len(damaged), CHANGES_PER_COMMAND_MAX):
@@ -196,12 +203,14 @@ class IsrManager:
             try:
                 result = await self._store.propose(ReportLostRecords(self._node_id, self._broker_epoch(), keys))
             except KafkaError as error:
-                logger.info("report of lost records failed: partitions=%d: %s; retrying", len(keys), error)
+                logger.info(
+                    "reporting lost records to the controller failed: partitions=%d: %s; retrying", len(keys), error
+                )
                 await asyncio.sleep(RETRY_SECONDS)
                 for replica in batch:
                     self._schedule_check(replica)
                 continue
-            logger.error("%s: left the ISR: records lost on this disk index=%d", list(batch), result.index)
+            logger.error("%s: removed from the ISR: records are lost on this disk: index=%d", list(batch), result.index)
 
     def _proposals(self, replicas: Sequence[Replica]) -> Iterator[_Proposal]:
         now, lag_seconds_max = self._clock.monotonic(), self._lag_seconds_max
@@ -272,7 +281,7 @@ def _was_elected_without_log(replica: Replica) -> bool:
 
 
 def _is_open(proposal: _Proposal) -> bool:
-    """Return whether the proposal still applies: the partition has not changed since."""
+    """Return whether the proposal is still valid, because the partition has not changed since."""
     leading = proposal.leading
     return (
         proposal.replica.isr_state is leading
@@ -286,4 +295,4 @@ def _log_committed(proposals: Sequence[_Proposal], index: int) -> None:
         isr = [member.broker_id for member in proposal.change.isr]
         logger.info("%r: ISR changed isr=%s index=%d", proposal.replica, isr, index)
     if len(proposals) > LOGGED_PARTITIONS_MAX:
-        logger.info("%d more partitions: ISR changed index=%d", len(proposals) - LOGGED_PARTITIONS_MAX, index)
+        logger.info("ISR changed in %d more partitions: index=%d", len(proposals) - LOGGED_PARTITIONS_MAX, index)

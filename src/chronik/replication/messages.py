@@ -22,7 +22,7 @@ PartitionId = tuple[bytes, int]
 
 
 class FollowerPosition(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A follower's position in a partition: records before `offset` are durable; `last_epoch` wrote the last one."""
+    """A follower's position: all records before `offset` are durable, and `last_epoch` is the epoch of the last one."""
 
     topic_id: bytes
     partition: int
@@ -34,12 +34,12 @@ class FollowerPosition(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class FollowerFetchRequest(msgspec.Struct, frozen=True, array_like=True):
-    """A fetch request: `positions` are all followed partitions at the start of a session, later the changed ones."""
+    """A fetch request. `positions` lists all followed partitions when a session starts, later only changed ones."""
 
     broker_epoch: int
     session_id: int
     session_epoch: int
-    """Number of the fetch within its session, which detects lost requests."""
+    """Sequence number of the fetch within its session, used to detect lost requests."""
     positions: tuple[FollowerPosition, ...]
     forgotten: tuple[PartitionId, ...] = ()
     max_wait_ms: int = 0
@@ -65,7 +65,7 @@ class PartitionChunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FollowerFetchResponse(msgspec.Struct, frozen=True, array_like=True):
-    """A fetch response. Session id 0 means that the session is unknown, and the follower must start a new one."""
+    """A fetch response. Session id 0 means that the session is unknown and that the follower must start a new one."""
 
     session_id: int
     chunks: tuple[PartitionChunk, ...] = ()
@@ -78,11 +78,11 @@ class WakeRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WakeResponse(msgspec.Struct, frozen=True, array_like=True):
-    """The response to a Wake."""
+    """The response to a WakeRequest."""
 
 
 class FetchCall(TypedCall[FollowerFetchRequest, FollowerFetchResponse]):
-    """The fetch call. Records follow the encoded response in the same order, so that they are never copied."""
+    """The fetch call. The records follow the encoded response, in the same order, so that they are not copied."""
 
     def encode_response(self, answer: FollowerFetchResponse) -> Sequence[Buffer]:
         header = _encoder.encode(_ResponseHeader(answer.session_id, tuple(map(_split_records, answer.chunks))))

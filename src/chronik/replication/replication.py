@@ -26,14 +26,14 @@ logger = logging.getLogger("chronik.replication")
 CHECKPOINT_SECONDS: Final = 30.0
 
 CHECKPOINTS_PER_COMMAND_MAX: Final = 1000
-"""Maximum number of partitions per command, which is applied in one event-loop iteration."""
+"""Maximum number of partitions per command, which every node applies in one event-loop iteration."""
 
 
 class OffsetCheckpoints:
-    """A job that proposes checkpoints of high watermarks and log start offsets of the partitions that this node leads.
+    """A job that checkpoints the high watermarks and log start offsets of this node's partitions in the metadata.
 
-    A new leader, or a node without any of the partition's records, knows both offsets at least as of the last
-    checkpoint in the metadata.
+    The last checkpoint is a lower bound of both offsets for a new leader, or for a node without any of the partition's
+    records.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class OffsetCheckpoints:
 
 
 class Replication:
-    """Replication on one node. Create it before the transport starts and before `replicas` gets its first delta."""
+    """The replication of a node. Create it before the transport starts and before `replicas` gets its first delta."""
 
     def __init__(
         self,

@@ -18,11 +18,12 @@ from chronik.metadata.stores.store import MetadataStore
 EVERY_REPLICA: Final = "*"
 
 RECHECK_SECONDS: Final = 1.0
-"""Maximum delay before a throttled partition is checked again, because the rate may change (Kafka also uses 1 s)."""
+"""Maximum delay in seconds before a throttled partition is checked again, because the rate may change. Kafka also uses
+1 s."""
 
 
 class ReplicationThrottle:
-    """A rate limit on one side of replication; `side` is "leader" or "follower"."""
+    """A rate limit for one side of replication; `side` is "leader" or "follower"."""
 
     def __init__(self, side: str, node_id: int, store: MetadataStore, configs: ConfigResolver, clock: Clock) -> None:
         self._rate_key = f"{side}.replication.throttled.rate"
@@ -33,10 +34,10 @@ class ReplicationThrottle:
         self._clock = clock
         self._free_at = 0.0
         self._rate = 1
-        """Rate with which `_free_at` was computed."""
+        """Rate in bytes per second from which `_free_at` was computed."""
 
     def delay(self, replica: Replica, follower: int) -> float:
-        """Return the seconds until more of the partition may be copied to the broker `follower`, at most a second."""
+        """Return the seconds, at most 1, until more of the partition may be copied to the broker `follower`."""
         rate = self._configs.broker_int(self._rate_key)
         if rate >= LONG_MAX or not self._is_throttled(replica, follower):
             return 0.0
@@ -48,7 +49,7 @@ class ReplicationThrottle:
             self._free_at = self._clock.monotonic() + self._owed_seconds(rate) + size / self._rate
 
     def _owed_seconds(self, rate: int) -> float:
-        """Return the time that the bytes copied so far still take at the current rate."""
+        """Return the seconds for which copying must pause to stay below the current rate."""
         now, previous_rate = self._clock.monotonic(), self._rate
         self._rate = max(rate, 1)
         owed_seconds = max(self._free_at - now, 0.0) * previous_rate / self._rate

@@ -12,17 +12,18 @@ from chronik.principals import Principal
 from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
 
 ANY_VALUE: Final = 1
-"""Value of a filter field that matches anything. A name, principal or host is None in that case."""
+"""Value of an enum field in a filter that matches everything. String fields (name, principal, host) use None
+instead."""
 
 WILDCARD: Final = "*"
-"""Literal name that matches every resource of a type; also every host."""
+"""Resource name that matches every resource of a type, and host that matches every host."""
 
 ALL_USERS: Final = "User:*"
 """Principal that matches every user."""
 
 
 class PatternType(IntEnum):
-    """How an ACL matches resource names, with Kafka's numbers."""
+    """The way in which an ACL matches resource names, with Kafka's numeric codes."""
 
     LITERAL = 3
     PREFIXED = 4
@@ -33,7 +34,7 @@ MATCH_PATTERN: Final = 2
 
 
 class AclPermission(IntEnum):
-    """The effect of an ACL, with Kafka's numbers."""
+    """The permission type of an ACL, with Kafka's numeric codes."""
 
     DENY = 2
     ALLOW = 3
@@ -46,13 +47,14 @@ _IMPLIED_BY: Final = {
 ALLOWING_OPERATIONS: Final[dict[int, frozenset[int]]] = {
     operation: frozenset({AclOperation.ALL, operation, *_IMPLIED_BY.get(operation, ())}) for operation in AclOperation
 }
-"""Operations whose ALLOW rules also allow the given operation. DENY rules imply nothing."""
+"""Operations whose ALLOW rules also grant the given operation. DENY rules do not imply other operations."""
 
 
 def acl_permission(acl: Acl, host: str, operation: int) -> int | None:
-    """Return the permission of an ACL that applies to the resource and principal, for a client at the given address.
+    """Return the permission of an ACL for an operation of a client at the given address.
 
-    None means that the ACL is for another host or operation. The address must be normalized.
+    The ACL must match the resource and the principal. Return None if its host or operation does not match. The address
+    must be normalized.
     """
     if acl.host != WILDCARD and normalize_host(acl.host) != host:
         return None

@@ -20,11 +20,11 @@ from chronik.request_reply import ConnectedClient
 logger = logging.getLogger("chronik.audit")
 
 NAME_CHARACTERS_MAX: Final = 200
-"""Characters of a logged name. Even with JSON escapes it is shorter than the log's limit, which would break the
-JSON."""
+"""Maximum characters of a name in an audit record. Even with JSON escapes, the name is shorter than the log's limit, at
+which truncation would break the JSON."""
 
 LIST_CHARACTERS_MAX: Final = 380
-"""Characters of the list of changed objects; the remaining ones are counted."""
+"""Maximum characters of the list of changed objects in an audit record. Objects beyond it are only counted."""
 
 _CLIENT_FIELDS: Final = '"principal": %s, "host": %s'
 DENIED_TEMPLATE: Final = (
@@ -45,7 +45,7 @@ def log_denied(peer: ConnectedClient, api: str, operation: AclOperation, resourc
 
 
 def log_changes(peer: ConnectedClient, api: str, names: Sequence[str], count: int, failures: int) -> None:
-    """Log a request that changed objects: some of their names, how many there are, and how many changes failed."""
+    """Log a request that changed objects: some of their names, their number, and the number of failed changes."""
     if logger.isEnabledFor(logging.INFO):
         named: list[str] = []
         size = 0

@@ -21,21 +21,21 @@ AclsByPrincipal = dict[str, dict[Acl, None]]
 """The ACLs of one resource pattern by principal."""
 
 _ANY_NAME: Final = "hardcode"
-"""The resource name that Kafka checks when it asks whether an operation is allowed on any resource."""
+"""Placeholder resource name that Kafka uses to check whether an operation is allowed on any resource."""
 
 _DecisionKey = tuple[Principal, str, int, str | None]
-"""Cache key: principal, host, operation and resource type, name. Operation and type are combined into one number
-because hashing an enum is slow, and there is a lookup for every partition."""
+"""Cache key: principal, host, combined operation and resource type, and resource name. Operation and type form one
+number because hashing an enum is slow and every partition requires a lookup."""
 
 
 class AclIndex:
-    """An index of all ACLs by resource pattern: a lookup does not depend on the number of ACLs."""
+    """An index of all ACLs by resource pattern, whose lookup time does not grow with the number of ACLs."""
 
     def __init__(self) -> None:
         self._patterns: dict[tuple[int, int, str], AclsByPrincipal] = {}
         """ACLs by resource type, pattern type and name."""
         self._prefix_lengths: dict[int, Counter[int]] = {}
-        """Number of prefixed patterns of each length by resource type: a lookup tries only these prefixes of a name."""
+        """Number of prefixed patterns by length, per resource type. A lookup tries only prefixes of these lengths."""
         self._by_principal: dict[tuple[int, str], dict[Acl, None]] = {}
 
     def add(self, acl: Acl) -> None:
@@ -82,9 +82,9 @@ class AclIndex:
         return AclPermission.ALLOW if is_allowed else AclPermission.DENY
 
     def allows_any_resource(self, principal: str, host: str, operation: int, resource_type: int) -> bool:
-        """Return whether the operation may be allowed on some resource of the type (KIP-679).
+        """Return whether ACLs may allow the operation on at least one resource of the type (KIP-679).
 
-        Only ACLs for this very operation or for ALL are considered.
+        As in Kafka, only ACLs for this operation or for ALL are considered.
         """
         allowed: list[Acl] = []
         denied: set[tuple[int, str]] = set()
@@ -135,7 +135,7 @@ class Authorizer:
         self._index = AclIndex()
         self._decisions: dict[_DecisionKey, bool] = {}
         self.delayed_fetches: dict[Any, None] = {}
-        """Waiting requests to wake when ACLs change, because they may no longer be authorized."""
+        """Delayed fetches to wake when ACLs change, because their clients may no longer be authorized."""
 
     def apply_delta(self, delta: Delta) -> None:
         """Apply the ACL changes of a metadata delta."""

@@ -26,7 +26,7 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.25": "DC",
     "0.9.2342.19200300.100.1.1": "UID",
 }
-"""Attribute names by OID. Other attributes are written as OID and hexadecimal value."""
+"""Attribute names by OID. An attribute with another OID is formatted as its OID and hexadecimal value."""
 
 _ENCODINGS: Final = {
     12: "utf-8",

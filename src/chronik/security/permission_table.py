@@ -15,7 +15,7 @@ START_MARKER, END_MARKER = "<!-- permissions: generated -->", "<!-- permissions:
 
 
 def update_page(before: str) -> str:
-    """Return the page with an up-to-date table."""
+    """Return the page with a regenerated table."""
     head, _, rest = before.partition(START_MARKER)
     _, _, tail = rest.partition(END_MARKER)
     return head + build_table() + tail

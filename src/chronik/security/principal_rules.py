@@ -17,7 +17,7 @@ from chronik.linear_regex import Pattern, PatternError
 
 CONFIG_KEY: Final = "ssl.principal.mapping.rules"
 CACHED_NAMES_MAX: Final = 1000
-"""Cached principal names: clients reconnect with the same certificates."""
+"""Maximum number of cached principal names. Clients often reconnect with the same certificate."""
 
 _RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)")
 _REFERENCE: Final = re.compile(r"\\(.)|\$([0-9]+)", re.DOTALL)
@@ -38,7 +38,7 @@ class PrincipalRules:
         """
         self._rules = list(_parse_rules(text))
         self.principal_name = lru_cache(maxsize=CACHED_NAMES_MAX)(self._name_of)
-        """Function that returns the principal name of a certificate subject. Raises NoMatchingRule."""
+        """Function that returns the principal name for a certificate subject, or raises NoMatchingRule."""
 
     def _name_of(self, subject: str) -> str:
         for rule in self._rules:
@@ -52,7 +52,7 @@ class _Rule:
     """One rule of the form `RULE:pattern/replacement/`."""
 
     def __init__(self, expression: str, replacement: str, case: str) -> None:
-        """Raise PatternError if the pattern is invalid."""
+        """Compile the rule; raise PatternError if its pattern is invalid."""
         self._pattern = Pattern(expression)
         self._replacement = replacement
         self._case = case
@@ -65,10 +65,10 @@ class _Rule:
         return name.lower() if self._case == "L" else name.upper() if self._case == "U" else name
 
     def _resolve_reference(self, found: re.Match[str], groups: tuple[str, ...]) -> str:
-        """Return what a reference such as `$1` stands for.
+        """Return the text that a reference such as `$1` refers to.
 
-        A reference to a group that does not exist is kept as text. Of several digits, as many are used as form the
-        number of a group.
+        A reference to a nonexistent group remains unchanged. Of several digits, the longest prefix that is a valid
+        group number is used.
         """
         if found[1] is not None:
             return found[1]

@@ -49,18 +49,19 @@ from chronik.server.frames import READ_BUFFER_BYTES, FrameReader, InvalidFrameSi
 logger = logging.getLogger("chronik.server")
 
 REQUESTS_WHILE_QUEUED_MAX: Final = 4
-"""Queued requests at which a connection that waits for the scheduler stops reading from its socket."""
+"""Maximum number of queued requests while a connection waits for the scheduler. At this number it stops reading from
+its socket."""
 
 CLOSE_DELAY_SECONDS: Final = 0.25
-"""Delay between the last response, which rejects a client, and closing the connection."""
+"""Delay in seconds between the final response, which rejects the client, and closing the connection."""
 
 
 class ConnectionSlot(NamedTuple):
-    """A slot of an accepted client, held until its connection is closed, including the TLS handshake."""
+    """A slot of an accepted client, held from before the TLS handshake until the connection is closed."""
 
     host: str
     throttled_until: float
-    """Event-loop time before which no request of the client is handled (connection-rate throttling)."""
+    """Event-loop time until which the client's requests are delayed because of the connection rate limit."""
 
 
 class ConnectionStats(msgspec.Struct):
@@ -71,7 +72,7 @@ class ConnectionStats(msgspec.Struct):
     """Connections rejected because of a limit, before or after the TLS handshake."""
     open: int = 0
     throttled: int = 0
-    """Admitted connections that were delayed by the limit on the connection rate."""
+    """Accepted connections that were delayed by the connection rate limit."""
     throttled_seconds: float = 0.0
 
 
@@ -85,7 +86,7 @@ if sys.platform == "linux":
         return int(count)
 
     def is_closed_by_peer(sock: socket.socket) -> bool:
-        """Return whether the client has closed its end, even if there is unread data."""
+        """Return whether the client has closed its end of the connection, even if unread data remains."""
         poll = select.poll()
         poll.register(sock.fileno(), select.POLLRDHUP)
         return bool(poll.poll(0))
@@ -97,18 +98,18 @@ else:
         return 0
 
     def is_closed_by_peer(sock: socket.socket) -> bool:
-        """Return False: the state is only available on Linux."""
+        """Return False: the TCP state is only available on Linux."""
         return False
 
 
 class UnreadResponses:
-    """The responses that a client has not read: their size, and since when the client has not made progress.
+    """The responses that a client has not read: their size, and the time since the client's last progress.
 
-    They are only tracked while the transport has paused writing, when there is more than the kernel accepts.
+    They are tracked only while the transport has paused writing because the kernel's send buffer is full.
 
-    A socket becomes writable again only when a third of its send buffer (megabytes on Linux) is free. Judged by that
-    alone, a client that reads 400 kB/s would seem to be stalled for four seconds, so the bytes in the kernel's send
-    queue count too. On other systems the buffers are small.
+    A socket becomes writable again only when a third of its send buffer (megabytes on Linux) is free. By that criterion
+    alone, a client that reads 400 kB/s would appear stalled for four seconds, so the bytes in the kernel's send queue
+    are counted as well. On other systems the buffers are small.
     """
 
     __slots__ = ("_last_progress", "_outbox", "_transport", "bytes")
@@ -121,22 +122,22 @@ class UnreadResponses:
         """Unsent response bytes that count as unread."""
 
     def start(self, now: float) -> None:
-        """Start tracking: the transport has paused writing."""
+        """Start tracking, because the transport has paused writing."""
         self._count(self._transport.get_write_buffer_size())
         self._last_progress = now, self._unread_bytes()
 
     def stop(self) -> None:
-        """Stop tracking: everything is written, or the connection is closed."""
+        """Stop tracking, because all responses are written or the connection is closed."""
         self._count(0)
 
     def add(self, count: int) -> None:
-        """Add a response to the unread ones."""
+        """Count the bytes of a new response as unread."""
         since, unread = self._last_progress
         self._last_progress = since, unread + count
         self._count(self._transport.get_write_buffer_size())
 
     def has_progress(self, now: float) -> bool:
-        """Return whether the client has read at the minimum rate since its last progress; a slow one is not stalled."""
+        """Return whether the client has read at least at the minimum rate since its last recorded progress."""
         if not self.bytes:
             return False
         self._count(self._transport.get_write_buffer_size())
@@ -148,7 +149,7 @@ class UnreadResponses:
         return True
 
     def stalled_seconds(self, now: float) -> float:
-        """Return for how many seconds the client has made no progress; 0 if there is nothing to read."""
+        """Return the seconds since the client's last progress; 0 if it has no unread responses."""
         return now - self._last_progress[0] if self.bytes else 0.0
 
     def _count(self, unsent: int) -> None:
@@ -203,11 +204,11 @@ class ConnectionHost(Protocol):
     def release(self, connection: ClientConnection) -> None: ...
 
     def reserve_memory(self, connection: ClientConnection, count: int) -> bool:
-        """Reserve `count` bytes for the connection's large requests, or return False and call `granted` later."""
+        """Reserve `count` bytes for the connection's large requests, or return False and notify it later."""
 
 
 class ClientConnection(asyncio.BufferedProtocol, Work):
-    """A client connection. As work of the scheduler, it handles its queued requests."""
+    """A client connection. The scheduler resumes it to handle its queued requests."""
 
     def __init__(self, listener: ConnectionHost, name: str, number: int) -> None:
         """Create the connection of a client of the listener named `name`."""
@@ -232,7 +233,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         self._rate_sample = (0.0, 0)  # time and received bytes at the last measurement of the receive rate
         self.slot: ConnectionSlot | None = None
         self.rejection_reason = ""
-        """Why the listener rejects the connection; empty if it does not."""
+        """Reason for rejecting the connection; empty if it is accepted."""
         self.client = ConnectedClient("?", 0, number, name, is_authenticated=name not in listener.sasl_listeners)
         self._close_timer: asyncio.TimerHandle | None = None  # closes the connection after a timeout
         self._is_close_due = False  # whether the delay after the last response is over
@@ -265,7 +266,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         return self._scheduler.open_account(account_key(peer.principal, peer.host))
 
     def _change_account(self) -> None:
-        """Charge the client's work to its principal instead of its address."""
+        """Charge further work to the client's principal instead of its address."""
         before, was_queued = self.client.account, self.is_queued
         self._scheduler.withdraw(before, self)
         self.client.account = self._open_account()
@@ -368,7 +369,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
             self._blocked.early_completion.request()
 
     def _handle_later(self) -> None:
-        """Submit queued requests to the scheduler, because the caller may be in the middle of another operation."""
+        """Submit queued requests to the scheduler; the caller may be in the middle of another operation."""
         if self._queue and not self._closing and self._may_handle_next():
             self._scheduler.submit(self.client.account, self)
 
@@ -412,7 +413,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
                 return
 
     def _reply_ready(self) -> None:
-        """Send ready replies. Those to unauthenticated clients, such as failed logins, wait for the scheduler."""
+        """Send ready replies. For unauthenticated clients, the scheduler decides when to send them."""
         if self._closing:
             return
         if not self.client.is_authenticated:
@@ -444,7 +445,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         self.last_active = self._loop.time()
 
     def _send_reply(self, reply: Reply[Any]) -> bool:
-        """Send the reply, or close the connection and return False if the request cannot be answered."""
+        """Send the reply. If the request failed without a response, close the connection and return False."""
         error = reply.error
         if error is not None:
             self.close(str(error) if isinstance(error, Disconnect) else f"request failed: {error!r}")
@@ -453,7 +454,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         return True
 
     def _throttle(self) -> None:
-        """Delay the client's next requests because it exceeds a quota; the longest delay applies."""
+        """Delay the client's next requests because a quota is exceeded. Of several delays, the longest applies."""
         until = self._loop.time() + self.client.throttle_seconds
         self.client.throttle_seconds = 0.0
         if self._throttled is not None:
@@ -469,7 +470,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         self._adjust_reading()
 
     def _close_after_last_response(self) -> None:
-        """Close after a delay: some clients detect a closed socket before they read the response that says why."""
+        """Close after a delay, because some clients detect the closed socket before they read the final response."""
         self._queue.clear()
         self.stop_reading()
         self._close_after(CLOSE_DELAY_SECONDS, self._close_when_scheduled)
@@ -520,14 +521,14 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         self._rate_sample = now, self._reader.received_bytes
 
     def on_memory_granted(self) -> None:
-        """Continue reading: the listener has reserved the memory that the connection has waited for."""
+        """Continue reading after the listener has granted the requested memory."""
         self._loop.call_soon(self._adjust_reading)
 
     # Methods for the listener
 
     @property
     def is_waiting_for_client(self) -> bool:
-        """Return whether the connection only waits for the client to read or to send."""
+        """Return whether the connection is only waiting for the client to read or send data."""
         return self._writing_paused or not (self._replies or self._queue or self._throttled)
 
     @property
@@ -537,16 +538,16 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
 
     @property
     def is_client_gone(self) -> bool:
-        """Return whether the client has disconnected, which is not detected while the socket is not read."""
+        """Return whether the client has disconnected. The transport does not detect this while reading is paused."""
         return not self._transport.is_closing() and is_closed_by_peer(self._transport.get_extra_info("socket"))
 
     def update_last_active(self, now: float) -> None:
-        """Update the time of the last activity if the client has read enough of its responses."""
+        """Update the time of the last activity if the client has read its responses at the minimum rate."""
         if self._unread.has_progress(now):
             self.last_active = now
 
     def stalled_seconds(self, now: float) -> float:
-        """Return for how many seconds the client has not read its responses; 0 if all are sent."""
+        """Return the seconds since the client's last read progress; 0 if all responses are sent."""
         return self._unread.stalled_seconds(now)
 
     def is_receiving_too_slowly(self, now: float) -> bool:
@@ -572,7 +573,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         return not self._closing and ((self._may_handle_next() and bool(self._queue)) or self.is_queued)
 
     def stop_reading(self) -> None:
-        """Stop reading from the socket: only requests that have arrived are answered."""
+        """Stop reading from the socket. Requests that have already arrived are still handled."""
         self._stopping = True
         self._adjust_reading()
 
@@ -582,7 +583,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         self._transport.abort()
 
     def close(self, reason: str) -> None:
-        """Close the connection after sending the responses that are already written, and log the reason."""
+        """Close the connection after the transport has sent its buffered responses, and log the reason."""
         if self._closing:
             return
         self._closing = True
@@ -593,5 +594,5 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
 
 
 def _large_request_bytes(size: int) -> int:
-    """Return the bytes of a request that count against the memory for large requests; 0 for small ones."""
+    """Return the size if the request counts against the memory budget for large requests, else 0."""
     return size if size > READ_BUFFER_BYTES else 0

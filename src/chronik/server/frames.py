@@ -13,13 +13,14 @@ from typing import Generic, TypeVar
 from chronik.limits import FRAME_BYTES_MAX, KIB, MIB
 
 READ_BUFFER_BYTES = 64 * KIB
-"""Size of the read buffer. Only the part of a larger frame that was in the first read is copied."""
+"""Size of the read buffer in bytes. For a larger frame, only the part received in the first read is copied."""
 
 FRAME_DOUBLING_BYTES = 2 * MIB
-"""Size from which a frame's buffer doubles as bytes arrive. The announced length alone allocates nothing."""
+"""Size in bytes from which a frame's buffer is doubled as data arrives. Memory is allocated for received bytes, not for
+the announced length."""
 
 FRAME_GROWTH_FACTOR = 32
-"""Factor by which a smaller buffer exceeds the received bytes: after one read it has 2 MiB, enough for nearly every
+"""Ratio of a small buffer's size to the received bytes. After one read the buffer has 2 MiB, enough for nearly every
 frame."""
 
 FRAME_BUFFER_BYTES_MIN = 4 * KIB
@@ -63,7 +64,7 @@ class FrameReader:
 
     @property
     def required_bytes(self) -> int:
-        """Return the memory that the current frame needs for its next bytes.
+        """Return the memory in bytes that the current frame needs to receive more data.
 
         The caller must reserve it before it calls `buffer`.
         """
@@ -84,7 +85,7 @@ class FrameReader:
         return self._view[self._filled :]
 
     def split_received(self, count: int) -> Iterator[bytearray]:
-        """Yield the frames that `count` received bytes complete. Exhaust it before the next call of `buffer`."""
+        """Yield the frames completed by `count` received bytes. Exhaust the iterator before calling `buffer` again."""
         if self._frame is None:
             return self._split(self._scratch[:count])
         self._filled += count
@@ -156,7 +157,7 @@ class FrameReader:
 
 
 class FrameBudget(Generic[H]):
-    """A memory budget for large requests that are being received, queued or handled, by holder (connection).
+    """A memory budget, by holder (connection), for large requests that are being received, queued or handled.
 
     Requests take memory as their bytes arrive, not by their announced size, so several may be partially received when
     the budget is exhausted. Holders wait in FIFO order. To avoid a deadlock, the connection that has waited longest may
@@ -188,7 +189,7 @@ class FrameBudget(Generic[H]):
         return self._reserved.get(holder, 0)
 
     def reserve(self, holder: H, count: int) -> bool:
-        """Set the holder's reservation to `count` bytes; return False if it must wait for a larger one."""
+        """Set the holder's reservation to `count` bytes, or add it to the queue and return False if memory is short."""
         before = self._reserved.get(holder, 0)
         if count == before and not self._waiting:
             return True
@@ -201,7 +202,7 @@ class FrameBudget(Generic[H]):
         return True
 
     def grant_waiting(self) -> Iterator[H]:
-        """Reserve memory for waiting holders and yield them. Call it after memory was released."""
+        """Grant the reservations of waiting holders, and yield these holders. Called after memory was released."""
         while self._waiting:
             holder = self._next()
             count = self._waiting[holder]
@@ -217,7 +218,7 @@ class FrameBudget(Generic[H]):
         self._set(holder, 0)
 
     def _next(self) -> H:
-        """Return the next holder to serve: the one that exceeds the budget, because it blocks all others."""
+        """Return the next waiting holder: first the one that exceeds the budget, because it blocks all others."""
         if self._overdrawn_by is not None and self._overdrawn_by in self._waiting:
             return self._overdrawn_by
         return next(iter(self._waiting))

@@ -1,8 +1,9 @@
 """Limit on concurrent TLS handshakes, in total and per client address.
 
-The limit is separate from the one on established connections. If an address has reached its limit, one of its own
-handshakes that has not sent a byte is aborted for the new one; if all have sent something, the new one is rejected, so
-that they can complete. If the total limit is reached, the address with most handshakes loses one.
+The limit is separate from the one on established connections. If an address has reached its limit, one of its
+handshakes without any received bytes is aborted in favor of the new one; if all have received bytes, the new one is
+rejected, so that they can complete. If the total limit is reached, a handshake of the address with the most handshakes
+is aborted.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class HandshakeLimiter(Generic[T]):
         return len(group) >= self._per_address_max and _oldest_without_bytes(group) is None
 
     def add(self, handshake: T) -> T | None:
-        """Add a handshake that is not rejected, and return the one that must be aborted for it, if any."""
+        """Add an accepted handshake, and return the handshake that must be aborted in its favor, if any."""
         host = handshake.host
         group = self._by_host.get(host, {})
         evicted: T | None = None
@@ -70,7 +71,7 @@ class HandshakeLimiter(Generic[T]):
         return evicted
 
     def remove(self, handshake: T) -> None:
-        """Remove a handshake; do nothing if it was removed before."""
+        """Remove a handshake; do nothing if it was already removed."""
         group = self._by_host.get(handshake.host)
         if group is None or handshake not in group:
             return

@@ -24,19 +24,19 @@ logger = logging.getLogger("chronik.server")
 BACKLOG = 1024
 """Length of the accept queue of a port."""
 SWEEPS_PER_TIMEOUT = 10
-"""Sweeps for idle and stalled connections per timeout."""
+"""Number of sweeps for idle and stalled connections per timeout interval."""
 
 STOP_LINGER_SECONDS = 0.5
-"""Seconds for clients to read their last responses after the shutdown timeout has expired."""
+"""Seconds for which clients may read their last responses after the shutdown timeout has expired."""
 
 ACCEPTS_PER_ITERATION = 16
-"""Connections that a port accepts per event-loop iteration. libuv accepts one per server object, so each port has this
-many server objects on the same socket; otherwise the hundredth waiting client would wait for a hundred iterations. A
-single connection wakes all of them, which costs about 20 µs."""
+"""Maximum number of connections that a port accepts per event-loop iteration. libuv accepts one per server object, so
+each port has this many server objects on the same socket; otherwise the hundredth pending client would wait for a
+hundred iterations. A single connection wakes all of them, which costs about 20 µs."""
 
 
 class TlsListenerInterface(Protocol):
-    """The interface for TLS listeners: see `server/tls_listener`, which a node without TLS does not import."""
+    """The interface of TLS listeners. The implementation, `server/tls_listener`, is only imported if TLS is used."""
 
     @property
     def handshake_count(self) -> int:
@@ -45,7 +45,7 @@ class TlsListenerInterface(Protocol):
     def protocol_factory(
         self, name: str, listener: ClientListeners, connection: Callable[[], ClientConnection]
     ) -> Callable[[], asyncio.BaseProtocol] | None:
-        """Return the protocol factory of the listener with that name; None if it does not use TLS."""
+        """Return the protocol factory of the named listener, or None if it does not use TLS."""
 
     def background_jobs(self) -> Sequence[Callable[[], Awaitable[None]]]:
         """Return the background jobs that must run while the listener serves."""
@@ -73,13 +73,13 @@ class ClientListeners:
 
         Args:
             addresses: The bind addresses by listener name.
-            dispatch: Handles a request; it authenticates the clients of listeners in `gated`.
+            dispatch: Handles a request; it authenticates the clients of listeners in `sasl_listeners`.
             listener_limits: The limits on clients.
-            outbox: Counts unsent response bytes.
-            connections_max: Returns the current limit on connections, if it can change.
-            gated: The names of listeners that require SASL authentication.
-            by_address: The limits per client address.
-            securing: The TLS listeners, if there are any.
+            unsent_bytes: Counts unsent response bytes.
+            connections_max: Returns the current connection limit; default: the limit in `listener_limits`.
+            sasl_listeners: The names of listeners that require SASL authentication.
+            address_limits: The limits per client address.
+            tls_listeners: The TLS listeners, if any.
             scheduler: Schedules the clients' work.
         """
         self.sasl_listeners = sasl_listeners
@@ -104,10 +104,10 @@ class ClientListeners:
         self._shared_scratch: memoryview | None = None
 
     async def bind(self) -> dict[str, Address]:
-        """Bind the ports and return their addresses, with real port numbers instead of 0.
+        """Bind the ports and return their addresses, with the assigned port numbers in place of 0.
 
         Raises:
-            OSError: A port cannot be bound; call `stop` in this case, too.
+            OSError: A port cannot be bound. The caller must call `stop` in this case as well.
         """
         self.loop = asyncio.get_running_loop()
         self._all_closed = asyncio.Event()
@@ -143,7 +143,7 @@ class ClientListeners:
         return self._securing.background_jobs() if self._securing is not None else ()
 
     async def stop(self, seconds: float | None = None) -> None:
-        """Stop accepting connections and requests, and finish pending responses within `seconds` (or `stop_seconds`).
+        """Stop accepting connections and requests; complete pending responses within `seconds` (or `stop_seconds`).
 
         Clients that do not read their responses by then, or within STOP_LINGER_SECONDS, are disconnected.
         """
@@ -174,11 +174,11 @@ class ClientListeners:
             for connection in list(self._connections):
                 connection.close_and_discard("the node is stopping")
             if not await self._wait_closed(STOP_LINGER_SECONDS):
-                logger.warning("listener stopped: %d connections did not close", len(self._connections))
+                logger.warning("listener stopped: %d connections did not close in time", len(self._connections))
         self._servers.clear()
 
     async def _wait_closed(self, seconds: float) -> bool:
-        """Wait up to `seconds` for all connections to close, and return whether they have."""
+        """Wait up to `seconds` for all connections to close; return whether they did."""
         if self._connections:
             self._all_closed.clear()
             try:
@@ -209,7 +209,7 @@ class ClientListeners:
     # Methods for connections
 
     def read_buffer(self) -> memoryview:
-        """Return the read buffer. A proactor (Windows) reads ahead, so each connection has its own there."""
+        """Return the shared read buffer. On Windows each connection has its own, because a proactor reads ahead."""
         if sys.platform == "win32":
             return memoryview(bytearray(READ_BUFFER_BYTES))
         if self._shared_scratch is None:
@@ -217,12 +217,12 @@ class ClientListeners:
         return self._shared_scratch
 
     def has_free_slot(self) -> bool:
-        """Return whether one more connection is allowed in addition to open connections and TLS handshakes."""
+        """Return whether the limit allows another connection, counting open connections and TLS handshakes."""
         handshakes = self._securing.handshake_count if self._securing is not None else 0
         return not self._stopping and len(self._connections) + handshakes < self._connections_max()
 
     def acquire_slot(self, host: str) -> ConnectionSlot | str:
-        """Return a connection slot for a client that was accepted, or the reason to reject it."""
+        """Return a connection slot for a new client, or the reason to reject the client."""
         self.scheduler.count_accepted()
         if not self.has_free_slot():
             return f"{len(self._connections)} connections are open"
@@ -238,7 +238,7 @@ class ClientListeners:
             self._by_address.release(place.host)
 
     def admit(self, connection: ClientConnection) -> bool:
-        """Admit a connection to the listener and count it; set its `refusal` and return False if a limit is reached.
+        """Admit a connection and count it. If a limit is reached, set its `rejection_reason` and return False.
 
         A TLS connection has acquired its slot before the handshake, but the limit may have been reached since.
         """
@@ -265,7 +265,7 @@ class ClientListeners:
         return True
 
     def release(self, connection: ClientConnection) -> None:
-        """Release what a closed connection holds."""
+        """Release the resources of a closed connection."""
         if connection in self._connections:
             self._connections.remove(connection)
             self.connection_stats[connection.client.listener].open -= 1
@@ -306,7 +306,7 @@ class ClientListeners:
         self._sweep = self.loop.call_later(min(limits_seconds) / SWEEPS_PER_TIMEOUT, self._sweep_connections)
 
     def _advance_sweep(self) -> None:
-        """Bring the next sweep forward because a connection has started to wait for memory."""
+        """Bring the next sweep forward because a connection is waiting for memory."""
         if self._sweep is not None and self._sweep.when() - self.loop.time() > self.limits.frame_rate_seconds:
             self._sweep.cancel()
             self._schedule_sweep()
@@ -341,5 +341,5 @@ class ClientListeners:
 
 
 def _as_bytes(host: str) -> Sequence[Any] | str:
-    """Return the host as bytes: for text, Python would load its IDNA tables, which take 250 kB."""
+    """Return the host as bytes. For a string, Python would load its IDNA tables, which take 250 kB of memory."""
     return [host.encode()] if host and host.isascii() else host

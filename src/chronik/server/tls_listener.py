@@ -29,7 +29,7 @@ class TlsListenerConfig(msgspec.Struct, frozen=True):
 
     context: ReloadableTlsContext
     principal_rules: PrincipalRules | None = None
-    """Rules that map a certificate's subject to a principal; None if clients authenticate with SASL instead."""
+    """Rules that map a certificate's subject to a principal; None if clients authenticate with SASL."""
 
 
 class TlsListeners:
@@ -49,7 +49,7 @@ class TlsListeners:
     def protocol_factory(
         self, name: str, listener: ClientListeners, connection: Callable[[], ClientConnection]
     ) -> Callable[[], asyncio.BaseProtocol] | None:
-        """Return the protocol factory of the listener with that name; None if it does not use TLS."""
+        """Return the protocol factory of the named listener, or None if it does not use TLS."""
         secured = self._listeners.get(name)
         return None if secured is None else _Acceptor(name, secured, listener, self._handshakes, connection).accept
 
@@ -65,7 +65,7 @@ class TlsListeners:
 
 
 class _Acceptor:
-    """The owner of one listener's TLS transports until their handshake is done."""
+    """The owner of one listener's TLS transports until their handshakes complete."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class _Acceptor:
         handshakes: HandshakeLimiter[TlsTransport],
         connection: Callable[[], ClientConnection],
     ) -> None:
-        """`handshakes` are those of all listeners of the node."""
+        """Create the acceptor; `handshakes` is shared by all listeners of the node."""
         self.handshake_seconds: Final = listener.limits.handshake_seconds
         self._name = name
         self._secured = secured
@@ -83,14 +83,14 @@ class _Acceptor:
         self._handshakes = handshakes
         self._connection = connection
         self._places: dict[TlsTransport, ConnectionSlot] = {}
-        """Slots of clients in a handshake; afterwards the connection holds the slot."""
+        """Slots of clients during their handshakes; the connection takes over the slot afterwards."""
         self._accounts: dict[TlsTransport, Account] = {}
 
     def accept(self) -> TlsTransport:
         return TlsTransport(self, self._secured.context.context)
 
     def on_handshake_started(self, transport: TlsTransport) -> bool:
-        """Check the limits before the handshake, which costs a thousand times more than a rejection."""
+        """Check the limits before the handshake, which is a thousand times more expensive than a rejection."""
         if self._handshakes.must_reject(transport.host):
             self._reject(transport, "too many TLS handshakes in progress from its address")
             return False

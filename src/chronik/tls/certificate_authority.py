@@ -17,10 +17,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CA_DAYS = 3650
 CERTIFICATE_DAYS = 825
-"""Validity of server and client certificates: the maximum that HTTPS clients accept."""
+"""Validity of server and client certificates in days: the maximum that HTTPS clients accept."""
 
 BACKDATING = timedelta(days=1)
-"""Time by which certificates are backdated, because clocks differ."""
+"""Time by which certificates are backdated to tolerate clock skew."""
 
 
 class IssuedCertificate(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class IssuedCertificate(msgspec.Struct, frozen=True):
 
     @property
     def keystore_pem(self) -> bytes:
-        """Return the key followed by the certificate, as expected in Kafka's `ssl.keystore.location`."""
+        """Return the key followed by the certificate, in the format of Kafka's `ssl.keystore.location`."""
         return self.key + self.certificate
 
     def __repr__(self) -> str:

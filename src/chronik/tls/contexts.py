@@ -34,7 +34,7 @@ RELOAD_INTERVAL_SECONDS: Final = 1.0
 """Seconds between checks for changed certificate files."""
 
 CURVE: Final = "prime256v1"
-"""P-256: supported by every client and standard, and the fastest curve for signing in OpenSSL."""
+"""P-256, which every client supports and which OpenSSL signs fastest with."""
 
 _VERSIONS: Final = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
 _VERIFY_MODES: Final = {CLIENT_AUTH_NONE: ssl.CERT_NONE, CLIENT_AUTH_REQUIRED: ssl.CERT_REQUIRED}
@@ -43,16 +43,16 @@ FileStamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class LoadedContexts(msgspec.Struct, frozen=True):
-    """The SSL contexts that were loaded together from one state of the files."""
+    """SSL contexts that were loaded together from the same version of the files."""
 
     server_context: ssl.SSLContext
     client_context: ssl.SSLContext | None = None
     fingerprint: bytes = b""
-    """SHA-256 of this end's certificate."""
+    """SHA-256 fingerprint of this end's certificate."""
 
 
 class ReloadableTlsContext:
-    """The current SSL context of a listener or of the peer connections, with reload."""
+    """The current SSL context of a listener or of the peer connections, which can be reloaded."""
 
     def __init__(self, name: str, settings: TlsSettings, *, with_client_context: bool = False) -> None:
         """Load the contexts.
@@ -60,11 +60,11 @@ class ReloadableTlsContext:
         Args:
             name: The name used in log lines.
             settings: The PEM files and TLS options.
-            dials_too: Whether to load a context for outgoing connections, too. It presents the same certificate and
-                requires one signed by the same CAs, without checking the host name.
+            with_client_context: Whether to load a context for outgoing connections as well. It presents the same
+                certificate and requires one signed by the same CAs, without checking the host name.
 
         Raises:
-            ConfigError: A file cannot be read or does not fit.
+            ConfigError: A file cannot be read or is invalid.
         """
         self.name: Final = name
         self.settings: Final = settings
@@ -108,7 +108,7 @@ class ReloadableTlsContext:
 
 
 async def reload_changed_certificates(contexts: Sequence[ReloadableTlsContext]) -> None:
-    """Check for changed files until cancelled, in a thread because disks may hang and checking a key takes time."""
+    """Reload changed certificate files periodically. File access uses a thread, because disks may block."""
     while True:
         await asyncio.sleep(RELOAD_INTERVAL_SECONDS)
         for context in contexts:
@@ -116,7 +116,7 @@ async def reload_changed_certificates(contexts: Sequence[ReloadableTlsContext]) 
 
 
 def _file_stamp(paths: Sequence[str]) -> FileStamp:
-    """Return modification time, size and inode of each file, which change whenever a file is replaced or written."""
+    """Return the modification time, size and inode of each file, to detect files that were written or replaced."""
     found: list[tuple[int, int, int] | None] = []
     for path in paths:
         try:
@@ -147,7 +147,7 @@ def _configure(context: ssl.SSLContext, settings: TlsSettings, texts: tuple[str,
 
 
 def _load_chain(context: ssl.SSLContext, settings: TlsSettings, texts: tuple[str, str]) -> None:
-    """Load key and certificates from text that was read once, so that they belong together. OpenSSL needs a file."""
+    """Load a key and certificate chain that were read together. OpenSSL can only load them from a file."""
     text = texts[0] if settings.key == settings.chain else "\n".join(texts)
     try:
         with _PrivateFile(text) as path:
@@ -192,7 +192,7 @@ def _error_text(error: Exception) -> str:
 
 
 class _PrivateFile:
-    """A private file for OpenSSL: an anonymous memory file where the system supports it, else a temporary file."""
+    """A private file for OpenSSL: an anonymous memory file if the system supports it, else a temporary file."""
 
     def __init__(self, text: str) -> None:
         self._text = text.encode()

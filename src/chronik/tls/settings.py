@@ -15,7 +15,7 @@ from chronik.errors import ConfigError
 from chronik.escaping import truncate_text
 
 TLS_1_3_CIPHERS: Final = ("TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256")
-"""Supported cipher suites of TLS 1.3 by their IANA names, as in Kafka's configs."""
+"""Supported TLS 1.3 cipher suites by IANA name, as in Kafka's configs."""
 
 TLS_1_2_CIPHERS: Final = {
     "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
@@ -31,11 +31,11 @@ TLS_1_2_CIPHERS: Final = {
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256": "ECDHE-ECDSA-AES128-SHA256",
     "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256": "ECDHE-RSA-AES128-SHA256",
 }
-"""OpenSSL's names of the supported cipher suites of TLS 1.2, which have forward secrecy and no known weaknesses."""
+"""OpenSSL names of the supported TLS 1.2 cipher suites, all with forward secrecy and without known weaknesses."""
 
 
 VALUE_CHARACTERS_MAX: Final = 200
-"""Characters of an invalid value that an error message quotes."""
+"""Maximum characters of an invalid value that an error message quotes."""
 
 TLS_1_2, TLS_1_3 = "TLSv1.2", "TLSv1.3"
 TLS_VERSIONS: Final = (TLS_1_2, TLS_1_3)
@@ -47,7 +47,7 @@ _SECRET_CONFIGS: Final = (
     "ssl.keystore.certificate.chain",
     "ssl.truststore.certificates",
 )
-"""Configs that Kafka treats as passwords: error messages do not quote them."""
+"""Configs that Kafka treats as passwords. Error messages do not quote their values."""
 
 
 class PemSource(msgspec.Struct, frozen=True):
@@ -157,7 +157,7 @@ class _Reader:
         return PemSource(f"broker: {self._config_name(key)}", path, text)
 
     def _versions(self, ciphers: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the enabled TLS versions, without those for which no cipher suite is enabled."""
+        """Return the enabled TLS versions for which at least one cipher suite is enabled."""
         named = self._list("ssl.enabled.protocols") or TLS_VERSIONS
         if not set(named) <= set(TLS_VERSIONS):
             self._reject("ssl.enabled.protocols", " or ".join(TLS_VERSIONS) + ", or both separated by a comma")
@@ -191,7 +191,7 @@ class _Reader:
         return value if value is None else value.strip()
 
     def _config_name(self, key: str) -> str:
-        """Return the config's full name: with the listener prefix if it is set for this listener."""
+        """Return the config's full name, with the listener prefix if it is set for this listener."""
         return self._listener_configs.get(self._prefix + key, key)
 
     def _get(self, key: str, *, own_only: bool = False) -> str | None:

@@ -1,8 +1,9 @@
 """An asyncio transport that adds TLS between a socket transport and a protocol that is unaware of it.
 
-The event loop's own `ssl=` is not used for three reasons: a protocol learns of a connection after the handshake, so
-handshakes could not be limited per address; the certificate is fixed at start; and a 16 MB response is encrypted in one
-go while other connections wait. This transport passes bytes through OpenSSL in memory, in slices.
+The event loop's own `ssl=` is not used for three reasons: a protocol is notified of a connection only after the
+handshake, so handshakes could not be limited per address; the certificate cannot change after the start; and a 16 MB
+response is encrypted in one call while other connections wait. This transport passes bytes through OpenSSL in memory,
+in slices.
 
 Data that is written but not encrypted yet counts as unsent, like the socket's write buffer.
 """
@@ -21,7 +22,7 @@ from chronik.limits import KIB, TLS_HANDSHAKE_BYTES_MAX
 from chronik.scheduler import Callback, LoopShare
 
 SLICE_BYTES: Final = 64 * KIB
-"""Bytes encrypted at a time: four TLS records. Other work may run after each slice."""
+"""Number of bytes encrypted at a time: four TLS records. Other work may run between slices."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -42,18 +43,19 @@ READ_BUFFER_BYTES: Final = 64 * KIB
 """Size of the buffer for one read from the socket."""
 
 PROTOCOL_UNSENT_BYTES_MAX: Final = 64 * KIB
-"""Unsent bytes of the TLS protocol itself (key updates, alerts) after which a client that does not read is closed."""
+"""Maximum unsent bytes of the TLS protocol itself, such as key updates and alerts. Beyond it, the connection of a
+client that does not read is closed."""
 
 SMALL_RECORD_BYTES_MAX: Final = 4 * KIB
 
 WHOLE_BUFFER: Final = 0
-"""Argument of `SSLObject.read` that means "as much as the buffer holds"."""
+"""Argument of `SSLObject.read` that reads as many bytes as fit into the buffer."""
 
 ALERT_SECONDS: Final = 1.0
-"""Seconds for sending the alert of a failed handshake."""
+"""Timeout in seconds for sending the alert of a failed handshake."""
 
 _scratch: Final = memoryview(bytearray(READ_BUFFER_BYTES))
-"""The shared read buffer: reads on one event loop never overlap."""
+"""The read buffer shared by all connections, because reads on one event loop never overlap."""
 
 
 class EncryptionBacklog:
@@ -91,7 +93,7 @@ class EncryptionBacklog:
 
 
 class TlsConnectionRejected(Exception):
-    """The owner rejects the connection although the TLS handshake succeeded; the message is logged."""
+    """The owner rejects the connection after a successful TLS handshake; the message is logged."""
 
 
 class TlsTransportOwner(Protocol):
@@ -101,17 +103,17 @@ class TlsTransportOwner(Protocol):
     def handshake_seconds(self) -> float: ...
 
     def on_handshake_started(self, transport: TlsTransport) -> bool:
-        """Handle a new connection before anything is read: set its `share`, and return False to reject it."""
+        """Handle a new connection before any data is read: set its `loop_share`, or return False to reject it."""
 
     def on_handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
-        """Return the protocol of an established connection. Raises TlsConnectionRejected to reject it."""
+        """Return the protocol for an established connection, or raise TlsConnectionRejected."""
 
     def on_handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
-        """Handle a handshake that did not complete; the reason is None if the client just disconnected."""
+        """Handle a failed handshake; the reason is None if the client disconnected."""
 
 
 class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
-    """A TLS layer: the protocol of a socket transport, and the transport of the protocol that its owner provides."""
+    """A TLS layer between a socket transport, for which it is the protocol, and the owner's protocol."""
 
     def __init__(self, owner: TlsTransportOwner, context: ssl.SSLContext, *, is_client: bool = False) -> None:
         super().__init__()
@@ -133,12 +135,12 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._has_more = False  # whether the last buffer was filled, so more may be decrypted
         self._work: Final = Callback(self._resume)
         self.loop_share: LoopShare
-        """The scheduler share that pays for the handshake; the owner may set another one for the connection."""
+        """The event-loop share that is charged for the handshake. The owner may replace it for the connection."""
         self._closing = False
         self._is_lost = False
         self._handshake_bytes = 0
         self.has_received_bytes = False
-        """Whether any byte has arrived."""
+        """Whether any bytes have been received."""
 
     @property
     def host(self) -> str:
@@ -199,7 +201,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._decrypt(self._inner)
 
     def eof_received(self) -> bool:
-        """Send what was written and then close, as without TLS, because the other end sends nothing more.
+        """Send the buffered data and then close, because the other end sends no more data.
 
         The socket stays open until everything is sent.
         """
@@ -220,7 +222,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     # The handshake
 
     def _schedule_handshake(self) -> None:
-        """Continue the handshake when the scheduler allows it, since it takes a millisecond, or several with RSA.
+        """Continue the handshake when the scheduler allows it. It takes a millisecond, or several with RSA.
 
         Reading is paused until then: a client may send megabytes after its handshake.
         """
@@ -263,7 +265,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self.abort_handshake(f"TLS handshake not completed within {self._owner.handshake_seconds:g} s")
 
     def abort_handshake(self, reason: str | None) -> None:
-        """Close a connection whose handshake is not done. The TLS alert is sent if the socket accepts it."""
+        """Close a connection during its handshake. The TLS alert is sent if the socket accepts it."""
         if self._closing:
             return
         self._closing = True
@@ -293,10 +295,11 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
                 return
 
     def _fill(self, buffer: memoryview) -> int:
-        """Decrypt into the buffer, record by record, and return the number of bytes.
+        """Decrypt TLS records into the buffer, and return the number of decrypted bytes.
 
-        Some clients send one TLS record per Kafka record, so each may cost only one call of OpenSSL. Whether there is
-        another record is checked after large ones and single ones only, because "no" is reported as an exception.
+        Some clients send one TLS record per Kafka record, so a record should cost a single OpenSSL call. The check for
+        another record is limited to large and single records, because OpenSSL reports the absence of data by an
+        exception.
         """
         read = cast("Callable[[int, memoryview], int]", cast(ssl.SSLObject, self._ssl).read)
         incoming, rest = self._incoming, buffer
@@ -320,12 +323,12 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         return len(buffer) - len(rest)
 
     def _close_soon(self, failure: str | None) -> None:
-        """Close after the decrypted data has been handled."""
+        """Schedule closing the connection after the decrypted data has been handled."""
         loop = asyncio.get_running_loop()
         loop.call_soon(self.close if failure is None else self._socket.abort)
 
     def _send_protocol_bytes(self) -> None:
-        """Send the bytes of the TLS protocol itself."""
+        """Send pending bytes of the TLS protocol itself, such as alerts and key updates."""
         if self._socket_paused and self._outgoing.pending < PROTOCOL_UNSENT_BYTES_MAX:
             return
         if self._socket_paused:
@@ -363,7 +366,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             socket.abort()
 
     def _resume(self) -> None:
-        """Continue the handshake, or encrypt the rest of what was written."""
+        """Continue the handshake, or encrypt the remaining buffered data."""
         if self._is_lost:
             return
         if self._inner is None:
@@ -411,7 +414,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._socket.pause_reading()
 
     def resume_reading(self) -> None:
-        """Resume reading. Received data is decrypted in the next iteration: the protocol may be in an operation."""
+        """Resume reading. Received data is decrypted in the next event-loop iteration, not within this call."""
         self._reading_paused = False
         asyncio.get_running_loop().call_soon(self._continue_reading)
 
@@ -423,7 +426,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._socket.resume_reading()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the high-water mark. Writing resumes when everything is encrypted and the socket accepts more."""
+        """Set the high-water mark. Writing resumes when all data is encrypted and the socket accepts more."""
         self._high = SLICE_BYTES if high is None else high
         self._socket.set_write_buffer_limits(high=self._high)
 
@@ -437,7 +440,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         return False
 
     def close(self) -> None:
-        """Send what was written, then close."""
+        """Send the buffered data, then close the connection."""
         if self._closing:
             return
         self._closing = True

@@ -14,7 +14,7 @@ from chronik.request_reply import Buffer, ConnectedClient, Disconnect, Dispatch,
 from chronik.scheduler import Scheduler
 
 _THROTTLED: Final = struct.Struct(">d")
-"""Prefix of a response: the throttle time of the client in seconds."""
+"""Response prefix: the client's throttle time in seconds."""
 
 
 class ForwardedRequest(msgspec.Struct, array_like=True):

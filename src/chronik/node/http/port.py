@@ -28,10 +28,10 @@ SERVES_CONSOLE: Final = "node %d serves its console on %s"
 
 
 class LazyHttpPort:
-    """The HTTP port of a node, with lazy loading of the server."""
+    """The HTTP port of a node. The HTTP server is loaded lazily."""
 
     def __init__(self, config: NodeConfig, make: Callable[[], NodeHttpServer]) -> None:
-        """`make` imports and creates the server."""
+        """Create the port; `make` imports and creates the server."""
         self._config = config
         self._make = make
         self._side: NodeHttpServer | None = None
@@ -40,7 +40,7 @@ class LazyHttpPort:
         self.url: str | None = None
 
     async def open(self, address: Address) -> Sequence[Callable[[], Awaitable[None]]]:
-        """Bind the port, and return the background jobs of the server.
+        """Bind the port and return the server's background jobs.
 
         Raises:
             OSError: The configured port cannot be bound. If the default port cannot, the node starts without HTTP.
@@ -74,17 +74,19 @@ class LazyHttpPort:
         self._loading_task = asyncio.ensure_future(self._serve(self._socket))
 
     async def _serve(self, listening: socket.socket) -> None:
-        """Load the server and accept the waiting connections."""
+        """Load the server and accept the pending connections."""
         try:
             self._side = await asyncio.to_thread(self._make)
             await self._side.serve(self._config.http or Address("127.0.0.1", 0), listening)
         except Exception as error:
             logger.error(
-                "console not loaded: %s; HTTP requests are not answered", error, exc_info=exc_info_if_unexpected(error)
+                "HTTP server not loaded: %s; HTTP requests get no response",
+                error,
+                exc_info=exc_info_if_unexpected(error),
             )
 
     async def stop(self) -> None:
-        """Stop the server. Does nothing if it is stopped already."""
+        """Stop the server. Do nothing if it is already stopped."""
         if self._loading_task is not None:
             await asyncio.wait([self._loading_task])
         elif self._socket is not None and self._socket.fileno() >= 0:

@@ -1,4 +1,4 @@
-"""HTTP server of a node. Everything beyond health, metrics and status is imported on the first request to it."""
+"""HTTP server of a node. Endpoints other than health, metrics and status are imported on their first request."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class NodeHttpServer:
         return [] if self._tls is None else [self._tls.reload_certificates]
 
     async def serve(self, address: Address, listening: socket.socket | None = None) -> str:
-        """Bind the port, or use the socket `listening`, and start serving; return the URL.
+        """Bind the port, or use the bound socket `listening`, start serving, and return the URL.
 
         Raises:
             OSError: The port cannot be bound.
@@ -70,7 +70,7 @@ class NodeHttpServer:
         return f"{self._listener.scheme}://{bound}"
 
     async def stop(self) -> None:
-        """Stop serving. Does nothing if the server is stopped already."""
+        """Stop serving. Do nothing if the server is already stopped."""
         if self._application is not None:
             self._application.close()
         if self._listener is not None:
@@ -79,12 +79,12 @@ class NodeHttpServer:
 
     @property
     def _requires_login(self) -> bool:
-        """Return whether users must log in: some listener uses SASL, or there is an authorizer."""
+        """Return whether users must log in because a listener uses SASL or an authorizer is configured."""
         has_sasl = any(listener.protocol in SASL_PROTOCOLS for listener in self._services.config.listeners)
         return has_sasl or self._services.authorizer is not None
 
     def _load(self) -> Callable[[], RestApplication]:
-        """Import the REST application, which takes time in a thread, and return a function that creates it."""
+        """Import the REST application and return its factory. Called in a thread, because the import takes time."""
         from chronik.console.rest.application import RestApplication
         from chronik.console.rest.node_interface import NodeInterface
 
@@ -101,7 +101,7 @@ class NodeHttpServer:
 
 
 class _LazyApplication:
-    """A REST application that is imported on its first request: most nodes are only probed and scraped."""
+    """A REST application that is imported on its first request. Most nodes serve only probes and metrics."""
 
     def __init__(self, load: Callable[[], Callable[[], RestApplication]]) -> None:
         self._load = load

@@ -17,11 +17,12 @@ from chronik.security.quotas.token_buckets import TokenBucket, TokenBuckets
 from chronik.wording import pluralize
 
 BURST_SECONDS: Final = 10.0
-"""Burst of new connections, in seconds' worth of the rate: Kafka measures these rates over `quota.window.num` - 1
-windows of one second. Clients open their connections together."""
+"""Burst capacity for new connections, in seconds of the rate: many clients may connect simultaneously. Kafka measures
+these rates over `quota.window.num` - 1 windows of one second."""
 
 DELAY_SECONDS_MAX: Final = 1.0
-"""Longest delay of a connection (Kafka's `quota.window.size.seconds`); one that would need more is rejected."""
+"""Maximum delay of a new connection in seconds (Kafka's `quota.window.size.seconds`). A connection that would need a
+longer delay is rejected."""
 
 CONNECTIONS_PER_ADDRESS: Final = "max.connections.per.ip"
 CONNECTIONS_PER_ADDRESS_OVERRIDES: Final = "max.connections.per.ip.overrides"
@@ -39,10 +40,10 @@ class BrokerConfigReader(Protocol):
 
 
 class ConnectionDecision(NamedTuple):
-    """The decision about a new connection."""
+    """The decision to accept, delay or reject a new connection."""
 
     rejection_reason: str = ""
-    """Why the connection is rejected; empty if it is not."""
+    """Reason for the rejection; empty if the connection is accepted."""
     throttle_seconds: float = 0.0
 
 
@@ -57,7 +58,7 @@ class ConnectionLimits:
         self._overall: TokenBuckets[str] = TokenBuckets(BURST_SECONDS)
 
     def accept(self, host: str, now: float) -> ConnectionDecision:
-        """Decide about a new connection, and count it unless it is rejected."""
+        """Accept, delay or reject a new connection, and count it unless it is rejected."""
         address = normalize_host(host)
         verdict = self._verdict(address, now)
         if not verdict.rejection_reason:
@@ -65,7 +66,7 @@ class ConnectionLimits:
         return verdict
 
     def release(self, host: str) -> None:
-        """Count that a connection of the address was closed."""
+        """Decrement the connection count of the address after a connection was closed."""
         address = normalize_host(host)
         count = self._counts.pop(address) - 1
         if count:

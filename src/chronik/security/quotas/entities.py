@@ -30,14 +30,14 @@ ENTITY_TYPES: Final = (USER_ENTITY, CLIENT_ID_ENTITY, IP_ENTITY)
 
 
 class QuotaValueChange(NamedTuple):
-    """A change of one quota: a value of None removes it."""
+    """A change of one quota. The value None removes the quota."""
 
     key: str
     value: float | None
 
 
 def validate_entity(pairs: Sequence[tuple[str, str | None]]) -> Entity:
-    """Return the quota entity that the pairs of type and name define, where None is the default entity.
+    """Return the quota entity for (type, name) pairs. The name None selects the default entity.
 
     Raises:
         KafkaError: The entity is invalid.
@@ -64,7 +64,7 @@ def validate_entity(pairs: Sequence[tuple[str, str | None]]) -> Entity:
 
 
 def validate_changes(entity: Entity, changes: Iterable[QuotaValueChange]) -> Mapping[str, float | None]:
-    """Return the changes by quota key.
+    """Validate quota changes and return them by quota key.
 
     Raises:
         KafkaError: A key or value is invalid.

@@ -1,8 +1,8 @@
 """Enforcement of client quotas: usage of each client, and how long it is throttled.
 
 A request is handled, and its client is throttled afterwards (KIP-219): the response carries the throttle time, and the
-connection is not read meanwhile. There are two exceptions: a fetch by a client above its quota returns no records, and
-a client above its mutation quota that supports the error gets it instead of a change (KIP-599).
+node does not read from the connection during that time. There are two exceptions: a fetch by a client above its quota
+returns no records, and a request above the mutation quota is rejected if the client supports the error (KIP-599).
 """
 
 from __future__ import annotations
@@ -20,33 +20,34 @@ from chronik.security.quotas.policy import NO_QUOTAS, ClientQuotas, QuotaPolicy,
 from chronik.security.quotas.token_buckets import TokenBuckets
 
 BURST_SECONDS: Final = 0.5
-"""Burst of the byte-rate quotas, and the size of a fetch response (at least one batch), in seconds' worth of the rate.
-It is longer than any client takes to return after throttling, so the full quota can be used."""
+"""Burst capacity of the byte-rate quotas, and maximum size of a fetch response (at least one batch), in seconds of the
+rate. It is longer than the time a client needs to send its next request after throttling, so that the full quota can be
+used."""
 
 REQUEST_BURST_SECONDS: Final = 1.0
-"""Burst of the request-time quota in seconds' worth of the rate."""
+"""Burst capacity of the request-time quota, in seconds of the rate."""
 MUTATION_BURST_SECONDS: Final = 11.0
-"""Burst of the mutation quota, as in Kafka: `controller.quota.window.num` windows of
+"""Burst capacity of the mutation quota, in seconds of the rate: Kafka's `controller.quota.window.num` windows of
 `controller.quota.window.size.seconds`."""
 
 REQUEST_THROTTLE_SECONDS_MAX: Final = 1.0
-"""Longest throttle time for request time, as in Kafka (`quota.window.size.seconds`)."""
+"""Maximum throttle time for the request-time quota in seconds (Kafka's `quota.window.size.seconds`)."""
 
 THROTTLE_SECONDS_MIN: Final = 0.002
-"""Shortest throttle time: timers are not more precise. Shorter delays stay in the bucket and add up."""
+"""Minimum throttle time in seconds, limited by timer precision. Shorter delays accumulate in the token bucket."""
 
 PERCENT_PER_LOOP_SECOND: Final = 100.0
 """Units of `request_percentage` per second of event-loop time; a node handles all requests on one loop."""
 
 BucketKey = tuple[str | None, str | None]
-"""User and client id that share a bucket; None for either if it does not matter."""
+"""User and client id that share a token bucket; None for either if the quota does not depend on it."""
 
 
 class QuotaLimiter:
     """The quota usage of all clients of a node."""
 
     def __init__(self, clock: Clock, quotas: Callable[[], Mapping[Entity, QuotaValues]]) -> None:
-        """`quotas` returns the quotas of the current metadata image."""
+        """Create a limiter; `quotas` returns the quotas of the current metadata image."""
         self._clock = clock
         self._quotas = quotas
         self._policy = QuotaPolicy({})
@@ -79,7 +80,7 @@ class QuotaLimiter:
                 buckets.clear()
 
     def usage(self, user: str, client_id: str) -> QuotaUsage | None:
-        """Return the usage of a request by this client, or None if no quota applies to it."""
+        """Return the quota usage for a request of this client, or None if no quota applies."""
         quotas = self._policy.client_quotas(user, client_id[:QUOTA_NAME_CHARACTERS_MAX])
         return None if quotas == NO_QUOTAS else QuotaUsage(self, quotas)
 
@@ -98,11 +99,11 @@ class QuotaUsage:
         self._quotas = quotas
         self._wait_until = 0.0
         self.started_at = 0.0
-        """Start of the request on the clock that measures its event-loop time."""
+        """Start time of the request, on the clock that measures its event-loop time."""
 
     @property
     def throttle_seconds(self) -> float:
-        """Return for how many seconds the client is throttled from now on."""
+        """Return the client's remaining throttle time in seconds."""
         return max(self._wait_until - self._limiter.now(), 0.0) if self._wait_until else 0.0
 
     def charge_produce(self, size: int) -> None:
@@ -110,17 +111,17 @@ class QuotaUsage:
         self._charge("produce", self._quotas.produce, self._limiter.produce, size)
 
     def is_fetch_throttled(self) -> bool:
-        """Return whether the client is throttled for its previous fetches."""
+        """Return whether the client is throttled because of its previous fetches."""
         return self._charge("fetch", self._quotas.fetch, self._limiter.fetch, 0) > 0
 
     @property
     def fetch_bytes_max(self) -> int:
-        """Return the maximum bytes of a fetch response, unless the first batch is larger."""
+        """Return the maximum size of a fetch response in bytes; a larger first batch is returned anyway."""
         quota = self._quotas.fetch
         return LONG_MAX if quota is None else max(int(quota.rate * BURST_SECONDS), 1)
 
     def charge_fetch(self, size: int) -> None:
-        """Charge the fetch quota for the bytes of a response; the next fetch is throttled for them."""
+        """Charge the fetch quota for the bytes of a response. Throttling applies to the next fetch."""
         quota = self._quotas.fetch
         if quota is not None:
             self._limiter.fetch.get(quota.bucket_key, quota.rate, self._limiter.now()).tokens -= size
@@ -129,7 +130,7 @@ class QuotaUsage:
         """Charge the mutation quota for partitions that are created or deleted.
 
         Raises:
-            KafkaError: The quota is exceeded, and `strict` says that the client supports this error. Other clients are
+            KafkaError: The quota is exceeded, and the client supports this error (`strict`). Other clients are
                 throttled afterwards.
         """
         quota, buckets = self._quotas.mutation, self._limiter.mutation
@@ -143,7 +144,7 @@ class QuotaUsage:
             self._charge("mutation", quota, buckets, count)
 
     def charge_request_time(self, seconds: float, *, may_throttle: bool = True) -> None:
-        """Charge the request quota for event-loop time. With `waits` false, only later requests are throttled."""
+        """Charge the request quota for event-loop time. Without `may_throttle`, only later requests are throttled."""
         quota, buckets = self._quotas.request, self._limiter.request
         if quota is None:
             return
@@ -161,7 +162,7 @@ class QuotaUsage:
         amount: float,
         seconds_max: float = THROTTLE_SECONDS_MAX,
     ) -> float:
-        """Charge a bucket and return for how many seconds the client is throttled."""
+        """Charge a token bucket and return the resulting throttle time in seconds."""
         if quota is None:
             return 0.0
         now = self._limiter.now()

@@ -23,7 +23,7 @@ class RateQuota(NamedTuple):
 
 
 class ClientQuotas(NamedTuple):
-    """The quotas that apply to one client; None where there is none."""
+    """The quotas that apply to one client; None for a quota that is not set."""
 
     produce: RateQuota | None
     fetch: RateQuota | None
@@ -35,7 +35,7 @@ NO_QUOTAS: Final = ClientQuotas(None, None, None, None)
 
 
 class QuotaPolicy:
-    """The configured quotas, with a cache of the quotas per client."""
+    """The configured quotas, with a cache of the effective quotas per client."""
 
     def __init__(self, quotas: Mapping[Entity, QuotaValues]) -> None:
         self._by_entity: dict[str | None, dict[str | None, QuotaValues]] = {}
@@ -75,7 +75,7 @@ class QuotaPolicy:
         return self._addresses.get(address, self._default_address)
 
     def _look_up(self, key: str, user: str, client_id: str) -> RateQuota | None:
-        """Return the quota of one key in Kafka's order of precedence (eight levels)."""
+        """Return the quota for one key by Kafka's order of precedence (eight levels)."""
         for user_level in (user, DEFAULT_ENTITY):
             for client_level in (client_id, DEFAULT_ENTITY, None):
                 rate = self._rate(key, user_level, client_level)

@@ -1,10 +1,10 @@
 """Token buckets that measure how much of a rate quota is available.
 
-A bucket fills at its rate, up to some seconds' worth of tokens, and may be overdrawn: a client that overdraws it is
-throttled until it is not. So a batch larger than the bucket passes and is paid for afterwards. Over any period, a
-bucket allows what its rate permits, its initial content and one more request: with half a second's worth and batches of
-up to a second's worth, that is 7.5 % above the rate over 20 s. Kafka's sliding windows (11 of one second) would allow
-ten seconds' worth at once.
+A bucket fills at its rate, up to a capacity of some seconds of the rate, and may be overdrawn: the client is then
+throttled until the balance is positive again. A batch larger than the bucket is therefore accepted, and the client is
+throttled afterwards. Over any period, a bucket allows the rate, its initial tokens and one more request: with a
+capacity of half a second and batches of up to one second of the rate, that is 7.5 % above the rate over 20 s. Kafka's
+sliding windows (11 of one second) would allow a burst of ten seconds.
 
 A full bucket is equivalent to a new one and is discarded.
 """
@@ -22,7 +22,8 @@ from chronik.request_reply import ConnectedClient
 K = TypeVar("K", bound=Hashable)
 
 EXPIRED_PER_USE: Final = 2
-"""Buckets checked per use, and discarded if they are full: more than one use can create."""
+"""Number of least recently used buckets checked per access; full ones are discarded. An access creates at most one
+bucket, so idle buckets do not accumulate."""
 
 ClientKey = tuple[str, str]
 """A client's principal and address."""
@@ -38,14 +39,14 @@ class TokenBucket(msgspec.Struct, gc=False):
     seconds_max: float
 
     def fill(self, rate: float, now: float) -> None:
-        """Add the tokens since the last call, then apply a new rate. Used tokens stay used when the rate changes."""
+        """Add the tokens accrued since the last call, then set the rate. A new rate does not restore used tokens."""
         self.tokens = min(self.tokens + max(now - self.filled_at, 0.0) * self.rate, rate * self.seconds_max)
         self.filled_at = now
         self.rate = rate
 
     @property
     def throttle_seconds(self) -> float:
-        """Return the seconds until the bucket is no longer overdrawn, counted from the last fill."""
+        """Return the seconds from the last fill until the bucket is no longer overdrawn."""
         return -self.tokens / self.rate if self.tokens < 0 else 0.0
 
     def is_full(self, now: float) -> bool:
@@ -54,10 +55,10 @@ class TokenBucket(msgspec.Struct, gc=False):
 
 
 class TokenBuckets(Generic[K]):
-    """The token buckets of one quota key, least recently used first."""
+    """The token buckets for one type of quota, ordered from least to most recently used."""
 
     def __init__(self, seconds_max: float, count_max: int = TRACKED_QUOTA_ENTITIES_MAX) -> None:
-        """Create buckets that hold `seconds_max` seconds' worth of tokens each."""
+        """Create buckets, each with a capacity of `seconds_max` seconds of its rate."""
         self._seconds_max = seconds_max
         self._count_max = count_max
         self._buckets: dict[K, TokenBucket] = {}
@@ -80,7 +81,7 @@ class TokenBuckets(Generic[K]):
         self._buckets.clear()
 
     def _forget(self, now: float) -> None:
-        """Discard a few of the least recently used buckets if they are full or there are too many."""
+        """Discard some of the least recently used buckets if they are full or the maximum number is reached."""
         for _ in range(EXPIRED_PER_USE):
             oldest = next(iter(self._buckets), None)
             if oldest is None:
@@ -97,10 +98,10 @@ def client_key(peer: ConnectedClient) -> ClientKey:
 
 
 class ClientRateLimiter:
-    """A limit on the number of ids that one client may create: a token bucket per client.
+    """A per-client rate limit on the creation of ids, with one token bucket per client.
 
-    A client may take `count` tokens at once, and its bucket is refilled evenly within `seconds`. So it never has more
-    than twice `count` ids that expire after `seconds`.
+    A client may create up to `count` ids in a burst, and its bucket refills within `seconds`. If ids expire after
+    `seconds`, it never has more than twice `count`.
     """
 
     def __init__(self, count: int, seconds: float) -> None:

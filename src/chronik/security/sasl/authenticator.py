@@ -56,17 +56,17 @@ FAILURE_TTL_SECONDS: Final = 300.0
 SUCCESS_TTL_SECONDS: Final = 86_400.0
 """Seconds for which a successful login raises the priority of its user on its network."""
 ENTRIES_MAX: Final = 10_000
-"""Maximum number of successes, and of networks with failures; the oldest entry is evicted. The limits are separate, so
-that guesses from many networks cannot evict successes."""
+"""Maximum number of recorded successes, and of networks with failures; the oldest entry is evicted. The limits are
+separate, so that password guesses from many networks cannot evict successes."""
 
 _DEFAULT_SHAPE: Final = CredentialShape(ITERATIONS_MIN, SALT_BYTES, True)
-"""Credential format that Kafka's tools and Chronik's use by default."""
+"""Credential format that Kafka's and Chronik's tools use by default."""
 
 NONCE_BYTES: Final = 24
 
 
 class LoginHistory:
-    """Recent results of password checks by network and user, which prioritize later checks.
+    """Recent results of password checks by network and user, which determine the priority of later checks.
 
     Checking a password takes milliseconds of CPU time, whether it is right or wrong. While many networks guess
     passwords, users who recently logged in from the same network are checked first, then networks without recent
@@ -76,12 +76,12 @@ class LoginHistory:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._verified: dict[tuple[str, str], float] = {}
-        """Time of the last success by network and user, oldest first."""
+        """Time of the last successful login by network and user, oldest first."""
         self._failed: dict[str, float] = {}
-        """Time of the last failure by network, oldest first."""
+        """Time of the last failed login by network, oldest first."""
 
     def priority(self, network: str, user: str) -> Priority:
-        """Return the priority of checking a password of the user."""
+        """Return the priority with which a password of the user is checked."""
         now = self._now()
         if now - self._verified.get((network, user), -math.inf) < SUCCESS_TTL_SECONDS:
             return Priority.HIGH
@@ -94,7 +94,7 @@ class LoginHistory:
         _set_newest(self._verified, (network, user), self._now())
 
     def record_failure(self, network: str, user: str) -> None:
-        """Record a failed login, which lowers the priority of the network, except for its other verified users."""
+        """Record a failed login, which lowers the priority of the network except for other verified users."""
         self._verified.pop((network, user), None)
         _set_newest(self._failed, network, self._now())
 
@@ -108,7 +108,7 @@ def _set_newest(times: dict[K, float], key: K, now: float) -> None:
 
 
 class ScramUsers:
-    """SCRAM keys of users from the metadata image, and plausible fake keys of users that do not exist."""
+    """The SCRAM keys of users in the metadata image, and plausible fake keys of nonexistent users."""
 
     def __init__(self, image: Callable[[], Image]) -> None:
         self._image = image
@@ -117,8 +117,8 @@ class ScramUsers:
         """Return the user's keys, and whether the user exists.
 
         The iteration count and salt format of an unknown user follow the distribution among existing users, keyed by
-        name, so an iteration count in use says nothing about whether a user exists. All nodes return the same keys, and
-        they stay the same unless the distribution changes.
+        name, so that the iteration count does not reveal whether a user exists. All nodes return the same keys, which
+        change only with the distribution.
         """
         image = self._image()
         credential = image.users.credentials(user).get(scram.number)
@@ -132,7 +132,7 @@ class ScramUsers:
         return ScramKeySet(salt, shape.iterations, fake_key, fake_key), False
 
     def keys_of_any_mechanism(self, user: str) -> tuple[ScramMechanism, ScramKeySet, bool]:
-        """Return the keys of any mechanism that the user has: with the password at hand, each can verify it."""
+        """Return the user's keys for any one mechanism. A PLAIN password can be verified with the keys of each."""
         users = self._image().users
         number = max(users.credentials(user), default=users.most_common_mechanism() or min(MECHANISMS_BY_NUMBER))
         scram = MECHANISMS_BY_NUMBER[number]
@@ -185,7 +185,7 @@ class Authenticator:
     async def respond(self, session: SaslSession, peer: ConnectedClient, data: bytes) -> SaslResponse:
         """Return the response to a client's SASL message.
 
-        An error is returned after a fixed delay, so the time to detect it reveals nothing.
+        An error is returned after a fixed delay, so that the response time reveals nothing about its cause.
 
         Raises:
             Disconnect: Too many authentications are queued.
@@ -198,7 +198,7 @@ class Authenticator:
     ) -> SaslResponse | Awaitable[SaslResponse]:
         """Return the response to a client's SASL message, or an awaitable if it needs a thread or a delay.
 
-        SCRAM messages need no thread. A password-guessing client sends too many of them for one task each.
+        SCRAM messages need no thread, and no task either: a client that guesses passwords sends many of them.
         """
         began = self._clock.monotonic()
         outcome = session.step(data)
@@ -227,7 +227,7 @@ class Authenticator:
         return answer
 
     async def delay_failure(self, began: float) -> None:
-        """Wait until the response to a failed authentication may be sent."""
+        """Wait until the fixed delay for failed authentications has elapsed."""
         await asyncio.sleep(self._failure_delay_ms() / 1000 - (self._clock.monotonic() - began))
 
     async def _run_in_thread(
@@ -278,7 +278,7 @@ async def _wait_for_keys(reading: Future[None]) -> None:
 
 
 def _validate(validator: TokenValidator, token: str) -> ValidToken | InvalidToken:
-    """Validate a token; raise KeysLoading if its key has to be loaded first."""
+    """Validate a token; raise KeysLoading if the keys must be loaded first."""
     try:
         return validator(token)
     except InvalidToken as refused:

@@ -1,7 +1,7 @@
 """A thread pool that clients share fairly: few functions run concurrently, in round-robin order of the clients.
 
-A client that submits more than the pool can do, such as one that guesses passwords, only delays itself. Functions of a
-higher priority run first, but every eighth choice takes the function that has waited longest, so that none starves.
+A client that overloads the pool, for example by guessing passwords, only delays itself. Functions of a higher priority
+run first, but every eighth decision selects the longest-waiting function to prevent starvation.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ T = TypeVar("T")
 QUEUE_FULL_MESSAGE: Final = "too many authentications are queued"
 
 LONGEST_WAITING_EVERY: Final = 8
-"""Every n-th choice takes the function that has waited longest instead of one with the highest priority."""
+"""Number of scheduling decisions after which the longest-waiting function runs, regardless of its priority."""
 
 EVICTABLE_QUEUE_DIVISOR: Final = 8
-"""A client with more than one n-th of the queue may lose a queue entry even to a function of a lower priority."""
+"""Divisor of the queue length: a client with more queued functions than the quotient may lose one even to a function of
+lower priority."""
 
 
 class Priority(IntEnum):
@@ -41,7 +42,7 @@ class _Waiter(NamedTuple):
     """A queued function that waits for a thread."""
 
     sequence: int
-    """Sequence number in the queue; the smallest has waited longest."""
+    """Sequence number in the queue; the smallest number has waited longest."""
     granted: asyncio.Future[None]
 
 
@@ -56,7 +57,7 @@ class FairThreadPool:
         running_per_client_max: int | None = None,
         waiting_max: int = QUEUED_AUTHENTICATIONS_MAX,
     ) -> None:
-        """Create a pool that runs up to `running_max` functions at once, `running_per_client_max` of one client."""
+        """Create a pool that runs up to `running_max` functions concurrently, `running_per_client_max` per client."""
         self._executor = executor or ThreadPoolExecutor(running_max, "authentication")
         self._max = running_max
         self._per_client_max = running_per_client_max or running_max
@@ -90,7 +91,7 @@ class FairThreadPool:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def _wait_for_turn(self, client: Hashable, priority: Priority) -> None:
-        """Wait until the client's next function may run; it then counts as running."""
+        """Wait until the client's next function may run, and count it as running."""
         if self._waiting_count >= self._waiting_max:
             self._evict_waiter(client, priority)
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -104,7 +105,7 @@ class FairThreadPool:
             raise
 
     def _evict_waiter(self, client: Hashable, priority: Priority) -> None:
-        """Reject the newest function of another client, or raise Disconnect if the given client must be rejected."""
+        """Evict the newest function of another client; raise Disconnect if the given client must be rejected."""
         victim_priority, victim = self._choose_victim(client, priority)
         waiters = self._waiting[victim_priority][victim]
         waiter = waiters.pop()
@@ -115,7 +116,7 @@ class FairThreadPool:
             waiter.granted.set_exception(Disconnect(QUEUE_FULL_MESSAGE))
 
     def _choose_victim(self, client: Hashable, priority: Priority) -> tuple[Priority, Hashable]:
-        """Return the client whose newest function is evicted for the given client's, and that function's priority.
+        """Return the client whose newest function is evicted in favor of the given client, and the function's priority.
 
         The candidate at each priority, from the lowest on, is the client with most queued functions. It is evicted
         at a lower priority than the given one; at the same priority, if it has more than the given client; and at a
@@ -141,7 +142,7 @@ class FairThreadPool:
         self._release(client)
 
     def _release(self, client: Hashable) -> None:
-        """Release a slot and let the next client run a function; that client then moves to the end of the line."""
+        """Release a slot and start the next client's function; that client moves to the end of the queue."""
         self._running[client] -= 1
         if not self._running[client]:
             del self._running[client]

@@ -1,7 +1,7 @@
 """JSON Web Key Set (JWKS) that verifies tokens, loaded from a file or URL and reloaded in a background thread.
 
-A token with an unknown key id triggers a reload (rate-limited), so new keys are found quickly. The previous keys stay
-in use while a reload is running.
+A token with an unknown key id triggers a rate-limited reload, so that new keys are accepted quickly. The previous keys
+stay in use while a reload is running.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from chronik.limits import JWKS_BYTES_MAX
 logger = logging.getLogger("chronik.security")
 
 READ_SECONDS_MAX: Final = 10.0
-"""Seconds for loading the keys, and for clients that wait for them."""
+"""Timeout in seconds for loading the keys, and for clients that wait for them."""
 
 UNKNOWN_KEY_SECONDS: Final = 10.0
-"""Minimum seconds between reloads triggered by unknown key ids, which any client can send."""
+"""Minimum interval in seconds between reloads triggered by unknown key ids, which any client can send."""
 
 KeyReader = Callable[[], bytes]
 
@@ -39,11 +39,11 @@ KEYS_UNAVAILABLE_MESSAGE: Final = "the JWKS of token keys cannot be loaded"
 
 
 class KeysUnavailable(ChronikError):
-    """No keys are available: they could not be loaded even once."""
+    """No keys are available because they have never been loaded successfully."""
 
 
 class KeysLoading(ChronikError):
-    """The keys are being loaded: retry when `reading` is done."""
+    """The keys are being loaded; retry when the future `loaded` is done."""
 
     def __init__(self, reading: Future[None]) -> None:
         super().__init__(KEYS_UNAVAILABLE_MESSAGE)
@@ -69,7 +69,7 @@ def key_reader(url: str) -> KeyReader:
 
 
 class JwksCache:
-    """A thread-safe cache of the key set. It reloads in a thread of its own, so callers never block in the pool."""
+    """A thread-safe cache of the key set, which is reloaded in a separate thread so that callers never block."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class JwksCache:
         self._loaded_at = float("-inf")
 
     def find_key(self, kid: str | None) -> Any:
-        """Return the key with that id, or the only key if the token names none; None if there is no such key.
+        """Return the key with the id, or the only key if the token names none; None if no key matches.
 
         Raises:
             KeysLoading: The keys are being loaded.
@@ -106,7 +106,7 @@ class JwksCache:
         return _find_key(self._keys, kid)
 
     def _reload_if_older(self, seconds: float) -> Future[None] | None:
-        """Start a reload, or return None if the last one was less than `seconds` ago."""
+        """Start a reload and return its future, or None if the last reload was less than `seconds` ago."""
         with self._lock:
             if self._reading is None:
                 if self._monotonic() - self._loaded_at < seconds:
@@ -128,7 +128,7 @@ class JwksCache:
 
 
 def parse_keys(data: bytes) -> dict[str | None, Any]:
-    """Return the signature keys by key id; other keys are ignored.
+    """Return the signature keys by key id, ignoring keys for other purposes.
 
     Raises:
         ValueError: The data is not a JSON Web Key Set.
@@ -156,7 +156,7 @@ def _find_key(keys: dict[str | None, Any], kid: str | None) -> Any:
 
 
 def download(url: str, seconds: float, bytes_max: int) -> bytes:
-    """Return the body of a URL, with a limit on the total time and size.
+    """Download a URL and return the body, with limits on the total time and the size.
 
     A socket timeout applies to each read only, so a server that sends one byte at a time could stall the caller
     forever.
@@ -181,7 +181,7 @@ def read_bounded(source: Any, bytes_max: int) -> bytes:
 
 
 class _FetchDeadline:
-    """A total time limit on outbound connections: they are shut down when it expires."""
+    """A total time limit on outbound connections, which are shut down when it expires."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -205,7 +205,7 @@ class _FetchDeadline:
             raise TimeoutError(f"no complete response within {self._seconds:g} s") from None
 
     def add_socket(self, connected: socket.socket) -> None:
-        """Register a socket to shut down at the deadline, by a duplicate descriptor because TLS detaches the socket."""
+        """Register a socket to shut down at the deadline. A duplicate is stored because TLS detaches the socket."""
         with self._lock:
             self._sockets.append(connected.dup())
         if self._is_expired:
@@ -228,7 +228,7 @@ class _Connection(HTTPConnection):
 
 
 class _SecureConnection(HTTPSConnection, _Connection):
-    """An HTTPS connection; `connect` of the base class runs before the TLS handshake."""
+    """An HTTPS connection whose socket is registered with the deadline before the TLS handshake."""
 
 
 def _new_connection(kind: type[_Connection], deadline: _FetchDeadline, host: str, **options: Any) -> _Connection:

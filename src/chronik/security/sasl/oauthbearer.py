@@ -25,11 +25,11 @@ _FIRST: Final = re.compile(
 _BEARER: Final = re.compile(rb"bearer +([-_.A-Za-z0-9]+)", re.IGNORECASE)
 
 INVALID_TOKEN_RESPONSE: Final = json.dumps({"status": "invalid_token"}, separators=(",", ":"))
-"""Response to any invalid token, whatever the reason."""
+"""Response to every invalid token, which does not reveal the reason."""
 
 
 class OAuthBearerServer:
-    """The server's state machine of OAUTHBEARER."""
+    """The server-side state machine of OAUTHBEARER."""
 
     def __init__(self) -> None:
         self._authorization_id = ""
@@ -37,7 +37,7 @@ class OAuthBearerServer:
         self._rejection = ""
 
     def step(self, data: bytes) -> SaslOutcome:
-        """Handle a message of the client."""
+        """Handle a client message."""
         if self._rejection:
             # The client has acknowledged the rejection, as the RFC requires.
             return SaslFailure(self._rejection, INVALID_TOKEN_RESPONSE)
@@ -57,7 +57,7 @@ class OAuthBearerServer:
         return ValidateToken(bearer[1].decode())
 
     def continue_with_token(self, token: ValidToken | InvalidToken) -> SaslOutcome:
-        """Continue with the result of a `ValidateToken` outcome."""
+        """Continue the exchange with the result of the token validation."""
         if isinstance(token, InvalidToken):
             self._rejection = f"token rejected: {token}"
             return SaslChallenge(INVALID_TOKEN_RESPONSE.encode(), self._rejection)
@@ -71,7 +71,7 @@ class OAuthBearerServer:
 
 
 class OAuthBearerClient:
-    """The client's state machine of OAUTHBEARER."""
+    """The client-side state machine of OAUTHBEARER."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -81,5 +81,5 @@ class OAuthBearerClient:
         return b"n,,\x01auth=Bearer %b\x01\x01" % self._token.encode()
 
     def step(self, data: bytes) -> SaslOutcome:
-        """Handle a message of the server: a non-empty one is a rejection, which must be acknowledged."""
+        """Handle a server message. A non-empty message is a rejection, which the client must acknowledge."""
         return SaslChallenge(_SEPARATOR) if data else SaslSuccess("")

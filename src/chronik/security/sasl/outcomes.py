@@ -14,19 +14,19 @@ MECHANISMS: Final = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 
 
 class SaslChallenge(msgspec.Struct, frozen=True):
-    """A message to send to the other side, which responds to it."""
+    """A message to send to the other side, which must respond."""
 
     data: bytes
     rejection_reason: str = ""
-    """Why the message rejects the client's credentials, for the log; empty if it does not. RFC 7628 rejects a token
-    with a challenge, which the client may never acknowledge."""
+    """Reason for rejecting the client's credentials, for the log; empty if the challenge is no rejection. RFC 7628
+    rejects a token with a challenge, which the client may never acknowledge."""
 
     def __repr__(self) -> str:
         return f"Challenge({len(self.data)} bytes)"
 
 
 class HashPassword(msgspec.Struct, frozen=True):
-    """A request to hash the password (PBKDF2, which takes milliseconds) and pass the result to `derived`."""
+    """A request to hash the password with PBKDF2 (some milliseconds) and pass the hash to `continue_with_hash`."""
 
     password: bytes
     salt: bytes
@@ -59,7 +59,7 @@ class SaslFailure(msgspec.Struct, frozen=True):
     """Failed authentication: wrong credentials or a malformed message."""
 
     reason: str
-    """Reason for the log. Apart from the user name it contains nothing that the client sent."""
+    """Reason for the failure, for the log. It contains no client input except the user name."""
     client_message: str | None = None
     """Error message for the client; None for a generic message about invalid credentials."""
     user: str = ""
@@ -74,7 +74,7 @@ class ValidToken(msgspec.Struct, frozen=True):
 
 
 class InvalidToken(Exception):
-    """The token is invalid; the message is the reason, for the log."""
+    """The token is invalid; the exception's message is the reason, for the log."""
 
 
 SaslOutcome = SaslChallenge | HashPassword | ValidateToken | SaslSuccess | SaslFailure

@@ -13,11 +13,12 @@ from chronik.security.sasl.scram_keys import ScramKeySet, ScramMechanism, derive
 WRONG_PASSWORD: Final = "Authentication failed: Invalid username or password"
 
 PlainKeyLookup = Callable[[str], tuple[ScramMechanism, ScramKeySet, bool]]
-"""Function that returns a user's SCRAM keys and whether the user exists. Checking an unknown user takes as long."""
+"""Function that returns a user's SCRAM keys and whether the user exists. Verification takes equally long for
+nonexistent users."""
 
 
 class PlainServer:
-    """The server's state machine of PLAIN."""
+    """The server-side state machine of PLAIN."""
 
     def __init__(self, lookup: PlainKeyLookup) -> None:
         self._lookup = lookup
@@ -60,7 +61,7 @@ class PlainServer:
 
 
 class PlainClient:
-    """The client's state machine of PLAIN."""
+    """The client-side state machine of PLAIN."""
 
     def __init__(self, user: str, password: str) -> None:
         self._user = user

@@ -32,18 +32,20 @@ _SERVER_FINAL: Final = re.compile(rb"(?:e=([^,\x00]+)|v=([A-Za-z0-9+/=]+))%b" % 
 _TOKEN_EXTENSION: Final = b",tokenauth="
 
 CLIENT_ITERATIONS_MAX: Final = 1_000_000
-"""Iterations that a client accepts from a server (about a second), which may be an impostor."""
+"""Maximum iteration count that a client accepts: about one second of CPU time, because the server may be an
+impostor."""
 
 DIFFERENT_AUTHORIZATION_ID: Final = (
     "Authentication failed: Client requested an authorization id that is different from username"
 )
 
 ScramKeyLookup = Callable[[str], tuple[ScramKeySet, bool]]
-"""Function that returns a user's keys and whether the user exists. Unknown users get keys that match no password."""
+"""Function that returns a user's keys and whether the user exists. Nonexistent users get keys that match no
+password."""
 
 
 class ScramServer:
-    """The server's state machine of SCRAM: two client messages. The random nonce is passed in."""
+    """The server-side state machine of SCRAM, which handles two client messages. The caller passes the random nonce."""
 
     def __init__(self, scram: ScramMechanism, lookup: ScramKeyLookup, nonce: str) -> None:
         self._scram = scram
@@ -55,7 +57,7 @@ class ScramServer:
         self._header = self._bare = self._first = b""
 
     def step(self, data: bytes) -> SaslOutcome:
-        """Handle a message of the client."""
+        """Handle a client message."""
         return self._answer_first(data) if self._keys is None else self._answer_final(data, self._keys)
 
     def _answer_first(self, data: bytes) -> SaslOutcome:
@@ -100,7 +102,7 @@ class ScramServer:
 
 
 class ScramClient:
-    """The client's state machine of SCRAM; `first` returns the initial message."""
+    """The client-side state machine of SCRAM."""
 
     def __init__(self, scram: ScramMechanism, user: str, password: str, nonce: str) -> None:
         self._scram = scram
@@ -116,7 +118,7 @@ class ScramClient:
         return b"n,," + self._bare
 
     def step(self, data: bytes) -> SaslOutcome:
-        """Handle a message of the server."""
+        """Handle a server message."""
         return self._check_server_final(data) if self._salted_password else self._answer_server_first(data)
 
     def _answer_server_first(self, data: bytes) -> SaslOutcome:
@@ -140,7 +142,7 @@ class ScramClient:
         return HashPassword(self._password, known_salt, iterations, self._scram.digest)
 
     def continue_with_hash(self, salted_password: bytes) -> SaslOutcome:
-        """Continue with the hashed password: return the final message with the proof."""
+        """Continue with the hashed password and return the final message, which contains the client's proof."""
         self._salted_password = salted_password
         proof = client_proof(self._scram, salted_password, self._auth_message())
         return SaslChallenge(self._without_proof + b",p=" + b64encode(proof))

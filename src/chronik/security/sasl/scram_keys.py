@@ -1,4 +1,4 @@
-"""SCRAM keys, signatures and proofs (RFC 5802). Only `hash_password` takes long."""
+"""SCRAM keys, signatures and proofs (RFC 5802). Only `salt_password` is computationally expensive."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from chronik.security.sasl.outcomes import SCRAM_SHA_256, SCRAM_SHA_512
 
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16384
-"""Maximum iteration count, as in Kafka: more would keep nodes and clients busy for minutes."""
+"""Maximum iteration count, as in Kafka. A higher count would occupy a CPU of nodes and clients for minutes."""
 
 SALT_CHARACTERS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 SALT_BYTES: Final = 26
-"""Length of a salt with the alphabet of SALT_CHARACTERS, as in Kafka's tools: 130 bits."""
+"""Length of a salt in bytes. As in Kafka's tools, a salt of SALT_CHARACTERS has 130 bits of entropy."""
 
 
 class ScramMechanism(NamedTuple):
@@ -24,7 +24,7 @@ class ScramMechanism(NamedTuple):
 
     name: str
     number: int
-    """Kafka's number of the mechanism in AlterUserScramCredentials."""
+    """Kafka's numeric code of the mechanism in AlterUserScramCredentials."""
     digest: str
     size: int
 
@@ -45,7 +45,7 @@ MECHANISMS_BY_NUMBER: Final = {each.number: each for each in MECHANISMS_BY_NAME.
 
 
 class ScramKeySet(NamedTuple):
-    """The SCRAM credential of a user: what is stored instead of the password."""
+    """The SCRAM credential of a user, which is stored instead of the password."""
 
     salt: bytes
     iterations: int
@@ -92,13 +92,13 @@ def new_salt(choose: Callable[[bytes], int]) -> bytes:
 
 
 def fake_position(secret: bytes, mechanism: str, user: str) -> float:
-    """Return a number in [0, 1) that is keyed by the user name and uniform over user names."""
+    """Return a pseudorandom number in [0, 1) that is keyed by the user name and uniform over user names."""
     seed = b"\0".join([b"shape", mechanism.encode(), user.encode(errors="surrogatepass")])
     return int.from_bytes(hmac.digest(secret, seed, "sha256")[:6], "big") / 2**48
 
 
 def fake_salt(secret: bytes, mechanism: str, user: str, size: int, *, is_lower_alphanumeric: bool) -> bytes:
-    """Return the salt of a nonexistent user: always the same one, and indistinguishable from a real one."""
+    """Return the salt of a nonexistent user, which is deterministic and indistinguishable from a real salt."""
     stream = hashlib.shake_256(b"\0".join([secret, mechanism.encode(), user.encode(errors="surrogatepass")]))
     if not is_lower_alphanumeric:
         return stream.digest(size)

@@ -1,7 +1,7 @@
 """SASL session of a connection: a state machine that receives messages and the time as arguments. No I/O.
 
-As in Kafka, a handshake selects the mechanism, and its messages follow. If the session expires, the client must
-re-authenticate before (KIP-368) with the same mechanism and user.
+As in Kafka, a handshake selects the mechanism, and its messages follow. Before a session with a limited lifetime
+expires, the client must re-authenticate with the same mechanism and user (KIP-368).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOGGED_USER_CHARACTERS_MAX: Final = 100
 
 
 class MechanismServer(Protocol):
-    """The server's state machine of a SASL mechanism."""
+    """The server-side state machine of a SASL mechanism."""
 
     def step(self, data: bytes) -> SaslOutcome: ...
 
@@ -34,9 +34,9 @@ class HandshakeResult(Enum):
 
     ACCEPTED = auto()
     UNSUPPORTED = auto()
-    """The mechanism is not enabled: the connection is closed."""
+    """The mechanism is not enabled, and the connection is closed."""
     UNEXPECTED = auto()
-    """The handshake is not allowed now: nothing changes."""
+    """The handshake is not allowed in the current state, which does not change."""
 
 
 class SaslResponse(msgspec.Struct, frozen=True):
@@ -44,10 +44,10 @@ class SaslResponse(msgspec.Struct, frozen=True):
 
     data: bytes = b""
     error: str | None = None
-    """Error message for the client; the connection is closed."""
+    """Error message for the client, after which the connection is closed."""
     lifetime_ms: int = 0
     rejection_reason: str = ""
-    """Why the credentials were rejected, for the log; empty if they were not."""
+    """Reason for rejecting the credentials, for the log; empty if they are not rejected."""
 
     @property
     def is_rejection(self) -> bool:
@@ -81,7 +81,7 @@ class SaslSession:
         self.principal: Principal | None = None
         self.expires_at: float | None = None
         self.expects_bare_messages = False
-        """Whether bare SASL messages follow, without Kafka headers, as after a version 0 handshake."""
+        """Whether the next SASL messages have no Kafka headers, as after a version 0 handshake."""
 
     @property
     def mechanisms(self) -> list[str]:
@@ -142,7 +142,7 @@ class SaslSession:
         return self._machine.step(data)
 
     def conclude(self, outcome: SaslOutcome, now: float, now_ms: int) -> SaslResponse:
-        """Turn the final outcome of a message into a response, given the monotonic and the wall-clock time."""
+        """Convert the final outcome of a message to a response; `now` is monotonic, `now_ms` wall-clock time."""
         if isinstance(outcome, SaslChallenge):
             return SaslResponse(
                 outcome.data,

@@ -17,10 +17,11 @@ from chronik.security.sasl.outcomes import InvalidToken, ValidToken
 ALGORITHMS: Final = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519"
 )  # fmt: skip
-"""Asymmetric signature algorithms. With others, the public key would be the signing key, or there is no signature."""
+"""Accepted signature algorithms, all asymmetric. With a symmetric algorithm the public key would be the signing key;
+with "none" there is no signature."""
 
 CLAIM_SECONDS_MAX: Final = 2**40
-"""Largest valid time in a claim, in seconds."""
+"""Maximum value of a time claim, in seconds since the epoch."""
 
 
 class TokenValidator(Protocol):
@@ -41,7 +42,7 @@ class TokenSettings(msgspec.Struct, frozen=True):
 
     issuer: str | None = None
     audiences: frozenset[str] = frozenset()
-    """Accepted audiences, of which the token must name one; empty to accept any."""
+    """Accepted audiences, one of which the token must name; empty to accept any audience."""
     skew_seconds: int = 30
     sub_claim: str = "sub"
     scope_claim: str = "scope"
@@ -56,7 +57,7 @@ class JwtValidator:
         self._now_ms = now_ms
 
     def __call__(self, token: str) -> ValidToken:
-        """Validate the token. The message of InvalidToken contains nothing of the token."""
+        """Validate the token. The message of InvalidToken contains no part of the token."""
         claims = self._claims(token)
         self._check_times(claims)
         settings = self._settings
