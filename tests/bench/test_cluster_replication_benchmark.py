@@ -45,7 +45,7 @@ def test_replication_benchmark_compares_three_replicas_with_one(
     for size in replication.SIZES:
         one = figures[f"{replication.ONE}, {size} B, os, records/s"]["median"]
         three = figures[f"{replication.THREE}, {size} B, os, records/s"]["median"]
-        ratio = figures[f"{replication.THREE}, of {replication.ONE}, {size} B, os"]
+        ratio = figures[f"{replication.THREE} / {replication.ONE}, {size} B, os"]
         assert ratio["median"] == pytest.approx(three / one)
         assert ratio["wanted"] == "at least 0.5"
     p50, p99 = (figures[f"single records, {replication.THREE}, os, {p}, ms"]["median"] for p in ("p50", "p99"))

@@ -84,7 +84,7 @@ def test_isolated_node_fences_itself_and_catches_up_after_healing(
     with RawClient(victim.bootstrap) as client:
         assert client.request(ApiVersionsRequest(), 0, ApiVersionsResponse).api_keys
         coordinator = client.request(FindCoordinatorRequest(key="group"), 2, FindCoordinatorResponse)
-        assert coordinator.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (coordinator.error_code, coordinator.node_id != victim.status()["node_id"]) == (ErrorCode.NONE, True)
         asked = MetadataRequest(topics=[MetadataRequestTopic(name="before")])
         answer = client.request(asked, 12, MetadataResponse).topics[0]
         assert answer.error_code == (ErrorCode.REQUEST_TIMED_OUT if read_quorum else ErrorCode.NONE)
