@@ -21,6 +21,7 @@ TABLE_KINDS: Final = (
     FindingKind.DUPLICATE_ROW,
     FindingKind.FOREIGN_ROW,
     FindingKind.DIFFERENT_ROW,
+    FindingKind.UNJUDGED_ROW,
     FindingKind.TABLE_FILE,
 )
 
