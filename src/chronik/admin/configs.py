@@ -85,8 +85,8 @@ BROKER_ID_DIGITS_MAX: Final = 10
 """Maximum number of digits of a broker id (int32). Parsing a number with thousands of digits is slow."""
 
 SYSTEM_TOPIC_CONFIGS: Final = {OFFSETS_TOPIC: "offsets.topic", TRANSACTIONS_TOPIC: "transaction.state.log"}
-"""Config name prefixes of broker configs for system topics. If such a topic exists, its actual settings are
-returned."""
+"""Prefixes of the broker configs for the partition count and replication factor of each system topic. If the topic
+exists, its actual values are returned."""
 
 LEVEL_DOC = "The level of a logger."
 
@@ -128,7 +128,7 @@ class ConfigChange(NamedTuple):
 
 
 class ConfigAdmin:
-    """Describes and alters configs."""
+    """The administrative operations on configs: listing, describing and altering them."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class ConfigAdmin:
         clock: Clock,
         bound: Mapping[str, Address] = MappingProxyType({}),
     ) -> None:
-        """Create the object with the node's configuration; `bound` maps listener names to bound addresses."""
+        """Initialize with the node's configuration. `bound` maps listener names to the addresses they are bound to."""
         self._clock = clock
         self._config = config
         self._bound = bound
@@ -179,7 +179,7 @@ class ConfigAdmin:
         raise _unknown_resource_error(resource)
 
     def _describe_broker(self, broker_id: int) -> Iterable[ConfigEntry]:
-        """Yield the configs of a broker, with actual values for those that the node's own settings determine."""
+        """Yield the configs of a broker. Those that the node itself sets, such as `node.id`, have actual values."""
         image = self._store.image
         broker = image.brokers[broker_id]
         actual_values = {
@@ -285,7 +285,7 @@ class ConfigAdmin:
     def _split_changes(
         self, resource: ConfigResourceKey, changes: Sequence[ConfigChange]
     ) -> tuple[dict[str, str], tuple[str, ...]]:
-        """Return the configs to set and the configs to delete."""
+        """Split changes into the configs to set, with their new values, and the configs to delete."""
         wanted: dict[str, str] = {}
         delete: dict[str, None] = {}
         for name, value, operation in changes:
@@ -351,7 +351,7 @@ def _edit_list(current: str, value: str, operation: int) -> str:
 
 
 def check_node_id(node_id: int, name: str) -> None:
-    """Raise INVALID_REQUEST unless the broker id is this node's, because log levels are local to each node."""
+    """Raise KafkaError unless the broker id is this node's id. Log levels are local to each node."""
     if name != str(node_id):
         message = f"Unexpected broker id, expected {node_id} but received {name!r}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)

@@ -15,15 +15,14 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 KAFKA_FEATURE: Final = "metadata.version"
 KAFKA_FEATURE_LEVEL: Final = 30
-"""Kafka's metadata version 4.3-IV0, from which tools derive the Kafka release that a node is compatible with. It is the
-only supported level: Chronik versions its metadata commands with a feature level of its own.
+"""Kafka's metadata version 4.3-IV0, from which tools derive the Kafka release that a node is compatible with.
 
-It is the only supported level: Chronik's metadata commands have levels of their own.
+It is the only supported level: Chronik versions its metadata commands with a feature level of its own.
 """
 
 TRANSACTIONS_FEATURE: Final = "transaction.version"
 TRANSACTIONS_LEVEL: Final = 2
-"""Kafka's transactions v2 (KIP-890). Chronik's feature level determines whether it is enabled."""
+"""Level of `transaction.version` for Kafka's transactions v2 (KIP-890). Chronik's own feature level enables it."""
 
 
 class FeatureState(NamedTuple):

@@ -24,11 +24,11 @@ IMAGE_DEPENDENT_ERRORS: Final = frozenset(
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     }
 )
-"""Error codes of requests that may succeed with a newer image."""
+"""Error codes that an outdated metadata image can cause, so that a retry with a newer image may succeed."""
 
 
 async def retry_on_fresh_image(store: MetadataStore, attempt: Callable[[], Awaitable[T]]) -> T:
-    """Run `attempt`, and retry it on an up-to-date image if the failure may be due to an outdated one.
+    """Run `attempt`. If an outdated metadata image may have caused its failure, refresh the image and retry once.
 
     A failed attempt must not have changed anything.
     """
@@ -42,7 +42,7 @@ async def retry_on_fresh_image(store: MetadataStore, attempt: Callable[[], Await
 
 
 async def refresh_image(store: MetadataStore) -> None:
-    """Wait until the image contains all changes that were acknowledged before the call (a read barrier).
+    """Wait until the metadata image contains all changes that were acknowledged before the call (a read barrier).
 
     Raises:
         KafkaError: NOT_CONTROLLER if no quorum responds. No command was proposed, so nothing has changed.

@@ -34,11 +34,11 @@ PORT_MAX: Final = 65535
 NodeCommand = AddNode | UpdateNode | RemoveNode
 
 POLL_INTERVAL_SECONDS: Final = 0.1
-"""Interval in seconds at which the membership is polled."""
+"""Interval in seconds at which the Raft membership is polled until a change is complete."""
 
 REMOVAL_SECONDS: Final = 30.0
-"""Timeout of a removal in seconds; Kafka's request has none. If the leader itself is removed, it transfers leadership
-first, which takes one or two seconds."""
+"""Timeout in seconds for the removal of a voter, because Kafka's request has none. Before the leader itself is
+removed, it transfers its leadership, which takes one or two seconds."""
 
 
 class NodeAction(IntEnum):
@@ -65,7 +65,7 @@ class NodeState(NamedTuple):
     """The desired and the actual state of a node."""
 
     node: NodeRecord
-    """Desired state. A member that is being removed has no address in it."""
+    """Desired state of the node. Its address is empty if the node is being removed."""
     member: QuorumMember | None
     directory_id: bytes
     rack: str | None
@@ -86,7 +86,7 @@ async def describe_nodes(store: MetadataStore, node_id: int) -> list[NodeState]:
 
 
 async def describe_members(store: MetadataStore, node_id: int) -> dict[int, QuorumMember]:
-    """Return the members of the metadata log by node id."""
+    """Return the voters and observers of the Raft quorum by node id."""
     quorum = await describe_quorum(store, node_id)
     return {member.node_id: member for member in quorum.members}
 
@@ -138,7 +138,7 @@ async def alter_nodes(
 
 
 def check_nodes_can_change(image: Image, cluster_id: str | None) -> None:
-    """Raise KafkaError if the cluster id is wrong, the feature level too low, or the node standalone."""
+    """Raise KafkaError if the cluster id is wrong, the feature level is too low, or the node is standalone."""
     if cluster_id is not None and cluster_id != image.cluster_id:
         message = f"This is cluster {image.cluster_id}, not {cluster_id}."
         raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, message)
@@ -193,7 +193,7 @@ def _plan_change(
 
 
 def _plan_addition(nodes: dict[int, NodeRecord], change: NodeChange) -> NodeCommand | None:
-    """Add a node as an observer. For an existing node, only the address is updated."""
+    """Plan to add a node as an observer, a member without a vote. Of an existing node, only the address changes."""
     if not change.host or not 0 < change.port <= PORT_MAX:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"The peer address HOST:PORT of node {change.node_id} is missing or invalid."
@@ -317,7 +317,7 @@ async def remove_voter(store: MetadataStore, node_id: int, voter: VoterKey, *, c
 async def _find_member(
     store: MetadataStore, node_id: int, voter: VoterKey, cluster_id: str | None
 ) -> QuorumMember | None:
-    """Return the member, or None if it has not joined.
+    """Return the Raft member with the voter's node id, or None if the node has not joined.
 
     Raises:
         KafkaError: The directory id is not that of the member.

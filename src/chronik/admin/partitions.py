@@ -36,7 +36,7 @@ PartitionOutcome = KafkaError | None
 logger = logging.getLogger("chronik.api")
 
 UP_TO_HIGH_WATERMARK: Final = -1
-"""Requested offset that selects the high watermark."""
+"""Offset in a DeleteRecords request that stands for the partition's high watermark."""
 
 LowWatermark = int
 
@@ -121,7 +121,10 @@ def _key(image: Image, wanted: NamedPartition) -> PartitionKey | KafkaError:
 
 
 def _check_replicas(replicas: tuple[int, ...] | None) -> PartitionOutcome:
-    """Return an error for invalid broker ids, which would fail the whole command, or too many replicas; else None."""
+    """Return an error if there are too many replicas or a broker id is invalid, otherwise None.
+
+    An invalid broker id would fail the whole command.
+    """
     if replicas is not None and len(replicas) > CLUSTER_MEMBERS_MAX:
         message = f"A partition has at most {CLUSTER_MEMBERS_MAX} replicas, not {len(replicas)}"
         return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
@@ -187,11 +190,14 @@ async def delete_records(
 
 
 def _restart_lost_partition(lost: Replica) -> LowWatermark:
-    """Restart the log of a partition that has lost records. Deleting all its records implies accepting the loss."""
+    """Restart the log of a partition that has lost records, and return its start offset.
+
+    A request to delete all records of the partition implies that the loss is accepted.
+    """
     damage = lost.damage_description
     start = lost.restart_after_data_loss()
     logger.warning(
-        "%r: log restarted after data loss by DeleteRecords: offset=%d: %s",
+        "%r: log restarted by a DeleteRecords request after data loss: start_offset=%d damage=%s",
         lost,
         start,
         damage,
@@ -200,7 +206,7 @@ def _restart_lost_partition(lost: Replica) -> LowWatermark:
 
 
 class PartitionSize(NamedTuple):
-    """The size of a partition on disk and its lag."""
+    """The size on disk and the lag of a partition's replica."""
 
     size_bytes: int
     offset_lag: int
@@ -208,7 +214,7 @@ class PartitionSize(NamedTuple):
 
 
 def read_partition_size(store: MetadataStore, replicas: ReplicaManager, topic: str, index: int) -> PartitionSize | None:
-    """Return the size of a partition, or None if it is not hosted here."""
+    """Return the size and lag of a partition's replica, or None if this node does not host the partition."""
     replica = replicas.find(topic, index)
     if replica is None:
         return None
@@ -218,7 +224,7 @@ def read_partition_size(store: MetadataStore, replicas: ReplicaManager, topic: s
 
 
 def check_replica_move(store: MetadataStore, replicas: ReplicaManager, topic: str, index: int) -> ErrorCode:
-    """Return the error code for moving a replica into this directory, or NONE if the replica is already there."""
+    """Return the error code for moving a replica to this node's only data directory, or NONE if it is already there."""
     known = store.image.topics.get(topic)
     if known is None or not known.has_partition(index):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

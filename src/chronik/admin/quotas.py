@@ -13,7 +13,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.security.quotas.entities import QuotaValueChange, validate_changes, validate_entity
 
 RequestedEntity = tuple[tuple[str, str | None], ...]
-"""Requested (type, name) pairs of an entity. The name None selects the default entity."""
+"""A quota entity in a request, as pairs of type and name. The name None selects the default entity."""
 
 
 class QuotaChangeRequest(NamedTuple):
@@ -26,7 +26,7 @@ class QuotaChangeRequest(NamedTuple):
 async def alter_quotas(
     store: MetadataStore, wanted: Sequence[QuotaChangeRequest], *, validate_only: bool
 ) -> dict[RequestedEntity, KafkaError | None]:
-    """Alter quotas. Return one error per entity, or None for success, in order.
+    """Alter the quotas of entities. Return, for each entity, an error, or None for success.
 
     Raises:
         KafkaError: The request has too many entities.
@@ -60,7 +60,7 @@ async def alter_quotas(
 async def _propose(
     store: MetadataStore, alterations: dict[RequestedEntity, QuotaAlteration]
 ) -> dict[RequestedEntity, KafkaError]:
-    """Propose the alterations and return the errors."""
+    """Propose all quota alterations in one metadata command, and return the errors by entity."""
     names = list(alterations)
     try:
         result = await store.propose(AlterQuotas(tuple(alterations.values())))

@@ -24,7 +24,7 @@ from chronik.security.sasl.scram_keys import ITERATIONS_MAX, ITERATIONS_MIN, MEC
 
 
 def check_import_in_progress(store: MetadataStore, import_id: bytes) -> None:
-    """Raise RESOURCE_NOT_FOUND unless the import is in progress.
+    """Raise KafkaError with RESOURCE_NOT_FOUND unless the import with this id is in progress.
 
     Only an import may store SCRAM keys that were not derived from a password here.
     """
@@ -34,7 +34,7 @@ def check_import_in_progress(store: MetadataStore, import_id: bytes) -> None:
 
 
 async def import_users(store: MetadataStore, users: Mapping[str, tuple[ScramKeys, ...]]) -> None:
-    """Import users that do not exist yet. The keys of an existing user do not change: it may be another person.
+    """Import users that do not exist yet. An existing user keeps its keys, because it may be another person.
 
     Raises:
         KafkaError: A name or a key is invalid.
@@ -48,7 +48,7 @@ async def import_users(store: MetadataStore, users: Mapping[str, tuple[ScramKeys
 
 
 def _check_keys(name: str, keys: Sequence[ScramKeys]) -> None:
-    """Validate the keys of a user, because they are not validated when they are read from the log."""
+    """Validate the SCRAM keys of a user. Keys that are read from the metadata log are not validated again."""
     check_user_name(name)
     for each in keys:
         scram = MECHANISMS_BY_NUMBER.get(each.mechanism)

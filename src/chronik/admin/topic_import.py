@@ -33,7 +33,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 
 class TopicToImport(NamedTuple):
-    """A topic of the source cluster."""
+    """A topic of the import source that is to be created in this cluster."""
 
     topic_id: bytes
     name: str
@@ -43,7 +43,7 @@ class TopicToImport(NamedTuple):
     configs: Mapping[str, str]
 
     def to_topic_request(self) -> NewTopicRequest:
-        """Return the topic request from which the topic is planned."""
+        """Return the request to create the topic, as input for the topic planner."""
         return NewTopicRequest(self.name, len(self.leader_epochs), self.replication_factor, configs=self.configs)
 
 
@@ -58,7 +58,7 @@ class LogOffsets(NamedTuple):
 async def import_topics(
     store: MetadataStore, planner: TopicPlanner, import_id: bytes, topics: Sequence[TopicToImport]
 ) -> int:
-    """Create the missing topics of an import. Return the log index of the last command.
+    """Create the missing topics of an import. Return the metadata log index of the last command.
 
     Raises:
         KafkaError: A topic could not be created. The message names the topic.
@@ -97,7 +97,7 @@ def _split_into_proposals(topics: Sequence[TopicToImport]) -> list[list[TopicToI
 
 
 class ImportLogWriter:
-    """Write access to the logs of imported partitions that this node leads."""
+    """A writer that appends imported records to the logs of partitions that this node leads."""
 
     def __init__(self, store: MetadataStore, replicas: ReplicaManager, import_id: bytes) -> None:
         self._store = store
@@ -131,7 +131,7 @@ class ImportLogWriter:
         return read_log_offsets(replica)
 
     def find_replica(self, topic_id: bytes, index: int) -> Replica:
-        """Return a replica of the current import that this node leads.
+        """Return this node's replica of a partition that is being imported and that this node leads.
 
         Raises:
             KafkaError: The import is not in progress, or this node does not lead the partition.
@@ -216,7 +216,7 @@ def check_imported_groups(image: Image, groups: Sequence[ImportedGroup], metadat
 def check_imported_configs(
     image: Image, of_groups: Mapping[str, Mapping[str, str]], of_cluster: Mapping[str, str]
 ) -> None:
-    """Raise KafkaError if there are too many configs or they are too large."""
+    """Raise KafkaError if the imported configs of groups and the cluster are too many or too large."""
     if len(image.group_configs) + len(of_groups.keys() - image.group_configs.keys()) > GROUPS_WITH_CONFIGS_MAX:
         message = f"at most {GROUPS_WITH_CONFIGS_MAX} groups may have configs"
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)

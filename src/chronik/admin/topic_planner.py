@@ -74,7 +74,7 @@ class TopicPlanner:
         return outcomes
 
     def plan_import(self, request: NewTopicRequest, topic_id: bytes, created_ms: int) -> CreateTopic:
-        """Plan a topic that retains its id and creation time from the source.
+        """Return the command that creates an imported topic, which keeps its id and creation time.
 
         Raises:
             KafkaError: The topic cannot be created.
@@ -83,7 +83,7 @@ class TopicPlanner:
         return msgspec.structs.replace(planned, topic_id=topic_id, time_ms=created_ms)
 
     def offsets_topic_request(self) -> NewTopicRequest:
-        """Return the request for `__consumer_offsets`."""
+        """Return the request that creates the topic `__consumer_offsets`."""
         factor = self._configs.broker_int("offsets.topic.replication.factor")
         return NewTopicRequest(
             OFFSETS_TOPIC,
@@ -126,11 +126,11 @@ class TopicPlanner:
         return PartitionAssignment(replicas, isr, isr[0])
 
     def change_timestamp(self) -> int:
-        """Return the current time for a command, or -1 below feature level 3."""
+        """Return the current time for a metadata command, or -1 below feature level 3, which has no timestamps."""
         return levels.timestamp_if_supported(self._store.image.features, self._clock.now_ms())
 
     def _plan(self, request: NewTopicRequest, partitions_left: int) -> CreateTopic:
-        """Plan one topic.
+        """Validate a request and return the command that creates its topic.
 
         The partition count is checked before placement, because a request may have many large topics.
         """

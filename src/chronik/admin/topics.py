@@ -20,10 +20,9 @@ from chronik.scheduler import run_in_slices
 logger = logging.getLogger("chronik.api")
 
 PARTITIONS_PER_PROPOSAL: Final = 200
-"""Maximum number of partitions created by one command, unless a single topic has more. Every node starts to lead or
-follow them in one event-loop iteration, which takes about 50 µs per partition.
+"""Maximum number of partitions created by one command, unless a single topic has more.
 
-Every node starts to lead or follow them in one event-loop iteration, at about 50 µs each.
+Every node starts to lead or follow them in one event-loop iteration, which takes about 50 µs per partition.
 """
 
 REPLANS_MAX: Final = 2
@@ -61,7 +60,7 @@ class TopicAdmin:
     async def create(
         self, requests: Sequence[NewTopicRequest], *, validate_only: bool = False
     ) -> list[CreateTopicOutcome]:
-        """Create topics. Return the command or the error for each request, in order."""
+        """Create topics. Return, for each request in order, the command that creates the topic, or an error."""
         outcomes = await self._plan_with_retry(requests)
         if not validate_only:
             await self._propose(outcomes)
@@ -105,7 +104,7 @@ class TopicAdmin:
                 outcomes[position] = outcome
 
     async def _propose(self, outcomes: list[CreateTopicOutcome]) -> None:
-        """Propose the planned topics, and replace each plan that failed with its error."""
+        """Propose the commands that create topics, and replace each command that fails with its error."""
         planned = {position: outcome for position, outcome in enumerate(outcomes) if isinstance(outcome, CreateTopic)}
         for positions in _split_into_proposals(planned):
             try:
@@ -197,7 +196,7 @@ class TopicAdmin:
 
 
 def _split_into_proposals(planned: Mapping[int, CreateTopic]) -> Iterator[list[int]]:
-    """Yield lists of positions; the topics at the positions of one list are created by one command."""
+    """Split the topics into chunks, each created by one command. Yield the positions of the topics of each chunk."""
     chunk: list[int] = []
     partitions = 0
     for position, topic in planned.items():

@@ -23,14 +23,14 @@ from chronik.security.sasl.scram_keys import (
 
 SECRET_BYTES: Final = 32
 SALT_BYTES_MAX: Final = 1024
-"""Maximum size of a salt in bytes. Salts are stored unchanged."""
+"""Maximum size in bytes of a salt in a request. The salt is stored unchanged."""
 
 
 class UserChange(msgspec.Struct):
-    """The credentials to set and to remove, by Kafka's mechanism numbers."""
+    """A change of a user: the SCRAM credentials to set and those to remove, by Kafka's mechanism numbers."""
 
     put: list[tuple[int, int, bytes, bytes]] = msgspec.field(default_factory=list)
-    """Tuples of mechanism, iterations, salt and salted password."""
+    """Credentials to set, as tuples of mechanism, iterations, salt and salted password."""
     remove: list[int] = msgspec.field(default_factory=list)
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ def _check_mechanism(mechanism: int) -> None:
 
 
 def create_first_user_command(name: str, password: str) -> AlterScramUser:
-    """Return the command that creates the first user, with keys for all mechanisms. Hashing takes milliseconds."""
+    """Return the command that creates the first user with keys for all mechanisms. Deriving them takes milliseconds."""
     put = []
     for scram in MECHANISMS_BY_NUMBER.values():
         salt = new_salt(secrets.choice)

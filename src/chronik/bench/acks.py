@@ -19,7 +19,7 @@ WARM_UP_RECORDS: Final = 100  # opens connections and runs every code path once
 
 @dataclass(frozen=True, slots=True)
 class AcksResult:
-    """The latency of single acknowledged records."""
+    """The acknowledgement latency of records that are sent one at a time."""
 
     records: int
     record_bytes: int
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> list[AcksResult]:
 
 
 def measure(bootstrap: Bootstrap, topic: str, records: int, size: int = 100, acks: str = "all") -> AcksResult:
-    """Measure the acknowledgement latency on partition 0. Raises BenchmarkError."""
+    """Measure the acknowledgement latency of single records on partition 0. Raises BenchmarkError."""
     try:
         import confluent_kafka
     except ImportError as error:

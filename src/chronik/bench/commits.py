@@ -58,7 +58,7 @@ LOOKUP_INTERVAL_SECONDS: Final = 0.02
 """Time between two coordinator lookups."""
 
 SEND_INTERVAL_SECONDS: Final = 0.001
-"""The interval of the sender at a constant rate. Event-loop timers have no higher resolution."""
+"""Interval in seconds at which the constant-rate sender wakes up. Event-loop timers have no higher resolution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ class CommitsLoad:
     """Offsets per request."""
     seconds: float = SECONDS_DEFAULT
     rate: int | None = None
-    """Requests per second of all groups together; None for a closed loop per group."""
+    """Total requests per second of all groups, or None to send each request after the previous response."""
     broker_pids: Sequence[int] = ()
-    """Process ids of brokers on this machine."""
+    """Process ids of brokers on this machine whose CPU time is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,14 +151,14 @@ def measure(cluster: ClusterClient, load: CommitsLoad) -> CommitsResult:
 
 
 def _find_coordinator(cluster: ClusterClient, group: str, topic: str) -> None:
-    """Wait until the group's coordinator knows the topic. Raises KafkaError or ClientError."""
+    """Check that the group has a coordinator that knows the topic. Raises KafkaError or ClientError otherwise."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     for topic_metadata in cluster.coordinator(group).request(request, MetadataResponse).topics:
         raise_for_code(topic_metadata.error_code, f"topic {topic}")
 
 
 class ElapsedTimes(NamedTuple):
-    """Elapsed time and CPU time."""
+    """Elapsed time, and CPU time of the client and of the brokers, in seconds."""
 
     seconds: float
     client_seconds: float
@@ -198,7 +198,7 @@ async def _commit(
 
 
 def build_commit_request(topic: str, group: str, partitions: int, version: int) -> RequestTemplate:
-    """Build a request template that commits increasing offsets for all partitions of a group without members."""
+    """Build a request template that commits offsets of all partitions for a group without members."""
     request_partitions = [
         OffsetCommitRequestPartition(partition_index=index, committed_offset=PLACEHOLDER, committed_metadata="")
         for index in range(partitions)
@@ -280,7 +280,7 @@ async def _open_like(connection: BrokerConnection, address: Address) -> Pipeline
 
 
 class GroupCommitter:
-    """One group that commits offsets, and follows its coordinator when it moves."""
+    """A client that commits offsets for one group, and reconnects when the group's coordinator moves."""
 
     def __init__(
         self,
@@ -351,7 +351,7 @@ def _delete_groups(cluster: ClusterClient, groups: list[str]) -> None:
 
 
 def _delete_remaining(cluster: ClusterClient, remaining: set[str]) -> None:
-    """Delete groups and remove them from the set of groups to delete. Raises KafkaError or ClientError."""
+    """Delete the groups in `remaining` and remove each deleted group from the set. Raises KafkaError or ClientError."""
     by_coordinator: dict[int, list[str]] = {}
     for group in remaining:
         by_coordinator.setdefault(id(cluster.coordinator(group)), []).append(group)

@@ -103,7 +103,10 @@ def measure(load: ConsumeLoad) -> ConsumeResult:
 
 
 def _consume(consumer: LibrdkafkaConsumer) -> tuple[int, int]:
-    """Return the number of records and the size of one of them. Inspecting each record would dominate the cost."""
+    """Wait for records, and return their number and the size of one of them.
+
+    Inspecting each record would dominate the cost.
+    """
     deadline = time.monotonic() + STALLED_SECONDS_MAX
     while not (received := consumer.consume(POLL_MS)).records:
         if time.monotonic() > deadline:

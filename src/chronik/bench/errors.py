@@ -11,7 +11,7 @@ class BenchmarkError(ChronikError):
 
 
 class LibrdkafkaNotInstalled(BenchmarkError):
-    """librdkafka is not installed."""
+    """A measurement requires librdkafka, which is not installed."""
 
     def __init__(self) -> None:
         super().__init__(f"the load generator requires librdkafka: {install_hint('bench')}")

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> list[ServiceAvailability]:
 
 @dataclass(frozen=True, slots=True)
 class ServiceAvailability:
-    """Availability of a partition: counts of records, and the longest gaps."""
+    """Availability of a partition: the numbers of acknowledged and consumed records, and the longest gaps."""
 
     seconds: float
     acknowledged: int
@@ -123,7 +123,7 @@ class AvailabilityProbe:
         self._stop()
 
     def run_for(self, seconds: float) -> None:
-        """Keep the load running for some seconds. Raises BenchmarkError."""
+        """Keep the producer and the consumer running for some seconds. Raises BenchmarkError if a record is dropped."""
         self._wait(lambda: False, seconds)
 
     def wait_until_available(self, seconds: float) -> None:

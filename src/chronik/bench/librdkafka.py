@@ -121,7 +121,7 @@ class DeliveryReport(NamedTuple):
 
 
 class ReceivedRecords(NamedTuple):
-    """The number of records received by one call."""
+    """Number of records that one call has received, and the size of one of them."""
 
     records: int
     sample_bytes: int
@@ -136,7 +136,7 @@ class LibrdkafkaClient:
 
     events = EVENT_DELIVERY | EVENT_ERROR
     discards_reports = False
-    """Whether delivery reports go to a no-op callback: `rd_kafka_version`, which ignores its arguments."""
+    """Whether delivery reports are passed to a callback that ignores them: `rd_kafka_version`."""
 
     def __init__(self, kind: int, config: Mapping[str, str], topic: str) -> None:
         rd = self._rd = load_library()
@@ -216,7 +216,7 @@ class LibrdkafkaTransactionalProducer(LibrdkafkaProducer):
     discards_reports = True
 
     def init_transactions(self, timeout_ms: int) -> None:
-        """Initialize transactions. This and the other methods raise BenchmarkError."""
+        """Initialize the producer for transactions. Raises BenchmarkError, as do the other methods."""
         self._check("init transactions", self._rd.init_transactions(self._client, timeout_ms))
 
     def begin(self) -> None:

@@ -36,7 +36,7 @@ R = TypeVar("R", bound=Response)
 
 
 class PipelinedConnection(asyncio.Protocol):
-    """A pipelined connection. Kafka brokers respond in the order of the requests."""
+    """A connection that sends requests without waiting for previous responses. Kafka brokers respond in order."""
 
     def __init__(self, version_of: Callable[[type[Request]], int]) -> None:
         self._version_of = version_of
@@ -69,7 +69,7 @@ class PipelinedConnection(asyncio.Protocol):
         self._in_flight.clear()
 
     def send(self, request: Request) -> asyncio.Future[Response]:
-        """Send a request and return a future of its response; BenchmarkError if the connection closes."""
+        """Send a request and return a future of its response, which raises BenchmarkError if the connection closes."""
         response_future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         if self._transport.is_closing():
             response_future.set_exception(BenchmarkError("the broker closed the connection"))
@@ -84,7 +84,7 @@ class PipelinedConnection(asyncio.Protocol):
         self._transport.close()
 
     def replace_with(self, protocol: asyncio.Protocol) -> None:
-        """Attach another protocol to the connection, which has no requests in flight."""
+        """Hand the connection over to another asyncio protocol. No requests may be in flight."""
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
 
@@ -166,7 +166,7 @@ async def send_at_constant_rate(ask: SendNumberedRequest, per_second: float, sec
 
 
 def run_with_uvloop(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on uvloop if available. Raise only the first of several BenchmarkErrors."""
+    """Run a coroutine on uvloop if it is installed. If several BenchmarkErrors occur, raise only the first."""
     try:
         import uvloop
     except ImportError:  # Windows

@@ -144,12 +144,12 @@ def _config(load: ProduceLoad) -> dict[str, str]:
 
 
 def _value(load: ProduceLoad) -> bytes:
-    """Return a record value. With compression it is random, but repeated in all records to be compressible."""
+    """Return the value of all records. With compression, it is random, so that only its repetition is compressible."""
     return b"x" * load.size if load.codec == "none" else os.urandom(load.size)
 
 
 class _Delivery:
-    """Enqueues records within the limits of librdkafka's queue until all are delivered."""
+    """A run that enqueues records as fast as librdkafka's queue accepts them, until all are delivered."""
 
     def __init__(self, producer: LibrdkafkaProducer, records: int) -> None:
         self._producer = producer

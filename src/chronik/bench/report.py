@@ -55,7 +55,7 @@ def format_number(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median, minimum and maximum of the values of all rounds."""
+    """Median, minimum and maximum of a measured value over all rounds of a benchmark."""
 
     median: float
     least: float
@@ -73,7 +73,7 @@ def median_ratio(values: Sequence[float], baselines: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkTarget:
-    """A target value and the measured value."""
+    """A target of a benchmark, the measured value, and whether the target is met."""
 
     what: str
     wanted: str
@@ -90,7 +90,7 @@ def below(what: str, measured: float, limit: float) -> BenchmarkTarget:
 
 
 def rotate(names: Sequence[str], round_number: int) -> list[str]:
-    """Return the servers in a different rotation for each round, to balance order effects."""
+    """Return the server names, rotated by one position per round to balance effects of their order."""
     start = round_number % len(names)
     return [*names[start:], *names[:start]]
 

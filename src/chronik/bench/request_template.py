@@ -28,7 +28,7 @@ _CORRELATION_ID_IN_RESPONSE: Final = 4
 
 
 class RequestTemplate:
-    """A request with a placeholder for its number, and the expected response."""
+    """An encoded request with a placeholder for the request number, and the expected response."""
 
     def __init__(self, request: Request, version: int, expected_response: Response) -> None:
         self._key, self._version = request.__schema__.api_key, version
@@ -85,7 +85,7 @@ class TemplateConnection(asyncio.Protocol):
             self._lost(BenchmarkError(f"the broker closed the connection: {error or 'no reason given'}"))
 
     def send(self, number: int, sent: float | None = None) -> None:
-        """Send the request with a number. For a retry, `sent` is the time of the first attempt."""
+        """Send the request with this request number. For a retry, `sent` is the time of the first attempt."""
         if self._transport.is_closing():
             self._lost(BenchmarkError("the broker closed the connection"))
             return

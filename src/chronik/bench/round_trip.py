@@ -23,7 +23,7 @@ WARM_UP_TRIPS: Final = 100  # opens connections and runs every code path once
 
 
 class TimeSpan(NamedTuple):
-    """Start and end of a round trip or disk sync, by `time.perf_counter`, which all local processes share."""
+    """Start and end of a round trip or disk sync, measured with a clock that all local processes share."""
 
     start: float
     end: float
@@ -46,7 +46,7 @@ class RoundTripResult:
     over_50_ms: int
     over_100_ms: int
     beside_slow_syncs: int | None = None
-    """Number of round trips that overlap a disk sync of more than 50 ms; None if no node was queried."""
+    """Number of round trips that overlap a disk sync of more than 50 ms, or None if the syncs are unknown."""
     max_ms_of_others: float | None = None
 
 
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> list[RoundTripResult]:
 
 
 def measure(bootstrap: Bootstrap, topic: str, trips: int, size: int = 100, acks: str = "all") -> RoundTripResult:
-    """Measure round trips on a new topic with one partition. Raises BenchmarkError."""
+    """Measure round trips from a producer to a consumer on a new topic with one partition. Raises BenchmarkError."""
     return summarize_trips(measure_trips(bootstrap, topic, trips, size, acks), size)
 
 
@@ -100,7 +100,7 @@ def measure_trips(bootstrap: Bootstrap, topic: str, trips: int, size: int = 100,
 def open_round_trip(
     bootstrap: Bootstrap, topic: str, size: int = 100, acks: str = "all"
 ) -> Iterator[Callable[[], TimeSpan]]:
-    """Yield a function that makes one round trip on a new topic. Its first calls are slower (cold start).
+    """Yield a function that sends a record to a new topic and waits until it is consumed. Its first calls are slower.
 
     Raises:
         BenchmarkError: If a record does not arrive.

@@ -97,7 +97,7 @@ def alter_nodes(cluster: ClusterClient, changes: Sequence[AlterNodesChange]) -> 
 
 
 def to_planned_node(node: DescribedNode) -> PlannedNode:
-    """Convert a described node to the node type used for planning."""
+    """Convert a node of a DescribeNodes response to the type that is used to plan reassignments."""
     return PlannedNode(
         node.node_id,
         node.rack,
@@ -141,7 +141,7 @@ def describe_quorum(connection: BrokerConnection) -> QuorumPartitionData:
 
 
 def describe_nodes_from_quorum(cluster: ClusterClient) -> list[PlannedNode]:
-    """Return the nodes for planning from the quorum state, for clusters that do not support DescribeNodes.
+    """Return the nodes from the state of the Raft quorum, for clusters that do not support DescribeNodes.
 
     Raises:
         ClientError: If a request fails.

@@ -57,7 +57,7 @@ def list_existing_end_offsets(
 def list_offsets(
     cluster: ClusterClient, timestamps: Mapping[TopicPartition, int], isolation_level: int = 0
 ) -> dict[TopicPartition, int]:
-    """Return the first offset at or after the given timestamp of each partition, or -1 if there is none.
+    """Return, for each partition, the first offset at or after the given timestamp, or -1 if there is none.
 
     EARLIEST and LATEST are special timestamps. Raises ClientError or KafkaError.
     """

@@ -47,7 +47,7 @@ THROTTLED_REPLICAS_KEYS: Final = ("leader.replication.throttled.replicas", "foll
 THROTTLED_RATE_KEYS: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 ALL_BROKERS: Final = ConfigTarget(BROKER_RESOURCE, "")
 ALL_REPLICAS: Final = "*"
-"""Config value that selects all replicas for throttling. In-sync replicas are never throttled."""
+"""Config value that applies the replication throttle to all replicas of a topic, except those in sync."""
 
 EXPLICIT_SOURCES: Final = (DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG)
 
@@ -63,7 +63,7 @@ class PartitionReassignment:
 
 
 def restart_lost_partition(cluster: ClusterClient, partition: TopicPartition) -> int:
-    """Restart a partition whose leader lost its disk, accepting data loss, and return the offset where it continues.
+    """Restart a partition whose leader has lost its data, and accept the loss. Return the offset where it continues.
 
     Use only for lost partitions: on any other partition, this deletes all records. Raises ClientError, KafkaError.
     """
@@ -78,7 +78,7 @@ def restart_lost_partition(cluster: ClusterClient, partition: TopicPartition) ->
 def reassign_partitions(
     cluster: ClusterClient, wanted: Mapping[TopicPartition, Sequence[int] | None]
 ) -> RejectedPartitions:
-    """Start reassignments to the given brokers; None cancels a partition's reassignment.
+    """Start the reassignment of partitions to the given brokers. None cancels a partition's reassignment.
 
     Return the rejected partitions.
     """

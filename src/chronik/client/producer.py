@@ -30,7 +30,7 @@ BATCH_BYTES_MAX: Final = 512 * KIB
 """The maximum size of a batch before compression: half of the default `max.message.bytes` of topics."""
 
 RECORD_OVERHEAD_BYTES: Final = 32
-"""Upper bound in bytes for the encoded lengths, deltas and counts of a record, excluding its headers."""
+"""Upper bound of the bytes that a record's encoded lengths, deltas and counts add to its key, value and headers."""
 
 
 class AcknowledgedRecords(NamedTuple):
@@ -53,7 +53,7 @@ NO_IDENTITY: Final = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class BatchSequence(NamedTuple):
-    """The fields by which brokers detect duplicate batches, as parameters of `encode_batch`."""
+    """The producer id, producer epoch and base sequence of a batch, by which brokers detect duplicates."""
 
     producer_id: int
     producer_epoch: int
@@ -69,7 +69,7 @@ class ProducerSequences:
         self._sequences: dict[TopicPartition, int] = {}
 
     def next_batch_sequence(self, partition: TopicPartition) -> BatchSequence:
-        """Return the producer fields of the partition's next batch.
+        """Return the producer id, producer epoch and base sequence of the partition's next batch.
 
         Raise ClientError or KafkaError if the id request fails.
         """
@@ -82,7 +82,7 @@ class ProducerSequences:
         self._sequences[partition] = next_sequence(self._sequences.get(partition, 0), record_count)
 
     def reset(self) -> None:
-        """Discard the producer id after a failure, because the set of stored batches is unknown.
+        """Discard the producer id after a failure, because it is unknown which batches the broker has stored.
 
         The next batch uses a new id.
         """
@@ -111,7 +111,7 @@ class Producer:
     def __init__(
         self, cluster: ClusterClient, *, codec: Codec = Codec.NONE, acks: int = ACKS_ALL, clock: Clock | None = None
     ) -> None:
-        """Validate the options.
+        """Initialize the producer and validate its options.
 
         `acks` is -1 (all in-sync replicas) or 1 (leader only; retries may duplicate records).
         """

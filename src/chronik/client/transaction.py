@@ -32,7 +32,7 @@ DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 
 class ProducerTransaction:
-    """A single transaction. It uses only protocol versions that all brokers with transactions support.
+    """A single transaction of a producer. It uses only API versions that every broker with transactions supports.
 
         transaction = ProducerTransaction(cluster, "copier-0")
         transaction.begin()
@@ -58,7 +58,7 @@ class ProducerTransaction:
         self._has_content = False
 
     def begin(self) -> None:
-        """Initialize the producer id, after all previous transactions of the transactional id have completed."""
+        """Request a producer id and epoch, after all previous transactions of the transactional id have completed."""
         request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=self._timeout_ms)
 
         def send() -> InitProducerIdResponse:

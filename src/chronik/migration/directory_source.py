@@ -94,7 +94,7 @@ class DirectorySource:
 
     @property
     def id(self) -> bytes:
-        """Return an id of the directory's state. It changes with every start, because the broker registers itself."""
+        """Return an id of the directory's state. Every start of the node changes it by registering the broker."""
         image = self.image
         # The import id is derived from this text: its wording must not change.
         text = f"folder {image.cluster_id} {image.applied_index} {image.state_hash}"

@@ -16,26 +16,26 @@ ENVIRONMENT_VARIABLE: Final = "CHRONIK_MOVE_FAIL_POINT"
 EXIT_CODE: Final = 77
 
 BEGUN: Final = "begun"
-"""The import has started, and nothing has been imported yet."""
+"""Failpoint after the start of an import, before anything is imported."""
 TOPICS: Final = "topics"
-"""Some topics have been created."""
+"""Failpoint after each request that creates topics."""
 REQUEST: Final = "request"
-"""A request with records has been acknowledged."""
+"""Failpoint after each response to a request with imported records."""
 COMPARED: Final = "compared"
-"""All records have been imported and verified, but are not visible to clients."""
+"""Failpoint after all records are imported and verified, before clients can see them."""
 SECURED: Final = "secured"
-"""Some users, ACLs and quotas have been imported."""
+"""Failpoint after each request that imports users, ACLs or quotas."""
 GROUPS: Final = "groups"
-"""Some groups and committed offsets have been imported."""
+"""Failpoint after each request that imports groups and committed offsets."""
 FINISHED: Final = "finished"
-"""The import has finished, but the result has not been reported."""
+"""Failpoint after the import is finished, before its result is reported."""
 HELD: Final = "held"
-"""A backup blocks transaction commits."""
+"""Failpoint while a backup blocks transaction commits."""
 PIECE: Final = "piece"
-"""A file of a backup has been written, but is not in the manifest yet."""
+"""Failpoint after each file of a backup is written, before the manifest lists it."""
 BEFORE_MANIFEST: Final = "before_manifest"
 AFTER_MANIFEST: Final = "after_manifest"
-"""The manifest has been replaced, but obsolete files have not been removed yet."""
+"""Failpoint after the manifest of a backup is replaced, before obsolete files are removed."""
 
 POINTS: Final = (
     BEGUN,
@@ -53,7 +53,7 @@ POINTS: Final = (
 
 
 def parse_failpoints(text: str) -> dict[str, int]:
-    """Parse failpoints and return the number of hits after which each exits the process, by name.
+    """Parse failpoints (`NAME` or `NAME:NTH`). Return, by name, the number of hits after which the process exits.
 
     Raises:
         ConfigError: The text is invalid.

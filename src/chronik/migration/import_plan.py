@@ -40,7 +40,7 @@ NAMES_LISTED_MAX: Final = 5
 TOPICS_PER_REQUEST: Final = 200
 
 GROUPS_REQUEST_CHARACTERS_MAX: Final = 1024 * 1024
-"""Maximum characters of names and offset metadata in a request with groups, which becomes one command."""
+"""Maximum number of characters of names and offset metadata in a request that imports groups."""
 
 SOURCE_CHARACTERS_MAX: Final = 1000
 
@@ -52,7 +52,7 @@ class ImportPlan(NamedTuple):
     logs: dict[tuple[bytes, int], SourceLog]
     groups: list[ImportedGroup]
     producer_ids: int
-    """One more than the highest producer id of the source."""
+    """Exclusive upper bound of the producer ids in the source."""
     security: SecurityMetadata
 
     @property
@@ -96,7 +96,7 @@ def build_import_plan(source: ImportSource) -> ImportPlan:
 
 
 def _groups(image: Image, topics: Sequence[Topic], logs: dict[tuple[bytes, int], SourceLog]) -> list[ImportedGroup]:
-    """Return all groups with their committed offsets, which are limited to the imported records."""
+    """Return all groups with their committed offsets. An offset beyond the end of its log is lowered to the end."""
     ids = {topic.name: topic.id for topic in topics}
     groups = []
     for group_id, group in sorted(image.groups.items()):
@@ -253,7 +253,7 @@ def find_missing_groups(groups: Iterable[ImportedGroup], image: Image) -> Iterat
 
 
 def build_finish_request(source: ImportSource, groups: Sequence[ImportedGroup] = ()) -> AlterImportRequest:
-    """Return the request that finishes the import. Below feature level 5, it contains the groups."""
+    """Return the request that finishes the import. Below feature level 5, it also imports `groups`."""
     image, request = source.image, _request(source, ImportAction.FINISH)
     request.groups = [
         ImportGroup(group_id=each.group_id, protocol_type=each.protocol_type, offsets=list(map(_offset, each.offsets)))

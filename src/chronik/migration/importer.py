@@ -41,9 +41,9 @@ class ImportResult(NamedTuple):
 
     plan: ImportPlan
     compared: VerificationResult | None
-    """The amount of verified data, or None if an earlier run finished the import."""
+    """Amount of data that was compared with the source, or None if an earlier run finished the import."""
     kept: list[str]
-    """Users and quotas that were not imported because the cluster has different ones of the same name."""
+    """Users and quotas that were not imported, because the cluster keeps its own different ones of the same name."""
 
 
 class Importer:
@@ -156,7 +156,7 @@ class Importer:
         return kept
 
     def _import_groups(self) -> None:
-        """Import groups and committed offsets while the topics are invisible.
+        """Import groups and committed offsets while the imported topics are still hidden from clients.
 
         A consumer that sees a topic then also finds the offsets of its group.
         """
@@ -178,7 +178,7 @@ class Importer:
 
 
 def abort_import(cluster: ClusterClient) -> str | None:
-    """Abort an unfinished import and delete its topics and groups. Return its name, or None if there is none."""
+    """Abort the unfinished import, if any, and delete its topics and groups. Return its source and id, or None."""
     target = TargetCluster(cluster)
     known = target.image.latest_import
     if known is None or known.is_finished:

@@ -29,12 +29,12 @@ CHUNK_BYTES: Final = 1 * MIB
 """Target size of a chunk in bytes. A larger batch forms its own chunk."""
 
 IsCommitted = Callable[[int], bool]
-"""A predicate that returns whether a producer's open transaction is to be committed, by its producer id."""
+"""A predicate that takes a producer id and returns whether to commit the producer's open transaction."""
 
 REQUEST_BYTES: Final = 4 * MIB
 """Target size of an ImportRecords request in bytes."""
 CONCURRENT_PARTITIONS: Final = 250
-"""Number of partitions transferred concurrently. Their replicas share disk syncs."""
+"""Maximum number of partitions that are transferred concurrently, so that their replicas share disk syncs."""
 
 
 class BatchChunk(NamedTuple):
@@ -47,7 +47,7 @@ class BatchChunk(NamedTuple):
     """Number of client records, excluding transaction markers."""
 
     def starting_at(self, offset: int) -> BatchChunk | None:
-        """Return the chunk from `offset` on, or None if no batch starts there."""
+        """Return the part of the chunk from `offset` on, or None if no batch starts at that offset."""
         for position, header in iter_batches(self.data):
             if header.base_offset == offset:
                 return _build_chunk(self.data[position:])
@@ -62,7 +62,10 @@ class _OpenTransaction(NamedTuple):
 
 
 def commit_decisions(image: Image, topic_id: bytes, partition: int) -> IsCommitted:
-    """Return a predicate for transactions that are prepared to commit, but whose markers are not written yet."""
+    """Return a predicate that decides whether to commit a producer's open transaction in a partition.
+
+    It accepts transactions that are prepared to commit, but whose marker in the partition is not written yet.
+    """
 
     def is_committed(producer_id: int) -> bool:
         transaction = image.transaction_by_producer(producer_id)
@@ -74,12 +77,12 @@ def commit_decisions(image: Image, topic_id: bytes, partition: int) -> IsCommitt
 
 
 class ImportStream:
-    """An iterable over the chunks of one imported partition."""
+    """An iterable over the batches of one imported partition, in chunks. It ends with markers for open transactions."""
 
     def __init__(
         self, log: SourceLog, about: str, first_producer_id: int, producer_ids: int, is_committed: IsCommitted
     ) -> None:
-        """Initialize the stream. `first_producer_id` is added to the producer ids, which are below `producer_ids`."""
+        """Initialize the stream. It adds `first_producer_id` to producer ids and rejects ids from `producer_ids` on."""
         self._log = log
         self._about = about
         self._first_producer_id = first_producer_id
@@ -117,7 +120,7 @@ class ImportStream:
             )
 
     def _track_transaction(self, buffer: bytearray, position: int, header: BatchHeader) -> None:
-        """Track open transactions and coordinator epochs."""
+        """Update the open transactions and the coordinator epochs with a batch of the log."""
         self._timestamp = max(self._timestamp, header.max_timestamp)
         if not header.has_producer_id:
             return
@@ -132,7 +135,7 @@ class ImportStream:
             self._open[header.producer_id] = _OpenTransaction(first, header.producer_epoch)
 
     def _markers(self, offset: int) -> Iterator[BatchChunk]:
-        """Yield abort or commit markers for open transactions.
+        """Yield chunks with the commit or abort markers that end the open transactions.
 
         Their timestamp is that of the latest record, so that they are the same in every run.
         """
@@ -166,13 +169,13 @@ class PartitionToImport(NamedTuple):
 
 
 class PartitionTransfer:
-    """The transfer of one partition."""
+    """The transfer of one partition's records into the cluster, with its progress."""
 
     def __init__(self, wanted: PartitionToImport) -> None:
         self.wanted = wanted
         self.is_done = False
         self.reached = -1
-        """The last known log end offset in the cluster."""
+        """Log end offset of the partition in the cluster, as last reported by its leader."""
         self._restart()
 
     def _restart(self) -> None:
@@ -181,7 +184,7 @@ class PartitionTransfer:
         self._end = self.wanted.log.end
 
     def next_chunk(self) -> ImportedPartition:
-        """Return the next records to send, or an empty request after the last ones to wait for all replicas."""
+        """Return the next records to send. After the last ones, return no records, to wait for all replicas."""
         (topic_id, index), stretch = self.wanted.key, self._stretch
         return ImportedPartition(
             topic_id=topic_id,
@@ -192,7 +195,7 @@ class PartitionTransfer:
         )
 
     def handle_result(self, result: ImportedPartitionResult) -> int:
-        """Update the transfer with the log end offset in the cluster. Return the number of newly confirmed records."""
+        """Process the leader's result for the partition. Return the number of records that it newly confirms."""
         end, start, about = result.log_end_offset, self.wanted.log.start, self.wanted.about
         self.reached = end
         expected = self._end if self._stretch is None else self._stretch.first_offset
@@ -281,7 +284,7 @@ def _send(
 
 
 def _retriable_message(result: ImportedPartitionResult, about: str) -> str:
-    """Return the message of a retriable error.
+    """Return the message of a partition's error if the error is retriable.
 
     Raises:
         MigrationError: The error is not retriable.

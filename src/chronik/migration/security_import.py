@@ -21,7 +21,7 @@ from chronik.wording import pluralize
 T = TypeVar("T")
 
 ENTRIES_PER_REQUEST: Final = 500
-"""Maximum number of entries per request. Each user becomes a separate command."""
+"""Maximum number of users, ACLs or quotas per request. Each user becomes a separate metadata command."""
 
 
 class SecurityMetadata(NamedTuple):
@@ -98,7 +98,7 @@ def _quotas(entity: Entity, values: QuotaValues) -> ImportedQuotas:
 
 
 def find_conflicts(security: SecurityMetadata, image: Image) -> list[str]:
-    """Return the users and quotas of the cluster that differ from those of the same name to import.
+    """Return the users and quotas that differ from existing ones of the same name, one sentence each.
 
     The cluster keeps them. ACLs have no names, so they cannot conflict.
     """

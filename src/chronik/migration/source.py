@@ -30,10 +30,10 @@ class SourceLog(Protocol):
 
     @property
     def producer_ids(self) -> int:
-        """Return one more than the highest known producer id in the log."""
+        """Return the exclusive upper bound of the producer ids in the log."""
 
     def read(self, offset: int, max_bytes: int) -> Bytes:
-        """Return complete batches from the one that contains `offset` on, at least one regardless of its size.
+        """Return complete batches, starting with the one that contains `offset`. It is returned regardless of its size.
 
         Raises:
             MigrationError: The records cannot be read.

@@ -36,7 +36,7 @@ RETRIABLE_ERRORS: Final = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-"""Retriable errors, which resolve when a leader is elected or replicas rejoin."""
+"""Error codes after which a request is retried. They resolve when a leader is elected or replicas rejoin."""
 
 RETRY_DELAY_SECONDS: Final = 0.1
 
@@ -82,13 +82,13 @@ class TargetCluster:
         self.image = read_cluster_image(cluster)
 
     def refresh(self) -> None:
-        """Reload the cluster's metadata and metadata image."""
+        """Reload the client's metadata and the cluster's metadata image."""
         self._cluster.invalidate_metadata()
         self._cluster.retry(lambda: self._cluster.metadata([]))
         self.image = read_cluster_image(self._cluster)
 
     def alter(self, request: AlterImportRequest) -> AlterImportResponse:
-        """Send a request that changes the import. Every request is idempotent."""
+        """Send an AlterImport request, and retry it if necessary. Every such request is idempotent."""
 
         def ask() -> AlterImportResponse:
             response = self._cluster.any_broker().request(request, AlterImportResponse)
@@ -98,7 +98,7 @@ class TargetCluster:
         return self._cluster.retry(ask)
 
     def import_security(self, request: ImportSecurityRequest) -> None:
-        """Send a request with users, ACLs or quotas. Every request is idempotent."""
+        """Send a request that imports users, ACLs or quotas. It is retried if necessary, because it is idempotent."""
 
         def ask() -> None:
             response = self._cluster.any_broker().request(request, ImportSecurityResponse)
@@ -130,11 +130,11 @@ class TargetCluster:
             return None
 
     def record_progress(self) -> None:
-        """Reset the timeout of `wait_for_progress`."""
+        """Record that the import has progressed, which resets the timeout of `wait_for_progress`."""
         self._progress_at = time.monotonic()
 
     def wait_for_progress(self, reason: str) -> None:
-        """Wait briefly, then refresh the metadata to find new leaders.
+        """Wait briefly before the next attempt, and refresh the metadata to find new leaders.
 
         Raises:
             MigrationError: There was no progress for the client's timeout.

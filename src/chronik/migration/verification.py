@@ -37,7 +37,7 @@ class VerificationResult(NamedTuple):
 
 
 class _PartitionVerification:
-    """The verification of one partition, with the expected bytes after the last verified position."""
+    """The verification of one partition, with its progress and the next bytes that are expected."""
 
     def __init__(self, wanted: PartitionToImport) -> None:
         self.wanted = wanted
@@ -51,11 +51,11 @@ class _PartitionVerification:
 
     @property
     def bytes_left(self) -> int:
-        """Return the number of expected bytes left in the current chunk."""
+        """Return the number of bytes in the current chunk that are not verified yet."""
         return 0 if self._stretch is None else len(self._stretch.data) - self._position
 
     def handle_result(self, result: FetchImportedResult) -> bool:
-        """Compare a response with the source. Return whether the verification has progressed.
+        """Compare the records of a response with the source. Return whether the verification has progressed.
 
         Raises:
             MigrationError: The logs differ.
@@ -169,7 +169,7 @@ def _summarize(verifications: Sequence[_PartitionVerification]) -> VerificationR
 
 
 def find_metadata_differences(image: Image, topics: Sequence[Topic], groups: Sequence[ImportedGroup]) -> list[str]:
-    """Return the differences in topics, configs and committed offsets between image and source, one sentence each.
+    """Return the differences of the cluster from the source in topics, configs and offsets, one sentence each.
 
     Offsets that clients have committed since the import are ignored.
     """

@@ -113,7 +113,7 @@ class Broker:
         return deepcopy(self._config)
 
     def configure(self, **config: Any) -> None:
-        """Change config keys from the next start on. Under `broker`, only the given configs change.
+        """Change config keys for the next start. Of the Kafka configs in `broker`, only the given ones change.
 
         Raises:
             ConfigError: The config is invalid.
@@ -265,21 +265,21 @@ class Broker:
     # Fault injection
 
     def fail(self, api: str, error: str, times: int | None = 1) -> None:
-        """Respond to the next `times` requests of an API with an error, or to all until `clear_faults` if None."""
+        """Fail the next `times` requests of an API with an error. None means all requests until `clear_faults`."""
         if error not in ErrorCode.__members__:
             raise ValueError(f"unknown Kafka error code {error!r}")
         self._ask("fail", api=_check_api(api), error=error, times=_check_times(times))
         self._faulty = True
 
     def delay(self, api: str, seconds: float, times: int | None = None) -> None:
-        """Delay the next `times` requests of an API, or all until `clear_faults` if None."""
+        """Delay the next `times` requests of an API. None means all requests until `clear_faults`."""
         if seconds < 0:
             raise ValueError(f"negative delay: {seconds} s")
         self._ask("delay", api=_check_api(api), seconds=seconds, times=_check_times(times))
         self._faulty = True
 
     def fence(self, transactional_id: str) -> None:
-        """Fence the producer with this transactional id, as a new producer does. Its transaction is aborted."""
+        """Fence the producer with this transactional id, as a new producer does. Its open transaction is aborted."""
         with self.cluster() as cluster:
             init_transactional_id(cluster, transactional_id)
 
@@ -294,9 +294,9 @@ class Broker:
             raise BrokerFailed(f"the transaction of {transactional_id!r} cannot time out: {outcome}")
 
     def move_coordinator(self, times: int | None = 1) -> None:
-        """Respond with NOT_COORDINATOR to the next `times` requests of each transaction API, or to all if None.
+        """Simulate a coordinator change: fail the next `times` requests of each transaction API with NOT_COORDINATOR.
 
-        Clients then look up the coordinator again, as after a change of the coordinator.
+        Clients then look up the coordinator again. None means all requests until `clear_faults`.
         """
         for api in ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"):
             self.fail(api, ErrorCode.NOT_COORDINATOR.name, times)
@@ -328,7 +328,7 @@ class Broker:
         return self._process
 
     def _release(self) -> None:
-        """Release the resources of an exited process."""
+        """Close the control channel and reset the state after the broker process has exited."""
         if self._control is not None:
             self._control.close()
         self._process = self._control = None

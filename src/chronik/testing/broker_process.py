@@ -28,7 +28,7 @@ EXIT_ORPHANED = 3
 PEER_PROXIES_KEY = "detours"
 FIRST_USER_KEY = "first_user"
 RECORDS_REQUESTS_KEY = "keeps_requests"
-"""Keys of the first line that are not config keys: see `Broker.peer_proxies` and `Broker.records_requests`."""
+"""Key of `Broker.records_requests` in the first line on stdin, which otherwise contains the broker's config."""
 
 
 class BrokerControl:
@@ -95,7 +95,7 @@ def install_peer_proxies(detours: Mapping[str, str]) -> None:
 
 
 def main() -> int:
-    """Run the broker, and return the exit code."""
+    """Run the broker with the config from stdin, and return the exit code."""
     # A private copy of stdout, so that other output cannot mix with the responses.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

@@ -321,7 +321,10 @@ class Cluster:
         return reached
 
     def wait_until(self, missing: Callable[[], str | None], what: str, seconds: float = READY_SECONDS_MAX) -> None:
-        """Call `missing` until it returns None, and retry while nodes do not respond."""
+        """Poll `missing` until it returns None instead of a text that describes what is missing.
+
+        It is called again if a node does not respond.
+        """
         deadline = time.monotonic() + seconds
         while True:
             try:
@@ -337,7 +340,7 @@ class Cluster:
     # Network
 
     def interrupt_link(self, source: int, target: int) -> None:
-        """Drop all bytes that one node sends to another. The opposite direction is unaffected."""
+        """Block all bytes that one node sends to another. The opposite direction is unaffected."""
         self._require_links().interrupt([(source, target)])
 
     def isolate(self, *node_ids: int) -> None:
@@ -368,5 +371,5 @@ def _run_in_parallel(action: Callable[[ClusterNode], object], nodes: Iterable[Cl
 
 
 def _requires_login(broker: Mapping[str, Any]) -> bool:
-    """Return whether the nodes require a login or a token over HTTP."""
+    """Return whether the broker configs require authentication, in which case HTTP requests need a token."""
     return "authorizer.class.name" in broker or any("SASL" in str(value) for value in broker.values())

@@ -18,7 +18,7 @@ class _Rule(Generic[T]):
 
     effect: T
     times_left: int | None
-    """Number of remaining requests; None until the faults are cleared."""
+    """Number of requests that the fault still affects, or None for no limit."""
 
 
 class _Rules(Generic[T]):

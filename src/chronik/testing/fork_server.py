@@ -28,7 +28,7 @@ from typing import IO, Final, Protocol
 from chronik.testing.fork_server_process import DESCRIPTORS_PER_REQUEST
 
 FORK_SERVER_COUNT: Final = 2
-"""Number of fork servers."""
+"""Number of fork server processes, between which new brokers alternate."""
 FORK_AUDIT_EVENT: Final = "chronik.testing.fork"
 """Name of the `sys.audit` event that is raised for a forked broker."""
 
@@ -54,7 +54,7 @@ class ForkedProcess:
     """A broker process started by a fork server, which reports its exit code."""
 
     def __init__(self, stdin: IO[bytes], stdout: IO[bytes], told: int) -> None:
-        """Read the process id from the pipe `told`; raise OSError if the fork server has exited."""
+        """Read the process id from `told`, the pipe from the fork server. Raises OSError if the server has exited."""
         self.stdin = stdin
         self.stdout = stdout
         self._told: Final = os.fdopen(told, "rb", buffering=0)
@@ -123,7 +123,7 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """A fork server process."""
+    """A fork server: a process with preloaded modules that forks test brokers on request."""
 
     def __init__(self) -> None:
         self._control, server_socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

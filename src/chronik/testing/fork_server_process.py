@@ -24,7 +24,7 @@ from chronik.protocol.compiler import compile_decoder, compile_encoder
 from chronik.testing import broker_process
 
 REQUEST_BYTES_MAX: Final = 1024 * 1024
-"""Maximum size of a request in bytes: an environment and a working directory, which are usually far smaller."""
+"""Maximum size of a fork request in bytes. It contains the environment and the working directory of the broker."""
 
 DESCRIPTORS_PER_REQUEST: Final = 4
 """File descriptors per request: stdin, stdout, stderr of the broker, and the pipe for its pid and exit code."""

@@ -22,14 +22,14 @@ T = TypeVar("T")
 READ_BYTES = 64 * 1024
 CALL_SECONDS_MAX = 30.0
 ITERATIONS_TO_CLOSE = 3
-"""Event-loop iterations until all connections are closed.
+"""Number of event-loop iterations that pass until all connections of stopped proxies are closed.
 
 The callbacks of a finished task run in the next iteration, and an aborted transport closes in the one after it.
 """
 
 
 class NetworkLinks:
-    """The proxies between all pairs of nodes, run in their own thread. Not thread-safe."""
+    """The TCP proxies between all pairs of nodes, run in their own thread. Not thread-safe."""
 
     def __init__(self, targets: Mapping[int, Address]) -> None:
         """Start the proxies; `targets` are the addresses on which the nodes accept peers."""
@@ -109,7 +109,7 @@ class NetworkLinks:
     async def _forward(
         self, dialer: int, acceptor: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Forward one connection until either end closes it, unless an interrupted link hides the close."""
+        """Forward one connection in both directions until either end closes it. An interrupted link delays this."""
         forth, back = self._gates[dialer, acceptor], self._gates[acceptor, dialer]
         writers = [writer]
         try:
@@ -131,7 +131,7 @@ class NetworkLinks:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event) -> None:
-    """Copy bytes through the gate; raise OSError when either end is closed."""
+    """Copy bytes from `reader` to `writer`, and pause while `gate` is closed. Raises OSError when either end closes."""
     while True:
         data = await reader.read(READ_BYTES)
         await gate.wait()

@@ -58,7 +58,10 @@ def chronik_broker(
     tmp_path_factory: pytest.TempPathFactory,
     chronik_broker_config: Mapping[str, Any],
 ) -> Iterator[Broker]:
-    """A broker shared by all tests of the session (per xdist worker). Each test's faults are removed, not its data."""
+    """A broker shared by all tests of the session (per xdist worker).
+
+    Injected faults are removed after each test; data is kept.
+    """
     from chronik.testing.broker import Broker
 
     with Broker(tmp_path_factory.mktemp("chronik-broker"), **chronik_broker_config) as broker:

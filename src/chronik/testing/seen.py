@@ -10,11 +10,11 @@ from typing import NamedTuple
 from chronik.escaping import escape, truncate_text
 
 RECORDED_REQUESTS_MAX = 1000
-"""Maximum number of recorded requests per broker, less than 1 MB of memory."""
+"""Maximum number of requests recorded per broker. They use less than 1 MB of memory."""
 
 
 CLIENT_ID_CHARACTERS_MAX = 200
-"""Maximum number of recorded characters of a client id, which may have 32,767."""
+"""Number of characters to which a recorded client id is truncated. A client id may have up to 32,767."""
 
 
 class SeenRequest(NamedTuple):
@@ -23,7 +23,7 @@ class SeenRequest(NamedTuple):
     answered_at: float
     """Time of the response in seconds since the epoch."""
     connection: int
-    """Number of the connection."""
+    """Number by which the broker identifies the client's connection."""
     client_id: str | None
     api: str
     """Name of the API, such as "Produce"."""
@@ -44,7 +44,7 @@ class SeenRequest(NamedTuple):
 
 
 class RequestRecorder(logging.Filter):
-    """A log filter that stores the router's debug message about each request in a ring buffer."""
+    """A log filter that records requests in a ring buffer, taken from the debug messages of the request router."""
 
     def __init__(self, also_logged: bool) -> None:
         super().__init__()

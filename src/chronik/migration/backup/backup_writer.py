@@ -47,7 +47,7 @@ from chronik.protocol.messages.hold_commits import HoldCommitsRequest, HoldCommi
 ATTEMPTS_MAX: Final = 5
 """Maximum number of attempts to create a consistent backup point."""
 MARKERS_TIMEOUT_SECONDS: Final = 5.0
-"""Maximum time to wait for the markers of committed transactions while new commits are blocked."""
+"""Maximum time in seconds to wait for the markers of committed transactions while new commits are blocked."""
 POLL_INTERVAL_SECONDS: Final = 0.02
 """Interval at which the metadata image is polled, in seconds."""
 
@@ -55,7 +55,7 @@ LOCK_FILE: Final = ".lock"
 
 
 class BackupPoint(NamedTuple):
-    """A consistent point of the cluster: its metadata image and the log end offsets."""
+    """A consistent state of the cluster to back up: its metadata image and the log end offsets."""
 
     chunks: list[bytes]
     """The metadata image as encoded snapshot chunks."""
@@ -64,7 +64,7 @@ class BackupPoint(NamedTuple):
 
 
 def create_backup_point(cluster: ClusterClient) -> BackupPoint:
-    """Create a consistent point of the cluster for a backup.
+    """Return a consistent state of the cluster to back up: its metadata image and the log end offsets.
 
     Raises:
         MigrationError: Transaction markers are not written in time, or the hold was replaced repeatedly.
@@ -136,7 +136,7 @@ class BackupResult(NamedTuple):
 
 
 class BackupWriter:
-    """A backup directory, locked against concurrent runs. Use it as a context manager."""
+    """A writer of a backup directory, which is locked against concurrent runs. Use it as a context manager."""
 
     def __init__(self, path: Path) -> None:
         """Lock the directory and read its manifest.
@@ -173,7 +173,7 @@ class BackupWriter:
     def run(
         self, cluster: ClusterClient, moment: BackupPoint, now_ms: int, tell: Callable[[str], None]
     ) -> BackupResult:
-        """Back up all partitions up to the backup point, check that it can be restored, and replace the manifest.
+        """Copy all partitions up to the backup point, check that the backup can be restored, and replace its manifest.
 
         Raises:
             MigrationError: The backup cannot be taken or could not be restored.
@@ -216,7 +216,7 @@ class BackupWriter:
     def _find_continuable(
         self, reader: ClusterReader, ends: Mapping[TopicIdPartition, LogRange], compacted: set[bytes]
     ) -> dict[TopicIdPartition, BackupPartition]:
-        """Return the copies of an earlier run that still match their logs and can be continued."""
+        """Return the partition copies of the previous run that still match their logs and can be continued."""
         known = {entry.key: entry for entry in self.before.partitions} if self.before is not None else {}
         candidates = {}
         for key, (start, end) in ends.items():

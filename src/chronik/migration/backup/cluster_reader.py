@@ -46,7 +46,7 @@ class LogRange(NamedTuple):
 
 
 class ClusterReader:
-    """A reader of records and offsets from the partition leaders, with the topic names of the image."""
+    """A reader of records and offsets from the partition leaders of a running cluster."""
 
     def __init__(self, cluster: ClusterClient, image: Image) -> None:
         self._cluster = cluster
@@ -75,13 +75,13 @@ class ClusterReader:
         return {key: LogRange(min(starts[key], ends[key]), ends[key]) for key in keys if key in starts and key in ends}
 
     def read_epoch_ends(self, epochs: Mapping[TopicIdPartition, int]) -> dict[TopicIdPartition, tuple[int, int]]:
-        """Return the largest leader epoch up to the given one and its end offset, for each partition."""
+        """Return, for each partition, the largest leader epoch up to the given one and the end offset of that epoch."""
         return self._gather(list(epochs), lambda leader, some: self._epoch_ends(leader, {k: epochs[k] for k in some}))
 
     def _gather(
         self, keys: Iterable[TopicIdPartition], ask: Callable[[int, list[TopicIdPartition]], dict[TopicIdPartition, T]]
     ) -> dict[TopicIdPartition, T]:
-        """Query the leaders until every partition has a result; deleted topics are omitted."""
+        """Query the leaders with `ask` until every partition has a result. Partitions of deleted topics are omitted."""
         found: dict[TopicIdPartition, T] = {}
         left, began, reason = dict.fromkeys(keys), time.monotonic(), "no leader"
         while left:
@@ -216,4 +216,4 @@ RETRIABLE_ERRORS: Final = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     }
 )
-"""Retriable errors, which a metadata refresh resolves."""
+"""Error codes after which a fetch is retried with refreshed metadata."""

@@ -31,7 +31,7 @@ class BackupFile(msgspec.Struct, frozen=True):
 
 
 class BackupChunk(msgspec.Struct, frozen=True):
-    """A file with complete batches of one partition. The first batch may start before offset `first`."""
+    """A chunk of a partition: a file with complete batches. The first batch may start before offset `first`."""
 
     file: BackupFile
     first: int
@@ -39,7 +39,7 @@ class BackupChunk(msgspec.Struct, frozen=True):
 
 
 class BackupPartition(msgspec.Struct, frozen=True):
-    """A partition of a backup with its chunks."""
+    """A partition of a backup with its chunks, the files that contain its batches."""
 
     topic_id: str
     partition: int
@@ -57,7 +57,7 @@ class BackupPartition(msgspec.Struct, frozen=True):
 
 
 class BackupManifest(msgspec.Struct, frozen=True):
-    """The contents of a backup."""
+    """The manifest of a backup, which lists all of its files and partitions."""
 
     format: int
     cluster_id: str

@@ -34,16 +34,16 @@ from chronik.protocol.errors import ErrorCode
 from chronik.wording import pluralize
 
 CHUNK_BYTES_MAX: Final = 256 * MIB
-"""File size in bytes at which a new file starts. Records before the log start offset are removed file by file."""
+"""File size in bytes at which a new file starts. Files with only records before the log start offset are removed."""
 
 CHUNK_BYTES_MIN: Final = 1 * MIB
-"""Minimum file size in bytes. The next run rewrites a smaller file with new records, to avoid many small files."""
+"""Minimum file size in bytes. To avoid many small files, the next run rewrites a smaller file with more records."""
 
 CONCURRENT_PARTITIONS: Final = 250
 """Maximum number of partitions copied concurrently."""
 
 RESTARTS_MAX: Final = 5
-"""Maximum number of restarts of a partition's copy in a run, because its log start offset moved past the copy."""
+"""Maximum number of times that a run restarts the copy of a partition whose log start moved past the copy."""
 
 
 class BackupChunkWriter:
@@ -66,7 +66,7 @@ class BackupChunkWriter:
         self.pieces: list[BackupChunk] = []
 
     def continue_chunk(self, piece: BackupChunk) -> None:
-        """Continue the last chunk of an earlier run.
+        """Start a chunk with the batches of the last chunk of an earlier run, which it replaces.
 
         Raises:
             DamagedDataError: The chunk is damaged.
@@ -78,7 +78,7 @@ class BackupChunkWriter:
         self._write(memoryview(data))
 
     def add(self, records: Bytes, *, continues: bool) -> None:
-        """Write the batches that belong to the copy.
+        """Verify batches and append them to the copy, up to its end offset.
 
         With `continues`, the first batch must start at the end of the copy; otherwise it may start earlier.
 
@@ -123,7 +123,7 @@ class BackupChunkWriter:
         return f"{self._directory}/{self._first:020}-{self._run}.batches"
 
     def close(self) -> None:
-        """Sync the current chunk and add it to `pieces`."""
+        """Sync the current chunk to disk, and add it to `pieces`, the list of finished chunks."""
         if not self._size:
             return
         file = self._files.create(self._path)
@@ -151,10 +151,7 @@ class PartitionCopier:
         compacted: set[bytes],
         run: int,
     ) -> None:
-        """Initialize the copier.
-
-        `kept` are copies of earlier runs to continue, `compacted` the ids of compacted topics.
-        """
+        """Initialize the copier. `kept` are the copies to continue, and `compacted` the ids of compacted topics."""
         self._files = files
         self._reader = reader
         self._ends = dict(ends)
@@ -203,7 +200,7 @@ class PartitionCopier:
         return writer
 
     def _copy_next(self) -> bool:
-        """Fetch and write the next records. Return whether the copy has progressed."""
+        """Fetch and write the next records of all active partitions. Return whether any copy has progressed."""
         has_progressed = False
         for key, data in self._reader.fetch({key: each.offset for key, each in self._under_way.items()}).items():
             code = ErrorCode(data.error_code)
@@ -220,9 +217,9 @@ class PartitionCopier:
         return has_progressed
 
     def _restart(self, key: TopicIdPartition) -> bool:
-        """Restart the copy of a partition whose log was truncated or whose log start offset moved past the copy.
+        """Restart the copy of a partition whose log no longer contains the next offset to copy.
 
-        Return whether it was.
+        The log was truncated, or its start offset moved past the copy. Return False if the topic was deleted.
         """
         found = self._reader.read_log_ranges([key]).get(key)
         if found is None:
