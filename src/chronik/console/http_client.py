@@ -39,7 +39,7 @@ class NodeAuthorizationError(NodeRequestError):
 
 
 LoginCredentials = tuple[str, str]
-"""A user name and a password."""
+"""A user name and a password for Basic authentication at a node's HTTP port."""
 
 
 def fetch_status(

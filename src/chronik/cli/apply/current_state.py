@@ -33,7 +33,7 @@ from chronik.protocol.messages.metadata import MetadataResponseTopic
 
 
 def load_described_state(cluster: ClusterClient, wanted: ClusterSpec) -> ClusterSpec:
-    """Request only the parts of the state that the spec file describes. The user needs no other permissions.
+    """Request the parts of the cluster's state that the spec file describes. No other permissions are needed.
 
     Raises:
         InvalidInput: The file has ACLs, but the cluster has no authorizer.

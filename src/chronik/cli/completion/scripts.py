@@ -206,7 +206,7 @@ def _value_cases(node: CommandNode) -> Iterator[str]:
 
 
 def _format_expected(value: ArgumentValue) -> str:
-    """Return the choices of a value, its kind in angle brackets, or an empty string if any value is allowed."""
+    """Format the expected values of an argument: its choices, its kind in angle brackets, or nothing for any value."""
     if value.choices:
         return " ".join(value.choices)
     return "" if value.kind is ValueKind.ANY else f"<{value.kind.value}>"

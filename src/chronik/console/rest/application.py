@@ -85,10 +85,10 @@ class RestApplication:
         self._functions: dict[str, Callable[..., Any]] = {}
         self.streams: Final = EventStreams(self.loop_bridge)
         self.shared_state: Final[dict[str, Any]] = {}
-        """State that operations share across requests, by name."""
+        """Objects that operations of the admin API keep between requests, by name."""
 
     def close(self) -> None:
-        """Abandon all operations and stop the threads."""
+        """Cancel all operations in progress and stop the worker threads."""
         self.loop_bridge.close()
         self.streams.close()
         self.authenticator.close()
@@ -124,7 +124,7 @@ class RestApplication:
         return prepared if isinstance(prepared, PreparedRequest) else PreparedRequest(None, prepared)
 
     async def _catch_errors(self, request: HttpRequest, awaitable: Awaitable[T]) -> T | HttpResponse:
-        """Await the response, and return an error response if this raises an exception."""
+        """Await a result. If this raises an exception, return the corresponding HTTP error response instead."""
         try:
             return await awaitable
         except MethodNotAllowed as error:

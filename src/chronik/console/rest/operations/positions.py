@@ -64,7 +64,7 @@ def fetch_offset_bounds(
 def resolve_position(
     context: OperationContext, topic: MetadataResponseTopic, where: str, starts: Offsets, ends: Offsets
 ) -> Offsets:
-    """Return the offset of a position in each partition, clamped to the existing offsets.
+    """Resolve a position, such as `end` or a time, to an offset in each partition, clamped to the existing offsets.
 
     Raises:
         RestError: The position is malformed.
