@@ -96,7 +96,7 @@ class PreparedRequest(msgspec.Struct, frozen=True):
     """A routed and authenticated request, whose body may not have been received yet."""
 
     principal: Principal | None
-    """None for an unauthenticated request."""
+    """The authenticated principal, or None for an unauthenticated request."""
     response: HttpResponse | None = None
     """The response, if it does not depend on the request body."""
     respond: Callable[[bytes], Awaitable[HttpResponse]] | None = None
@@ -118,7 +118,7 @@ class HttpApplication(Protocol):
         """Route and authenticate a request before its body is read. Never raises."""
 
     async def authorize_viewer(self, request: HttpRequest, caller: ClientInfo) -> PageViewer:
-        """Authenticate a client that requests a status page without a token or certificate.
+        """Authenticate and authorize a client that requests a status page with neither a token nor a certificate.
 
         Raises:
             HttpError: The client is not authenticated or not authorized.
@@ -290,7 +290,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _process_request(self) -> bool:
-        """Handle the next request. Return whether there was one."""
+        """Handle the next buffered request, and return whether there was one."""
         try:
             if self._request is None and not self._parse_request_head():
                 return False

@@ -99,7 +99,7 @@ def http_get(
     tls: OptionalSslContext = None,
     login: LoginCredentials | None = None,
 ) -> tuple[int, bytes]:
-    """Send a GET request and return the status and the body. If both are set, the token is used instead of the login.
+    """Send a GET request and return the status and the body. If both are given, `token` takes precedence over `login`.
 
     Raises:
         NodeRequestError: The node cannot be reached or does not respond in time.

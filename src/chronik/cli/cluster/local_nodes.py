@@ -134,7 +134,7 @@ class LocalNode:
 
 
 def find_nodes(folder: Path) -> list[LocalNode]:
-    """Return the nodes of a directory by id; an empty list if the directory has no cluster.
+    """Return the nodes of the local cluster in a directory, sorted by id; empty if there is no cluster.
 
     Raises:
         ConfigError: A config file is invalid.
@@ -158,7 +158,7 @@ def retired_node_ids(folder: Path) -> set[int]:
 
 
 def load_nodes(folder: Path) -> list[LocalNode]:
-    """Return the nodes of a directory; raise InvalidInput if it has no cluster."""
+    """Return the nodes of the local cluster in a directory; raise InvalidInput if there is no cluster."""
     nodes = find_nodes(folder)
     if not nodes:
         raise InvalidInput(f"no cluster in {folder}; use chronik cluster up to create one")

@@ -117,7 +117,7 @@ def run_up(arguments: argparse.Namespace) -> int:
 
 
 def _load_or_create_nodes(arguments: argparse.Namespace) -> list[LocalNode]:
-    """Return the existing nodes of the directory. If there are none, create them if their ports are free."""
+    """Return the nodes of the local cluster in the directory, and create them if there are none."""
     nodes = find_nodes(arguments.dir)
     if nodes:
         _check_unchanged(nodes, arguments)

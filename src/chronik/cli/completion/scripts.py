@@ -250,6 +250,6 @@ def _format_value(value: ArgumentValue) -> str:
 
 
 def _quote(text: str) -> str:
-    """Quote a text for fish, which knows only these two escape sequences in single quotes."""
+    """Quote a text for the fish shell. Within single quotes, only backslashes and single quotes are escaped."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

@@ -53,7 +53,7 @@ def parse_certificates(pem: str, where: str) -> list[CertificateFacts]:
 
 
 def _parse_certificate(der: bytes, where: str) -> CertificateFacts:
-    """Return the facts of a DER certificate.
+    """Return the subject and the expiry time of a DER-encoded certificate.
 
     A certificate is a SEQUENCE whose first element has the fields version [0] (optional), serial number, algorithm,
     issuer, validity, subject, …

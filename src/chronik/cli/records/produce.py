@@ -145,7 +145,7 @@ class _RecordWriter:
 
 
 class _InputChunks:
-    """An iterator over the chunks of the input, which counts the bytes read so far."""
+    """An iterable over the chunks of the input, which counts the bytes read so far."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -79,7 +79,7 @@ def parse_start_position(text: str) -> StartPosition:
 
 
 def resolve_start_offsets(start: StartPosition, cluster: ClusterClient, ends: Offsets) -> Offsets:
-    """Return the start offsets of the partitions."""
+    """Resolve a start position to the start offset of each partition."""
     match start:
         case StartAtEarliest():
             return list_earliest_offsets(cluster, ends)

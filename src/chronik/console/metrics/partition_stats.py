@@ -92,7 +92,7 @@ class PartitionStats(msgspec.Struct):
 
 
 class PartitionStatsCollector:
-    """A collector and cache of `PartitionStats`."""
+    """A collector of statistics about partitions and group lags, which caches the latest statistics."""
 
     def __init__(self, store: MetadataStore, replicas: ReplicaManager, clock: Clock) -> None:
         self._store = store

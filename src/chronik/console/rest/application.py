@@ -95,7 +95,7 @@ class RestApplication:
         self._work.close()
 
     async def authorize_viewer(self, request: HttpRequest, caller: ClientInfo) -> PageViewer:
-        """Authenticate a client that requests a status page without a token or certificate.
+        """Authenticate and authorize a client that requests a status page with neither a token nor a certificate.
 
         Raises:
             HttpError: The client is not authenticated or not authorized.

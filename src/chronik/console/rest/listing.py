@@ -11,7 +11,7 @@ import msgspec
 from chronik.console.rest.operation_table import BASE_PATH, OPERATIONS, RestOperation
 
 PAGE: Final = Path("docs", "reference", "admin-api.md")
-"""Path of the documentation page, relative to the root of the repository."""
+"""Path of the admin API's documentation page, relative to the root of the repository."""
 
 GENERATED_MARK: Final = "<!-- from here on written by .venv/bin/python -m chronik.console.rest.listing -->"
 

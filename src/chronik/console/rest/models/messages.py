@@ -52,8 +52,8 @@ class ReadMessages(msgspec.Struct, kw_only=True):
     partition: Index | None = None
     """The partition; null reads all partitions."""
     from_: Position = msgspec.field(name="from", default="-50")
-    """start, end, an offset, -N for the last N messages of each partition, @TIME (ISO 8601, or milliseconds since
-    1970), or the `next` of the previous page."""
+    """The start position: start, end, an offset, -N for the last N messages of each partition, @TIME (ISO 8601, or
+    milliseconds since 1970), or the `next` value of the previous page."""
     limit: Limit = 50
     isolation: Literal["committed", "uncommitted"] = "committed"
     format: Literal["auto", "text", "bytes"] = "auto"

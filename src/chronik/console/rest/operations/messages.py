@@ -27,7 +27,7 @@ from chronik.console.rest.operations.positions import (
 
 READ_SECONDS_MAX: Final = 3.0
 WIDENING_FACTOR: Final = 4
-"""Factor by which the offset range grows while it contains fewer messages than requested."""
+"""Factor by which the offset range that is read grows while it contains fewer messages than requested."""
 
 
 def read(context: OperationContext, params: ReadMessages) -> Messages:
@@ -119,7 +119,7 @@ class _MessageReader:
 
 
 def _read_last(message_reader: _MessageReader, count: int, starts: Offsets) -> list[Message]:
-    """Return the newest messages. While gaps leave too few in the offset range that is read, widen the range."""
+    """Return the last `count` messages. The offset range that is read grows while gaps leave too few messages in it."""
     width = count_wanted = min(message_reader.limit, count)
     while True:
         start_offsets = {each: max(start, message_reader.ends[each] - width) for each, start in starts.items()}

@@ -103,7 +103,7 @@ def _parse_next(topic: str, text: str) -> Offsets:
 
 
 def format_next(offsets: Offsets) -> str:
-    """Format offsets as the `next` of a page."""
+    """Format the offsets of partitions as the `next` value of a page."""
     return NEXT_PREFIX + ",".join(f"{each.partition}:{offset}" for each, offset in sorted(offsets.items()))
 
 
