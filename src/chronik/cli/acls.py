@@ -115,7 +115,7 @@ def run_add(arguments: argparse.Namespace) -> int:
 
 
 def run_remove(arguments: argparse.Namespace) -> int:
-    """Remove the ACLs of given principals on the selected resources, or all of their ACLs if no principal is given."""
+    """Remove ACLs on the selected resources: those of the given principals or, if none are given, all of them."""
     if arguments.allow_principal or arguments.deny_principal:
         filters = [AclFilter(*acl) for acl in _parse_bindings(arguments)]
     else:

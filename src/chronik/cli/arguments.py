@@ -24,7 +24,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Subparsers(Protocol):
-    """The subparsers of a command (the object that `add_subparsers` returns)."""
+    """The interface of the object that argparse's `add_subparsers` returns, to which commands add their parsers."""
 
     def add_parser(self, name: str, /, *, help: str) -> argparse.ArgumentParser: ...
 

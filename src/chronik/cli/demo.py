@@ -34,10 +34,10 @@ NODES = 3
 PARTITIONS = 3
 RECORDS = 20_000
 CHUNKS = 20
-"""Number of chunks in which the orders are produced. The crash happens after the first and before the last chunk."""
+"""Number of chunks in which the orders are produced. The demo kills a node between the first and the last chunk."""
 
 LIVE_RECORDS = 1000
-"""Number of orders produced after landing. Queries read them from the live tail of the topic."""
+"""Number of orders produced after the others were written to the table. Queries read them directly from the topic."""
 
 QUERY = f"""\
 SELECT customer, count(*) AS orders, sum(euros) AS euros, count(country) AS with_country
@@ -103,7 +103,7 @@ def _show_cluster(nodes: Cluster) -> None:
 
 
 def _produce_through_crash(nodes: Cluster) -> int:
-    """Produce the orders, kill a partition leader in the meantime, and return its node id."""
+    """Produce the orders, kill the leader of a partition while they are produced, and return its node id."""
     with nodes.live_nodes[0].cluster() as cluster:
         victim = nodes[cluster.retry(lambda: cluster.leader_id(TopicPartition(TOPIC, 0)))]
     rest, some_written = list(generate_orders(RECORDS)), threading.Event()

@@ -53,7 +53,7 @@ COMMAND_MODULES = {
     "top": "chronik.cli.top.command",
     "doctor": "chronik.cli.doctor.command",
 }
-"""Modules of commands that are packages. Other commands are modules in `chronik.cli` with the command's name."""
+"""Modules of the commands that are implemented by packages. Any other command is the module `chronik.cli.<command>`."""
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 EXIT_REFUSED = 2  # the node's exit code for an invalid config, see chronik.node.run

@@ -30,8 +30,8 @@ from chronik.node.service_manager import READY, SOCKET_VARIABLE, STOPPING, notif
 POLL_SECONDS: Final = 0.1
 RESTART_SECONDS_MIN: Final = 1.0
 RESTART_SECONDS_MAX: Final = 30.0
-"""Maximum delay in seconds before a restart. The number of restarts is unlimited, because the cause may be temporary,
-such as a full disk."""
+"""Maximum delay in seconds before an exited node is restarted. The number of restarts is unlimited, because the cause
+may be temporary, such as a full disk."""
 
 STABLE_SECONDS: Final = 60.0
 """Uptime in seconds after which a node's restart delay is reset to the minimum."""
@@ -42,7 +42,7 @@ EXIT_REFUSED: Final = 2
 
 @dataclass
 class NodeProcess:
-    """A node and its process."""
+    """A node that is supervised, and the process in which it runs."""
 
     node_id: int
     command: Sequence[str]
@@ -50,7 +50,7 @@ class NodeProcess:
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     restart_at: float = 0.0
-    """Monotonic time of the next restart."""
+    """Monotonic time at which the exited process is restarted."""
     restart_delay_s: float = field(default=RESTART_SECONDS_MIN)
 
     def start(self, now: float) -> None:
@@ -90,7 +90,7 @@ def _sigint_blocked() -> Iterator[None]:
 
 
 def plan_node_processes(config: NodeConfig, count: int, words: Sequence[str]) -> list[NodeProcess]:
-    """Plan the processes of `count` nodes with consecutive ids. `words` are the command-line arguments of all nodes.
+    """Return the unstarted processes of `count` nodes with consecutive ids. All receive the arguments `words`.
 
     Raises:
         ConfigError: A node is missing in `[[peers]]`, or an option would give all nodes the same address.
@@ -158,7 +158,7 @@ def _stop(nodes: Sequence[NodeProcess], log_format: str) -> int:
 
 
 def first_user_arguments(name: str | None, password_file: Path | None) -> list[str]:
-    """Return the command-line arguments that create the first user.
+    """Return the command-line arguments with which a node creates the first user; empty if `name` is None.
 
     Raises:
         ConfigError: The password would have to be entered at a prompt.
@@ -171,7 +171,7 @@ def first_user_arguments(name: str | None, password_file: Path | None) -> list[s
 
 
 def common_arguments(config_file: Path | None, **options: str | None) -> list[str]:
-    """Return the command-line arguments that are common to all nodes."""
+    """Return the config file and the options as command-line arguments, which are common to all nodes."""
     words = []
     for name, value in {"config": config_file, **options}.items():
         if value is not None:

@@ -40,17 +40,20 @@ logger = logging.getLogger("chronik.console")
 
 
 ACCOUNT_CONNECTIONS_DIVISOR: Final = 4
-"""Divisor of the connection limit: an account may have at most one in this many connections."""
+"""Each account (a user, or the network of anonymous clients) may use at most the connection limit divided by this
+number."""
 
 
 class HttpLimits(msgspec.Struct, frozen=True):
-    """Limits of the HTTP port."""
+    """Limits on connections, request sizes, memory and waiting times of the HTTP port."""
 
     head_bytes: int = HEAD_BYTES_MAX
     connections: int = 512
-    """Maximum number of connections. It exceeds the number of networks that most attackers control. When all slots are
-    in use, the network with the most connections loses one (see `ConnectionSlots`), so a network with a single
-    connection keeps it."""
+    """Maximum number of connections. If it is exceeded, a connection of the network with the most connections is closed
+    (see `ConnectionSlots`).
+
+    The maximum exceeds the number of networks that most attackers control, so a network with a single connection keeps
+    it."""
     handshakes: int = 256
     """Maximum number of TLS handshakes in progress. Each uses up to 100 kB of memory."""
     idle_seconds_max: float = 90.0
@@ -82,7 +85,7 @@ class ClientInfo(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class TlsConnection(Protocol):
-    """A TLS transport. See `chronik.tls.transport`, which is imported only when TLS is configured."""
+    """The interface of a TLS transport, whose implementation is imported only if TLS is configured."""
 
     @property
     def peer_certificate(self) -> bytes | None:
@@ -93,7 +96,7 @@ class PreparedRequest(msgspec.Struct, frozen=True):
     """A routed and authenticated request, whose body may not have been received yet."""
 
     principal: Principal | None
-    """None for an unauthenticated request."""
+    """The authenticated principal, or None for an unauthenticated request."""
     response: HttpResponse | None = None
     """The response, if it does not depend on the request body."""
     respond: Callable[[bytes], Awaitable[HttpResponse]] | None = None
@@ -109,13 +112,13 @@ class PageViewer(msgspec.Struct, frozen=True):
 
 
 class HttpApplication(Protocol):
-    """The handler of all paths other than status pages. See `chronik.console.rest.application`."""
+    """The interface of the application that serves all HTTP paths other than status pages, such as the admin API."""
 
     async def prepare(self, request: HttpRequest, caller: ClientInfo) -> PreparedRequest:
         """Route and authenticate a request before its body is read. Never raises."""
 
     async def authorize_viewer(self, request: HttpRequest, caller: ClientInfo) -> PageViewer:
-        """Authenticate a client that requests a status page without a token or certificate.
+        """Authenticate and authorize a client that requests a status page with neither a token nor a certificate.
 
         Raises:
             HttpError: The client is not authenticated or not authorized.
@@ -137,7 +140,7 @@ class ConnectionOwner(Protocol):
     """The handler of requests for paths other than status pages, or None."""
 
     def on_connection_opened(self, connection: HttpConnection) -> None:
-        """Register a new connection."""
+        """Register a new connection with the listener."""
 
     def on_connection_identified(self, connection: HttpConnection) -> None:
         """Assign a connection to the account of its latest request."""
@@ -146,7 +149,7 @@ class ConnectionOwner(Protocol):
         """Mark a connection as the most recently active."""
 
     def on_connection_closed(self, connection: HttpConnection) -> None:
-        """Unregister a closed connection."""
+        """Unregister a closed connection from the listener."""
 
 
 BODY_BUDGET_MESSAGE: Final = "too many large requests are being received: try again later"
@@ -161,7 +164,7 @@ class _Rejected(Exception):
 
 
 class HttpConnection(asyncio.BufferedProtocol):
-    """A server-side HTTP connection."""
+    """A connection of an HTTP client: it parses the client's requests and sends the responses."""
 
     def __init__(self, listener: ConnectionOwner) -> None:
         self._listener = listener
@@ -172,11 +175,12 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._request: HttpRequest | None = None
         """The request whose body is being received."""
         self._prepared: PreparedRequest | None = None
-        """The prepared request of `_request`, if it was authenticated before its large body was read."""
+        """The result of routing and authenticating `_request`, if this was done before its large body was read."""
         self.network = ""
         """The client's IPv4 address or IPv6 /64 network."""
         self.account: str | None = None
-        """The account of the latest request; None until one is authenticated."""
+        """The account of the latest request (its user, or the network of an anonymous client); None until
+        authenticated."""
         self._chunks: Iterator[bytes] | None = None
         """The remaining chunks of the page being sent."""
         self._viewer: PageViewer | None = None
@@ -186,9 +190,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._keeps_alive = True
         self._callback: Final = Callback(self._resume)
         self._is_scheduled = False
-        """Whether `_resume` is queued in the scheduler or is about to be queued."""
+        """Whether a call of `_resume` is queued in the event-loop scheduler, or is about to be queued."""
         self.loop_account: Account
-        """The account that event-loop time is charged to."""
+        """The scheduler's account for this client, to which the event-loop time of its requests is charged."""
         self._is_write_paused = False
         """Whether the transport's write buffer is full."""
         self._write_resumed = asyncio.Event()
@@ -256,7 +260,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     # Scheduling
 
     def _schedule(self) -> None:
-        """Schedule the pending work on the event-loop scheduler."""
+        """Schedule a call of `_resume`, which continues the connection's work, on the event-loop scheduler."""
         if not self._is_scheduled:
             self._listener.scheduler.run(self.loop_account, self._callback)
             self._is_scheduled = self._callback.is_queued
@@ -286,7 +290,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _process_request(self) -> bool:
-        """Handle the next request. Return whether there was one."""
+        """Handle the next buffered request, and return whether there was one."""
         try:
             if self._request is None and not self._parse_request_head():
                 return False
@@ -360,7 +364,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             each.drop_body()
 
     def drop_body(self) -> None:
-        """Reject the request whose body is being received, because its account uses the most memory."""
+        """Reject the request whose body is being received, because its account uses the most memory for bodies."""
         if self._task is None:
             self._reject(HttpError(HTTPStatus.SERVICE_UNAVAILABLE, BODY_BUDGET_MESSAGE))
         else:
@@ -372,7 +376,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return not self._listener.pages.has_page(request.path) and self._listener.application is not None
 
     def _identify(self, principal: Principal | None) -> None:
-        """Record the principal of the current request and derive its account. No other code sets the account."""
+        """Set the connection's account, to which resource usage is charged, to that of the request's principal."""
         self.account = None if principal is None else account_key(principal, self._caller.host)
         self._change_loop_account()
         self._listener.on_connection_identified(self)
@@ -390,7 +394,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             scheduler.submit(self.loop_account, self._callback)
 
     def _respond(self, request: HttpRequest, body: bytes, prepared: PreparedRequest | None) -> None:
-        """Respond to a complete request. Raise HttpError if it is rejected."""
+        """Respond to a completely received request. Raise HttpError if the request is rejected."""
         listener = self._listener
         self._viewer = None
         listener.on_connection_active(self)
@@ -438,7 +442,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._start_response(request, self._listener.pages.render(request.path))
 
     def _respond_in_task(self, answering: Coroutine[None, None, None]) -> None:
-        """Produce a response in a task. The idle timeout is suspended until the task ends."""
+        """Run a coroutine that responds to a request as a task. The idle timeout is suspended until the task ends."""
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         scheduler = self._listener.scheduler
@@ -522,7 +526,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             raise HttpError(HTTPStatus.MISDIRECTED_REQUEST, f"this server is not {request.host!r}")
 
     def _reject(self, error: HttpError) -> None:
-        """Send an error response.
+        """Reject the current request with an error response.
 
         The rest of the client's data is read and discarded: closing immediately would reset the connection, and the
         client might not receive the response.

@@ -61,7 +61,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
     query: str = ""
     """The query string as sent."""
     body_bytes: int = 0
-    """The value of Content-Length."""
+    """Size of the request body in bytes, from the Content-Length header."""
     headers: Mapping[bytes, str] = MappingProxyType({})
     """Header values by lower-case name."""
 
@@ -167,7 +167,7 @@ def _keeps_alive(headers: dict[bytes, str]) -> bool:
 
 
 def encode_response(response: HttpResponse, *, with_body: bool = True, keep_alive: bool = False) -> bytes:
-    """Encode a response. For a chunked response, encode only the head; `encode_chunk` encodes the chunks."""
+    """Encode an HTTP response. If it is chunked, encode only the status line and headers; see `encode_chunk`."""
     status = response.status
     chunked = response.chunks is not None or response.events is not None
     headers = {
@@ -196,7 +196,7 @@ CONTINUE_RESPONSE: Final = b"HTTP/1.1 100 Continue" + HEAD_END
 
 
 def encode_chunk(piece: bytes) -> bytes:
-    """Encode one chunk. An empty chunk terminates the response."""
+    """Encode one chunk of a chunked HTTP response. An empty chunk terminates the response."""
     return b"%x\r\n%b\r\n" % (len(piece), piece)
 
 

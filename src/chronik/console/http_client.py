@@ -39,7 +39,7 @@ class NodeAuthorizationError(NodeRequestError):
 
 
 LoginCredentials = tuple[str, str]
-"""A user name and a password."""
+"""A user name and a password for Basic authentication at a node's HTTP port."""
 
 
 def fetch_status(
@@ -99,7 +99,7 @@ def http_get(
     tls: OptionalSslContext = None,
     login: LoginCredentials | None = None,
 ) -> tuple[int, bytes]:
-    """Send a GET request and return the status and the body. If both are set, the token is used instead of the login.
+    """Send a GET request and return the status and the body. If both are given, `token` takes precedence over `login`.
 
     Raises:
         NodeRequestError: The node cannot be reached or does not respond in time.

@@ -19,7 +19,7 @@ from chronik.tls.transport import TlsTransport
 logger = logging.getLogger("chronik.console")
 
 ADDRESS_HANDSHAKES_DIVISOR: Final = 4
-"""Divisor of the handshake limit: one address may have at most one in this many pending handshakes, so that a flood
+"""Each client address may use at most the limit on TLS handshakes in progress divided by this number, so that a flood
 from one address leaves capacity for health checks."""
 
 

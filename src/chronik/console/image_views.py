@@ -12,12 +12,12 @@ from chronik.metadata.records import Broker
 
 
 def format_state_hash(state_hash: int) -> str:
-    """Format a state hash as 32 hexadecimal digits."""
+    """Format a state hash, the 128-bit hash of a node's metadata, as 32 hexadecimal digits."""
     return f"{state_hash:032x}"
 
 
 def describe_image(image: Image) -> dict[str, Any]:
-    """Return the part of the status page that is identical on all nodes with the same `applied_index`.
+    """Return the cluster metadata of the status page, which is equal on all nodes with the same `applied_index`.
 
     `recent_hashes` are [index, hash] pairs, oldest first. They make nodes comparable that are some commands apart.
     """
@@ -66,7 +66,7 @@ def describe_group(image: Image, group_id: str) -> dict[str, Any] | None:
 
 
 def _offset_rows(offsets: GroupOffsets) -> Iterator[dict[str, Any]]:
-    """Yield a row per committed offset, sorted by topic and partition.
+    """Yield the committed offsets of a group as JSON objects, sorted by topic and partition.
 
     Offsets committed during iteration are omitted.
     """

@@ -140,7 +140,7 @@ class HttpListener:
     # Callbacks of connections
 
     def on_connection_opened(self, connection: HttpConnection) -> None:
-        """Assign a slot to a new connection. If all slots are in use, close a connection."""
+        """Assign a connection slot to a new connection. If all slots are in use, close one of the connections."""
         self._close(self._slots.open(connection, connection.network))
         if self._server is None:
             connection.abort()

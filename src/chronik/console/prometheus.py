@@ -23,7 +23,7 @@ LINES_PER_CHUNK: Final = 250
 """Number of lines encoded in one event-loop iteration. Each takes 1 to 3 µs."""
 
 EMPTY_CHUNK: Final = b"\n"
-"""A chunk without content. Prometheus ignores empty lines."""
+"""An empty line, sent if a chunk would have no content. Prometheus ignores empty lines."""
 
 _METRIC_NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -32,12 +32,12 @@ _LABEL_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 def format_exposition(metrics: Iterable[Metric | None]) -> str:
-    """Return the text of all metric families. The samples of a family are contiguous; empty families are omitted."""
+    """Format metric families in the Prometheus text format. Families without samples are omitted."""
     return "".join(line + "\n" for metric in metrics if metric is not None for line in _format_family(metric))
 
 
 def iter_exposition_chunks(metrics: Iterable[Metric | None]) -> Iterator[bytes]:
-    """Yield the text of all metric families in small chunks. A None in `metrics` ends the current chunk."""
+    """Yield metric families in the Prometheus text format, in small chunks. A None in `metrics` ends a chunk."""
     lines: list[str] = []
     for metric in metrics:
         if metric is None:

@@ -17,7 +17,7 @@ BodyT = TypeVar("BodyT", bound=Hashable)
 
 
 class SlotHolder(Hashable, Protocol):
-    """A connection that occupies a slot."""
+    """A connection that occupies one of a limited number of connection slots."""
 
     @property
     def is_busy(self) -> bool:
@@ -28,13 +28,14 @@ T = TypeVar("T", bound=SlotHolder)
 
 
 UNAUTHENTICATED_DIVISOR: Final = 4
-"""Divisor of the slots: one in this many is reserved for unauthenticated connections."""
+"""The number of connection slots divided by this number is reserved for unauthenticated connections."""
 
 
 class _Slot(msgspec.Struct, eq=False):
     network: str
     account: Hashable | None = None
-    """The account of the connection; None if it is unauthenticated."""
+    """The account of the connection (its user, or the network of an anonymous client); None if it is
+    unauthenticated."""
 
 
 class ConnectionSlots(Generic[T]):
@@ -60,7 +61,7 @@ class ConnectionSlots(Generic[T]):
         return list(self._slots)
 
     def open(self, connection: T, network: str) -> T | None:
-        """Assign a slot to a new connection. Return the connection to close instead, possibly the new one, or None."""
+        """Assign a slot to a new connection. If there are too many, return a connection to close, otherwise None."""
         self._slots[connection] = _Slot(network)
         self._unauthenticated.setdefault(network, {})[connection] = None
         return self._select_eviction(connection) if len(self._slots) > self._max else None
@@ -135,7 +136,7 @@ class ConnectionSlots(Generic[T]):
 
 
 class BodyBudgetExceeded(Exception):
-    """The body budget is exhausted, and the requesting account already uses the most memory."""
+    """The memory budget for request bodies is exhausted, and no other account uses more memory."""
 
 
 class _Held(NamedTuple):

@@ -9,7 +9,7 @@ import msgspec
 
 
 class StateComparison(msgspec.Struct, frozen=True):
-    """The result of comparing the state hashes of several nodes."""
+    """The result of comparing the state hashes of several nodes, which are hashes of their metadata."""
 
     index: int | None
     """The highest log index at which all nodes report a state hash; None if there is no common index."""

@@ -32,7 +32,7 @@ BEARER_PREFIX: Final = "bearer "
 
 
 class StatusPages:
-    """The status pages, rendered from a `StatusSource`."""
+    """The HTTP status pages of a node, such as `/healthz`, `/metrics` and `/status`."""
 
     def __init__(self, source: StatusSource) -> None:
         self._source = source
@@ -62,7 +62,7 @@ class StatusPages:
         return error_page(HTTPStatus.NOT_FOUND, f"page not found; available pages: {known}")
 
     def _health(self) -> HttpResponse:
-        """Return 200. Any response shows that the event loop is running."""
+        """Return the health page with status 200. Any response shows that the event loop is running."""
         return _text_page(HTTPStatus.OK, "ok")
 
     def _readiness(self) -> HttpResponse:

@@ -11,7 +11,7 @@ import msgspec
 from chronik.histogram import Histogram, quantile
 
 BucketCounts = tuple[int, ...]
-"""Counts per histogram bucket of `chronik.histogram`."""
+"""Number of measurements in each bucket of a latency histogram (`chronik.histogram`)."""
 
 
 class LatencyQuantiles(NamedTuple):
@@ -28,13 +28,13 @@ class NodeStats(msgspec.Struct, frozen=True):
     out_bytes: int
     requests: int
     errors: int
-    """Number of error codes in responses. A response contains one for each failed topic or partition."""
+    """Number of error codes in Kafka responses. A response contains one for each failed topic or partition."""
     connections: int
     memory_bytes: int | None
     cpu_seconds: float
     produce_counts: BucketCounts
     fetch_counts: BucketCounts
-    """Latencies of Fetch requests that were answered immediately, without waiting for new records."""
+    """Latency histogram of the Fetch requests that were answered immediately, without waiting for new records."""
 
     def produce_latency_since(self, earlier: NodeStats | None) -> LatencyQuantiles:
         """Return the latency of Produce requests since an earlier snapshot, or since the start."""

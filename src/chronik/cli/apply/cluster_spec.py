@@ -45,7 +45,7 @@ class UserSpec:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """Topics, configs, users, ACLs and quotas of a cluster. A part that is None is neither compared nor changed."""
+    """Topics, configs, users, ACLs and quotas of a cluster, as in a spec file. Parts that are None stay unchanged."""
 
     topics: Mapping[str, TopicSpec] | None = None
     broker: ConfigValues | None = None

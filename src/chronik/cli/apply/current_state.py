@@ -33,7 +33,7 @@ from chronik.protocol.messages.metadata import MetadataResponseTopic
 
 
 def load_described_state(cluster: ClusterClient, wanted: ClusterSpec) -> ClusterSpec:
-    """Request only the parts of the state that the spec file describes. The user needs no other permissions.
+    """Request the parts of the cluster's state that the spec file describes. No other permissions are needed.
 
     Raises:
         InvalidInput: The file has ACLs, but the cluster has no authorizer.
@@ -53,7 +53,7 @@ def load_complete_state(cluster: ClusterClient) -> ClusterSpec:
 
 
 def _topics(cluster: ClusterClient, wanted: Mapping[str, TopicSpec] | None) -> dict[str, TopicSpec]:
-    """Return the topics of the cluster, with the configs of the topics in `wanted`, or of all topics if it is None."""
+    """Return the cluster's topics. Configs are included for the topics in `wanted`, or for all topics if it is None."""
     topics = {topic.name: topic for topic in list_topics(cluster) if topic.name and not _is_internal(topic)}
     resources = [ConfigTarget(TOPIC_RESOURCE, name) for name in topics if wanted is None or name in wanted]
     configs = describe_configs(cluster, resources, skip_deleted=True) if resources else {}

@@ -63,7 +63,7 @@ def _password(source: PasswordSource, beside: Path) -> str:
 
 
 def validate_steps(cluster: ClusterClient, steps: Sequence[PlanStep]) -> None:
-    """Validate topic creations and config changes on the cluster without applying them."""
+    """Let the cluster validate the topic creations and config changes of a plan without applying them."""
     for step in steps:
         if isinstance(step, CreateTopicStep):
             create_topics(cluster, [_new_topic(step)], validate_only=True)

@@ -79,7 +79,7 @@ class DeleteCredentialsStep:
     user: str
     mechanisms: tuple[str, ...]
     deletes_user: bool
-    """Whether the step deletes the user, because it removes the last of the user's mechanisms."""
+    """Whether the step deletes the user, because it removes the user's last SCRAM credential."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def format_path(place: TomlPath) -> str:
 
 
 def find_line(text: str, place: TomlPath) -> int | None:
-    """Return the line number of a path, or of its closest parent that can be located.
+    """Return the line number of a TOML path or, if it cannot be located, of its closest parent.
 
     Each line is parsed on its own, so a line of a multi-line string that looks like a table header misleads it.
     """
@@ -72,7 +72,7 @@ def find_line(text: str, place: TomlPath) -> int | None:
 
 
 def _split_keys(place: TomlPath) -> TomlPath:
-    """Split keys at dots, so that dotted and quoted keys compare as equal."""
+    """Split the keys of a path at dots, so that dotted and quoted spellings of a key compare as equal."""
     return tuple(part for each in place for part in (each.split(".") if isinstance(each, str) else [each]))
 
 

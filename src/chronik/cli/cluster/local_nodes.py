@@ -41,7 +41,7 @@ from chronik.errors import ChronikError
 HOST = "127.0.0.1"
 SECRET_BYTES = 32
 DEFAULT_REPLICATION_FACTOR = 3
-"""Replication factor of new topics if there are enough nodes. Writes continue after the loss of one replica."""
+"""Default replication factor of new topics in a cluster with at least this many nodes."""
 
 _CONFIG_FILE = re.compile(r"node(\d+)\.toml")
 _RETIRED_FILE = re.compile(r"node(\d+)\.toml\.removed")
@@ -134,7 +134,7 @@ class LocalNode:
 
 
 def find_nodes(folder: Path) -> list[LocalNode]:
-    """Return the nodes of a directory by id; an empty list if the directory has no cluster.
+    """Return the nodes of the local cluster in a directory, sorted by id; empty if there is no cluster.
 
     Raises:
         ConfigError: A config file is invalid.
@@ -152,13 +152,13 @@ def find_nodes(folder: Path) -> list[LocalNode]:
 
 
 def retired_node_ids(folder: Path) -> set[int]:
-    """Return the ids of removed nodes."""
+    """Return the ids of nodes that were removed from the cluster in a directory."""
     names = (_RETIRED_FILE.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
     return {int(match[1]) for match in names if match is not None}
 
 
 def load_nodes(folder: Path) -> list[LocalNode]:
-    """Return the nodes of a directory; raise InvalidInput if it has no cluster."""
+    """Return the nodes of the local cluster in a directory; raise InvalidInput if there is no cluster."""
     nodes = find_nodes(folder)
     if not nodes:
         raise InvalidInput(f"no cluster in {folder}; use chronik cluster up to create one")
@@ -166,7 +166,7 @@ def load_nodes(folder: Path) -> list[LocalNode]:
 
 
 def plan_nodes(folder: Path, count: int, ports: BasePorts) -> list[LocalNode]:
-    """Plan the nodes of a new cluster without writing files."""
+    """Return the nodes of a new local cluster with their configs, without writing files."""
     folder = folder.resolve()
     peers = tuple(
         PeerConfig(number + 1, Address(HOST, ports.kafka + number), Address(HOST, ports.raft + number))
@@ -326,7 +326,7 @@ def find_local_node(folder: Path, node_id: int) -> LocalNode | None:
 
 
 def next_node_id(folder: Path, in_cluster: Collection[int]) -> int:
-    """Return the id for the next node.
+    """Return the id of the next node to be added to a local cluster.
 
     A node that has a config file but is not a member comes first: its addition was interrupted. Otherwise the id is one
     that no local node has ever had.
@@ -337,7 +337,7 @@ def next_node_id(folder: Path, in_cluster: Collection[int]) -> int:
 
 
 def plan_local_node(folder: Path, node_id: int, rack: str | None, votes: Mapping[int, bool]) -> LocalNode:
-    """Plan a node with the settings of the existing nodes and the next free ports, without writing files.
+    """Return a new node with the settings of the existing nodes and the next free ports, without writing files.
 
     Args:
         folder: The directory of the local cluster.

@@ -52,7 +52,8 @@ from chronik.wording import pluralize
 
 POLL_SECONDS: Final = 0.2
 REASSIGNMENTS_PER_REQUEST_MAX: Final = 1000
-"""Maximum number of reassignments in one request, which the cluster commits as one command."""
+"""Maximum number of partition reassignments in one request. The cluster commits them as one entry of its metadata
+log."""
 
 ELECTION_NOT_NEEDED_ERRORS: Final = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
 TOPIC_DELETED_ERRORS: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -72,7 +73,7 @@ def print_plan(
     steps_before: Iterable[str] = (),
     steps_after: Iterable[str] = (),
 ) -> None:
-    """Print the plan: local steps before it, the steps of the cluster, and local steps after it."""
+    """Print the steps of a plan, between the local steps that are executed before and after them."""
     if arguments.json:
         print_json(plan_to_json(plan))
         return
@@ -201,7 +202,7 @@ class ClusterOperation:
         _raise_first_error(errors, (*TOPIC_DELETED_ERRORS, *ELECTION_NOT_NEEDED_ERRORS))
 
     def wait_for_reassignments(self, matches: Callable[[MoveUnderWay], bool]) -> None:
-        """Wait for matching reassignments. Print the number of remaining ones whenever it changes."""
+        """Wait until no matching reassignment is in progress. Print the remaining number whenever it changes."""
         last_count = 0
 
         def missing() -> str | None:
@@ -330,7 +331,7 @@ def check_options(arguments: argparse.Namespace) -> None:
 
 
 def require_membership_changes(view: ClusterState) -> ClusterState:
-    """Return the view of a cluster; raise InvalidInput if its membership cannot be changed."""
+    """Return the state of a cluster unchanged, or raise InvalidInput if its membership cannot be changed."""
     level = view.described.level
     if level < DYNAMIC_MEMBERSHIP_LEVEL:
         raise InvalidInput(

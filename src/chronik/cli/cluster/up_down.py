@@ -42,7 +42,7 @@ from chronik.protocol.errors import KafkaError
 
 DEFAULT_NODES: Final = 3
 NODES_MAX: Final = 64
-"""Maximum number of nodes in a cluster."""
+"""Maximum number of nodes in a local cluster."""
 
 DEFAULT_PORTS: Final = BasePorts(kafka=9092, http=6092, raft=5001)
 PORT_MIN: Final = 1024
@@ -117,7 +117,7 @@ def run_up(arguments: argparse.Namespace) -> int:
 
 
 def _load_or_create_nodes(arguments: argparse.Namespace) -> list[LocalNode]:
-    """Return the existing nodes of the directory. If there are none, create them if their ports are free."""
+    """Return the nodes of the local cluster in the directory, and create them if there are none."""
     nodes = find_nodes(arguments.dir)
     if nodes:
         _check_unchanged(nodes, arguments)
@@ -135,7 +135,7 @@ def _load_or_create_nodes(arguments: argparse.Namespace) -> list[LocalNode]:
 
 
 def _check_unchanged(nodes: list[LocalNode], arguments: argparse.Namespace) -> None:
-    """Raise InvalidInput if the node count or ports differ from those of the existing cluster."""
+    """Raise InvalidInput if the requested node count or ports differ from those of the existing cluster."""
     first = nodes[0].addresses()
     given: dict[str, tuple[int | None, int | None]] = {"nodes": (arguments.nodes, len(nodes))}
     for kind, requested in (
@@ -150,7 +150,7 @@ def _check_unchanged(nodes: list[LocalNode], arguments: argparse.Namespace) -> N
 
 
 def _choose_ports(arguments: argparse.Namespace) -> BasePorts:
-    """Return the ports of node 1.
+    """Return the ports of the first node: those of the options, or defaults.
 
     HTTP and Raft ports are derived from the Kafka port, so that clusters do not collide.
     """

@@ -18,7 +18,7 @@ from chronik.cli.main import COMMANDS, build_parser
 
 
 class ValueKind(Enum):
-    """The completion method for a value without fixed choices."""
+    """The kind of a value without fixed choices, which determines how the shell completes it."""
 
     FILE = "file"
     DIRECTORY = "folder"
@@ -65,7 +65,7 @@ class CommandNode:
 
 
 def list_command_nodes() -> list[CommandNode]:
-    """Return the nodes of the command tree; the first is `chronik` itself."""
+    """Return `chronik` and all its commands and subcommands as nodes of the command tree."""
     options = (
         CommandOption(("-h", "--help"), "show help", None),
         CommandOption(("-V", "--version"), "show the version", None),

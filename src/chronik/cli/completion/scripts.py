@@ -206,7 +206,7 @@ def _value_cases(node: CommandNode) -> Iterator[str]:
 
 
 def _format_expected(value: ArgumentValue) -> str:
-    """Return the choices of a value, its kind in angle brackets, or an empty string if any value is allowed."""
+    """Format the expected values of an argument: its choices, its kind in angle brackets, or nothing for any value."""
     if value.choices:
         return " ".join(value.choices)
     return "" if value.kind is ValueKind.ANY else f"<{value.kind.value}>"
@@ -250,6 +250,6 @@ def _format_value(value: ArgumentValue) -> str:
 
 
 def _quote(text: str) -> str:
-    """Quote a text for fish, which knows only these two escape sequences in single quotes."""
+    """Quote a text for the fish shell. Within single quotes, only backslashes and single quotes are escaped."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

@@ -24,8 +24,8 @@ ClusterCheck = Callable[[ClusterFacts], Iterator[DoctorFinding]]
 
 CLOCK_SKEW_WARNING_MS: Final = 500.0
 CLOCK_SKEW_ERROR_MS: Final = 30_000.0
-"""Clock skew in milliseconds that is an error. Skew affects record timestamps, time-based retention and transaction
-timeouts, but not leader elections."""
+"""Clock skew between nodes in milliseconds from which it is reported as an error. Skew affects record timestamps,
+retention and transaction timeouts, but not leader elections."""
 
 FREE_DISK_WARNING_RATIO: Final = 0.10
 FREE_DISK_ERROR_RATIO: Final = 0.03

@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _collect_cluster_facts(
     arguments: argparse.Namespace, target: DoctorTarget
 ) -> tuple[ClusterFacts | None, list[NodePages], DoctorFinding | None]:
-    """Return the facts and status pages of the cluster, and a finding if no broker and no HTTP port responds."""
+    """Collect the facts and status pages of the cluster. If no node responds, return a finding that reports this."""
     if target.access is None:
         return None, [], None
     try:

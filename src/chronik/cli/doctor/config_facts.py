@@ -53,7 +53,7 @@ def parse_certificates(pem: str, where: str) -> list[CertificateFacts]:
 
 
 def _parse_certificate(der: bytes, where: str) -> CertificateFacts:
-    """Return the facts of a DER certificate.
+    """Return the subject and the expiry time of a DER-encoded certificate.
 
     A certificate is a SEQUENCE whose first element has the fields version [0] (optional), serial number, algorithm,
     issuer, validity, subject, …
@@ -124,7 +124,7 @@ def collect_config_facts(path: Path) -> tuple[ConfigFacts, NodeConfig | None]:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    """Return the values of the file; empty if it is not valid TOML, which loading the config reports as an error."""
+    """Return the values of a TOML file, or an empty dict if it is invalid. Loading the config reports the error."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -132,7 +132,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _find_problems(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Yield all errors of a config file. A node that starts with it reports only the first."""
+    """Yield all errors in a config file, whereas a node that starts with the file reports only the first."""
     for key in raw:
         if key not in CONFIG_KEYS:
             yield f"unknown key {key!r}{spelling_suggestion(key, CONFIG_KEYS)}"

@@ -81,7 +81,7 @@ class PartitionLogInspector:
         return LogFacts(name, torn, missing, damaged)
 
     def _truncated_bytes(self, folder: str) -> int:
-        """Return the number of bytes that recovery truncates, without preallocated zeros."""
+        """Return the number of bytes that log recovery would truncate, not counting preallocated zeros."""
         root, total = f"{self._files.root}/{folder}", 0
         for name in os.listdir(root):
             if name.endswith(names.LOG):
@@ -91,13 +91,13 @@ class PartitionLogInspector:
         return total
 
     def _has_leftovers(self, folder: str) -> bool:
-        """Return whether an interrupted operation left files behind. The log's size is unreliable until recovery."""
+        """Return whether an interrupted operation, such as a compaction, left temporary files in a log's directory."""
         present = os.listdir(f"{self._files.root}/{folder}")
         return any(each.endswith((names.SWAP, names.CLEANED, names.DELETED)) for each in present)
 
 
 def _bytes_after(path: str, position: int) -> int:
-    """Return the number of bytes after a position, without trailing zeros."""
+    """Return the number of bytes in a file after a position, not counting trailing zeros."""
     counted, end = 0, position
     with open(path, "rb") as file:
         file.seek(position)
@@ -121,7 +121,7 @@ def _find_damage(files: OverlayFileSystem, cache: FileCache, folder: str, synced
 
 
 def _topic_names(files: OverlayFileSystem) -> dict[str, str]:
-    """Return topic names by id. Topics whose metadata in the directory is unreadable are missing."""
+    """Return the topic names in a data directory's metadata by topic id; empty if the metadata is unreadable."""
     try:
         image = (
             _cluster_image(files)
@@ -139,7 +139,7 @@ def _standalone_image(files: OverlayFileSystem) -> Image:
 
 
 def _cluster_image(files: OverlayFileSystem) -> Image:
-    """Return the metadata image with all log entries applied. Uncommitted entries can only add topic names."""
+    """Return the cluster metadata with all log entries applied, including uncommitted ones."""
     from chronik.metadata.image_state_machine import ImageStateMachine
     from chronik.metadata.snapshot import decode_snapshot
     from chronik.quorum.storage import RaftStorage
@@ -230,7 +230,7 @@ def _collect_contents(path: Path, deep: bool, progress: ProgressCallback) -> dic
 
 
 def _lock(files: OverlayFileSystem) -> tuple[FileLock | None, str]:
-    """Lock the directory, so that no node starts during the check. Return the lock, or None and the reason."""
+    """Lock the data directory, so that no node starts during the check. Return the lock, or None and the reason."""
     try:
         return files.lock(LOCK_FILE), ""
     except DataDirectoryInUse:

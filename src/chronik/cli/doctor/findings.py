@@ -16,7 +16,7 @@ NAMES_SHOWN: Final = 5
 
 
 UNCOLLECTED: Final = "not-seen"
-"""Name of the check that reports which facts could not be collected."""
+"""Name of the check that reports which facts about the cluster could not be collected."""
 
 
 class Severity(IntEnum):

@@ -56,7 +56,8 @@ class LimitFacts(msgspec.Struct, frozen=True):
     open_files: int
     """Maximum number of open files: the limit to which the process can raise its soft limit."""
     connections: int
-    """Number of client connections that the open-file limit allows, after subtracting other files."""
+    """Maximum number of client connections that the open-file limit allows, after reserving descriptors for other
+    files."""
 
 
 class DiskFacts(msgspec.Struct, frozen=True):
@@ -74,7 +75,7 @@ class LogFacts(msgspec.Struct, frozen=True):
     torn_bytes: int = 0
     """Size in bytes of the unacknowledged tail of the log, which recovery truncates at the next start."""
     missing: tuple[int, int] | None = None
-    """Range of offsets that were synced to disk but are now missing."""
+    """Range of offsets that were synced to disk but are missing in the log, or None."""
     damaged: tuple[str, ...] = ()
     """Offset ranges of batches with invalid checksums."""
     unreadable: str | None = None

@@ -156,7 +156,7 @@ def _redacted_with_quotes(value: str) -> str:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """Yield the encodings of a secret to redact: as is, by line, and escaped for Python, JSON, URLs and Base64."""
+    """Yield the forms in which a secret may occur: whole, by line, and encoded for Python, JSON, URLs and Base64."""
     for text in (secret, *(line.strip() for line in secret.splitlines() if len(line.strip()) >= MIN_SUBSTRING_LENGTH)):
         yield text
         yield text.encode("unicode_escape").decode("ascii")
@@ -170,7 +170,7 @@ def _pattern(form: str) -> str:
 
 
 class BundleContents(NamedTuple):
-    """The inputs of a support bundle."""
+    """The data to include in a support bundle: findings, facts, status pages, configs and logs."""
 
     findings: Sequence[DoctorFinding]
     local: LocalFacts

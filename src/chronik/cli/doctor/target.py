@@ -101,7 +101,7 @@ def resolve_target(arguments: argparse.Namespace, progress: ProgressCallback) ->
 
 
 def _files_and_directories(arguments: argparse.Namespace) -> tuple[list[Path], list[Path]]:
-    """Return the config files and the data directories."""
+    """Return the config files and the data directories that the arguments select."""
     files = [arguments.config] if arguments.config is not None else []
     folder = arguments.dir
     if folder is None:

@@ -17,7 +17,7 @@ TOKEN_VARIABLE: Final = "CHRONIK_HTTP_TOKEN"
 
 
 def add_monitoring_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the connection arguments. The default broker is stored separately, in `bootstrap_default`."""
+    """Add the arguments for connecting to a cluster. The default broker is stored in `bootstrap_default`."""
     default = os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
     parser.set_defaults(bootstrap_default=default)
     parser.add_argument(

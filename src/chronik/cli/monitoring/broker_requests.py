@@ -35,7 +35,7 @@ RECOVERABLE_ERRORS: Final = (ClientError, KafkaError)
 
 
 class LogDirs(NamedTuple):
-    """The contents of a broker's log directories."""
+    """The partition sizes in a broker's log directories, and the total and usable disk space."""
 
     sizes: dict[TopicPartition, int]
     total_bytes: int | None
@@ -114,7 +114,7 @@ class ConsumerLag(NamedTuple):
 
 
 class LagTracker:
-    """A cache of the groups' lags between updates.
+    """A cache of the lags of consumer groups, which is updated incrementally.
 
     Each group needs a request, so an update has a time budget: the oldest lags are updated first, others are kept.
     """

@@ -50,13 +50,14 @@ TRANSACTIONS_DESCRIBED_MAX: Final = 50
 """Maximum number of transactions whose details are requested. Each requires a separate request."""
 
 HANGING_AFTER_MS: Final = 15 * 60_000
-"""Minimum age of a hanging transaction in milliseconds, the default of `chronik transactions find-hanging`."""
+"""Age in milliseconds from which a transaction may be reported as hanging, as in `chronik transactions
+find-hanging`."""
 
 ONGOING: Final = "Ongoing"
 
 
 class ClusterMonitor:
-    """A collector of a cluster's facts; use it as a context manager, from one thread."""
+    """A collector of facts about a cluster's nodes, partitions, groups and transactions. Not thread-safe."""
 
     def __init__(
         self,

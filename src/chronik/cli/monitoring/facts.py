@@ -20,13 +20,13 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     http: str | None = None
     rack: str | None = None
     status: str = "online"
-    """online, fenced, drained, down (the node does not respond) or not known."""
+    """The node's status: online, fenced, drained, down (it does not respond) or not known."""
     silence: str | None = None
     """Reason why the node does not respond to Kafka requests; None if it responds or was not queried."""
     is_unresponsive: bool = False
     """Whether the node accepts connections but does not respond to requests."""
     role: str | None = None
-    """leader, follower, observer or standalone."""
+    """The node's Raft role: leader, follower, observer or standalone."""
     is_voter: bool | None = None
     term: int | None = None
     applied_index: int | None = None
@@ -35,7 +35,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     state_hash: str | None = None
     version: str | None = None
     levels: tuple[int, int] | None = None
-    """Lowest and highest feature level that the node supports."""
+    """Lowest and highest feature level (the version of the metadata commands) that the node supports."""
     uptime_s: float | None = None
     pid: int | None = None
     clock_ahead_ms: float | None = None
@@ -46,7 +46,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     slow_syncs: int | None = None
     longest_sync_s: float | None = None
     requests: int | None = None
-    """Number of requests since the node started. The following fields are counters as well."""
+    """Number of Kafka requests since the node started."""
     failures: int | None = None
     bytes_in: int | None = None
     bytes_out: int | None = None
@@ -83,7 +83,7 @@ class GroupFacts(msgspec.Struct, frozen=True):
     is_lag_whole: bool = True
     """Whether the lag is complete; false if the end offset of a partition is unknown."""
     rebalancing_for_s: float = 0.0
-    """Seconds for which the group has been rebalancing in every collection."""
+    """Seconds for which every collection of facts has found the group rebalancing."""
     members: int | None = None
 
 
@@ -114,7 +114,7 @@ class UncollectedFact(msgspec.Struct, frozen=True):
 
 class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     asked: str
-    """The bootstrap addresses."""
+    """The bootstrap addresses from which the facts were requested."""
     time_ms: int = 0
     monotonic_s: float = 0.0
     cluster_id: str | None = None
@@ -122,10 +122,10 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     term: int | None = None
     level: int | None = None
     note: str | None = None
-    """Message of a broker that is isolated from the rest of the cluster, or None if no broker is isolated."""
+    """Message in which a broker reports that it is isolated from the cluster, or None."""
     compared_nodes: int = 0
     compared_index: int | None = None
-    """Metadata index at which state hashes were compared, or None."""
+    """Index of the metadata log at which the nodes' state hashes were compared, or None if they were not."""
     same_state: bool | None = None
     nodes: tuple[NodeFacts, ...] = ()
     partitions: tuple[PartitionFacts, ...] = ()
@@ -138,7 +138,7 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> str:
-        """Return a sentence that states whether the nodes have the same state."""
+        """A short text that states whether the nodes have the same metadata, such as "3 of 3 agree"."""
         if self.same_state is None:
             return "standalone" if len(self.nodes) == 1 else "not compared"
         return f"{self.compared_nodes} of {len(self.nodes)} agree" if self.same_state else "DIFFERENT STATES"

@@ -18,7 +18,7 @@ BYTES_OUT: Final = "chronik_sent_bytes_total"
 
 
 class SourceResponses(NamedTuple):
-    """The responses of all sources; None for a source that did not respond."""
+    """The responses of brokers and HTTP ports from which node facts are merged; None for a missing response."""
 
     cluster: DescribeClusterResponse | None = None
     nodes: DescribeNodesResponse | None = None
@@ -28,7 +28,7 @@ class SourceResponses(NamedTuple):
     silent: Mapping[int, str] = {}
     """Errors of the brokers that did not respond, by node id."""
     unresponsive: frozenset[int] = frozenset()
-    """Ids of brokers that accept connections but do not respond."""
+    """Ids of the brokers that accept connections but do not respond to requests."""
     folders: Mapping[int, LogDirs] = {}
 
 

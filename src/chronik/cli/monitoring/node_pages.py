@@ -46,7 +46,7 @@ def sum_metrics(text: str) -> dict[str, float]:
 
 
 def first_metric(found: MetricSums, *names: str) -> int | None:
-    """Return the first of the given metrics that exists. Metric names may differ between versions of Chronik."""
+    """Return the value of the first metric that exists. Metric names may differ between versions of Chronik."""
     return next((int(found[name]) for name in names if name in found), None)
 
 

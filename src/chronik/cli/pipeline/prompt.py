@@ -46,7 +46,7 @@ class SplitInput(NamedTuple):
 
 
 def split_input(text: str) -> SplitInput:
-    """Split the input into complete statements and the incomplete rest.
+    """Split SQL input into complete statements and the incomplete rest.
 
     Semicolons in strings, identifiers and comments do not end a statement. A script (`BEGIN … END;`) is one statement.
     """
@@ -56,7 +56,7 @@ def split_input(text: str) -> SplitInput:
 
 
 def _end_of_complete_statements(found: list[SqlToken]) -> int:
-    """Return the end position of the last complete statement."""
+    """Return the position in the input at which the last complete SQL statement ends."""
     end, first = 0, True
     in_script = False
     for number, each in enumerate(found):
@@ -71,7 +71,10 @@ def _end_of_complete_statements(found: list[SqlToken]) -> int:
 
 
 def _ends_script(found: list[SqlToken], semicolon: int) -> bool:
-    """Return whether the semicolon ends a script with all blocks closed. `END IF` and `END WHILE` close no block."""
+    """Return whether a semicolon ends a SQL script, that is, whether all its `BEGIN` blocks are closed there.
+
+    `END IF` and `END WHILE` close no block.
+    """
     depth = 0
     for before, each in zip([None, *found], found[: semicolon + 1], strict=False):
         if each.is_word("BEGIN"):
@@ -89,7 +92,7 @@ class SqlPrompt:
         tell: Callable[[str], None],
         remember: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Create the prompt from its callbacks.
+        """Create a SQL prompt that reads, runs and reports through callbacks.
 
         Args:
             read: Reads a line with a prompt; raises EOFError at the end of the input.
@@ -102,7 +105,7 @@ class SqlPrompt:
         self._tell = tell
         self._remember = remember
         self.pending_input = ""
-        """The input of an incomplete statement."""
+        """The lines of a statement that is not complete yet."""
 
     def run(self) -> None:
         while True:
@@ -119,7 +122,7 @@ class SqlPrompt:
                 return
 
     def _process_line(self, line: str) -> bool:
-        """Process a line, and return whether the prompt continues."""
+        """Process an input line, running the statements that it completes. Return whether the prompt continues."""
         if not self.pending_input.strip() and not line.strip():
             return True
         if not self.pending_input.strip() and (
@@ -268,7 +271,7 @@ def _matching(word: str, names: Iterable[str]) -> list[str]:
 
 
 def _named_tables(text: str, tables: Sequence[str]) -> list[str]:
-    """Return the tables that a statement names."""
+    """Return the tables whose names occur in a SQL statement."""
     words = {each.text.casefold() for each in tokenize_sql(text) if each.kind in (TokenKind.WORD, TokenKind.QUOTED)}
     return [name for name in tables if name.casefold() in words]
 

@@ -101,9 +101,10 @@ def _create_reporter(arguments: argparse.Namespace, pipeline: str) -> ProgressRe
 
 
 def _install_stop_handlers() -> threading.Event:
-    """Return an event that SIGINT and SIGTERM set. The current round completes, unless a second SIGINT arrives.
+    """Install signal handlers, and return the event that SIGINT and SIGTERM set to stop the pipeline.
 
-    Call this after the Spark session is created, because that installs a SIGINT handler of its own.
+    The current round completes, unless a second SIGINT arrives. Call this after the Spark session is
+    created, because that installs a SIGINT handler of its own.
     """
     stop = threading.Event()
 

@@ -82,7 +82,7 @@ def _print_status(arguments: argparse.Namespace, cluster: ClusterClient) -> int:
 
 
 def format_status(topics: Sequence[TopicStatus]) -> str:
-    """Format the status of topics as tables and notes."""
+    """Format the pipeline status of topics as tables, with notes about problems."""
     if not topics:
         return "no pipeline has reported its status; start one with `chronik pipeline run`"
     parts = [
@@ -138,7 +138,7 @@ def _format_notes(topic: TopicStatus) -> list[str]:
 
 
 def _describe_blocking_transaction(topic: str, partition: PartitionStatus) -> str:
-    """Describe the open transaction that blocks landing, and the producer that can complete it."""
+    """Describe the open transaction that keeps a pipeline from reading further, and its producer."""
     from chronik.pipeline.journal.progress_bar import format_duration
 
     holder = partition.held_by

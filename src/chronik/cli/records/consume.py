@@ -31,7 +31,7 @@ from chronik.escaping import escape_except_line_breaks
 from chronik.wording import pluralize
 
 PROGRESS_DELAY_SECONDS = 1.0
-"""Delay before a progress bar is shown."""
+"""Seconds after which a progress bar is shown, so that short commands show none."""
 
 COMMIT_RECORDS_MAX = 1000
 """Maximum number of records between two offset commits. After a crash, up to this many records are printed again."""
@@ -91,7 +91,7 @@ def _consume(
 
 @contextmanager
 def _progress(arguments: argparse.Namespace, positions: Offsets, ends: Offsets) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar if stderr is a terminal and stdout is not. Progress counts offsets, including gaps."""
+    """Show a progress bar while records are consumed, if stderr is a terminal and stdout is not."""
     if not sys.stderr.isatty() or sys.stdout.isatty() or arguments.follow:
         yield lambda count: None
         return

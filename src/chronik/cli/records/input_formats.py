@@ -39,15 +39,15 @@ LineParser = Callable[[bytes], OutgoingRecord]
 
 
 class LineTooLong(InvalidInput):
-    """A line that exceeds the maximum length."""
+    """An input line exceeds the maximum length."""
 
 
 NumberedRecords = list[tuple[int, OutgoingRecord]]
-"""Records that are sent together, each with the input line number at which it starts."""
+"""Records that are sent together, each preceded by the line number at which it starts in the input."""
 
 
 def split_lines(chunks: Iterable[bytes], *, keep_carriage_returns: bool = False) -> Iterator[list[bytes]]:
-    """Yield the lines completed by each chunk.
+    """Split an input that arrives in chunks, and yield the lines that each chunk completes.
 
     The last line needs no line break. Raise LineTooLong if a line is too long.
     """
@@ -67,7 +67,7 @@ def split_lines(chunks: Iterable[bytes], *, keep_carriage_returns: bool = False)
 
 
 def number_lines(groups: Iterable[list[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield each group of lines with the number of its first line."""
+    """Yield each group of lines together with the line number of its first line."""
     number = 1
     for lines in groups:
         yield number, lines
@@ -75,7 +75,7 @@ def number_lines(groups: Iterable[list[bytes]]) -> Iterator[tuple[int, list[byte
 
 
 def parse_csv(chunks: Iterable[bytes], key: str | None, value: str | None) -> Iterator[NumberedRecords]:
-    """Yield records in chunks, each with its line number; raise InvalidInput with the line number of an error."""
+    """Parse CSV input, and yield its records with their line numbers in chunks. Raise InvalidInput on errors."""
     rows = _CsvRows(chunks)
     parse_row: RowParser | None = None
     chunk: NumberedRecords = []

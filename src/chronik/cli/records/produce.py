@@ -25,7 +25,7 @@ from chronik.wording import pluralize
 
 READ_BYTES_MAX = MIB
 PROGRESS_DELAY_SECONDS = 1.0
-"""Delay before a progress bar is shown."""
+"""Seconds after which a progress bar is shown, so that short commands show none."""
 
 ProgressCallback = Callable[[int, int], None]
 """A callback that receives the number of bytes read and of records produced."""
@@ -98,7 +98,12 @@ class _RecordWriter:
         self.written = 0
 
     def write(self, portion: NumberedRecords) -> None:
-        """Send a chunk of records. Raise ProduceError, or InvalidInput for a partition that does not exist."""
+        """Send a chunk of records and wait until they are acknowledged.
+
+        Raises:
+            ProduceError: Records were not acknowledged.
+            InvalidInput: A partition does not exist.
+        """
         if not portion:
             return
         numbers = [number for number, _ in portion]
@@ -140,7 +145,7 @@ class _RecordWriter:
 
 
 class _InputChunks:
-    """The chunks of the input, and the number of bytes read so far."""
+    """An iterable over the chunks of the input, which counts the bytes read so far."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -23,7 +23,7 @@ _BASE64 = "_base64"
 _UNSET = Raw(b"null")
 _UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 NO_TIMESTAMP = -1
-"""The timestamp of records in message formats without timestamps."""
+"""Timestamp of a record that has none, because it is stored in an old message format."""
 
 
 class _JsonHeader(Struct, forbid_unknown_fields=True):
@@ -43,7 +43,7 @@ class _JsonRecord(Struct, forbid_unknown_fields=True):
     timestamp: Annotated[int, Meta(ge=NO_TIMESTAMP, le=INT64_MAX)] | str | None = None
     partition: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     topic: Raw = _UNSET
-    """Accepted for compatibility with the output of `consume` but ignored, like the offset. The topic is a command-line
+    """The topic in the output of `consume`. It is accepted but ignored, because the topic is a command-line
     argument."""
     offset: Raw = _UNSET
 

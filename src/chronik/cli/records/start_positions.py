@@ -17,36 +17,36 @@ from chronik.client.records import TopicPartition
 Offsets = dict[TopicPartition, int]
 
 SEARCH_GROWTH_FACTOR: Final = 4
-"""Factor by which the searched offset range grows while it contains too few records."""
+"""Factor by which the offset range that is searched for the last records grows while it contains too few."""
 
 
 @dataclass(frozen=True)
 class StartAtEarliest:
-    """The earliest offset of each partition."""
+    """The start position at the earliest offset of each partition."""
 
 
 @dataclass(frozen=True)
 class StartAtLatest:
-    """The end offset of each partition."""
+    """The start position at the end offset of each partition, before new records."""
 
 
 @dataclass(frozen=True)
 class StartAtLastRecords:
-    """The last records of each partition."""
+    """The start position before the last `count` records of each partition."""
 
     count: int
 
 
 @dataclass(frozen=True)
 class StartAtTimestamp:
-    """The first record of each partition at or after a timestamp."""
+    """The start position at the first record of each partition at or after a timestamp."""
 
     timestamp: int
 
 
 @dataclass(frozen=True)
 class StartAtOffset:
-    """The same offset in each partition."""
+    """The start position at the same offset in each partition."""
 
     offset: int
 
@@ -79,7 +79,7 @@ def parse_start_position(text: str) -> StartPosition:
 
 
 def resolve_start_offsets(start: StartPosition, cluster: ClusterClient, ends: Offsets) -> Offsets:
-    """Return the start offsets of the partitions."""
+    """Resolve a start position to the start offset of each partition."""
     match start:
         case StartAtEarliest():
             return list_earliest_offsets(cluster, ends)
@@ -95,7 +95,7 @@ def resolve_start_offsets(start: StartPosition, cluster: ClusterClient, ends: Of
 
 
 def _resolve_last(cluster: ClusterClient, count: int, ends: Offsets) -> Offsets:
-    """Return the offsets of the last records. They are read, because control records and compaction leave gaps."""
+    """Return the offset of the `count`-th last record of each partition. Records are read, as offsets have gaps."""
     if not count:
         return ends
     starts = list_earliest_offsets(cluster, ends)

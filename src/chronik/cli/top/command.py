@@ -29,11 +29,11 @@ from chronik.protocol.errors import KafkaError
 EXIT_OK: Final = 0
 INTERVAL_S: Final = 2.0
 ONCE_INTERVAL_S: Final = 1.0
-"""Seconds between the two collections of `--once`. Rates are computed from two collections."""
+"""Seconds between the two collections of facts from which `--once` computes rates."""
 
 TIMEOUT_S: Final = 3.0
 PAUSE_FACTOR: Final = 3
-"""Minimum pause after a collection, as a multiple of its duration, to limit the load on the cluster."""
+"""Minimum pause after a collection of facts, as a multiple of its duration. It limits the load on the cluster."""
 
 WIDTH_UNLIMITED: Final = 200
 STALE_AFTER_S: Final = 5.0
@@ -100,7 +100,7 @@ def _print_once(watcher: ClusterMonitor, arguments: argparse.Namespace) -> int:
 
 
 def view_to_json(view: TopView) -> dict[str, Any]:
-    """Return the view, with facts and rates, as a JSON object."""
+    """Return the view of the cluster that `top` shows, with facts and rates, as a JSON object."""
     return {
         "facts": facts_to_json(view.facts),
         "seconds": view.seconds,
@@ -145,7 +145,7 @@ class CollectorThread(threading.Thread):
         """The latest facts and the previous ones, replaced atomically."""
         self.failure: str | None = None
         self.on_update: Callable[[], object] = bool
-        """A callback that is called after each collection."""
+        """A callback that is called after each collection of facts."""
 
     def run(self) -> None:
         while not self._stop_event.is_set():

@@ -21,7 +21,7 @@ MISSING: Final = "-"
 _UNITS: Final = ("", "k", "M", "G", "T", "P")
 
 PROBLEMS_DIVISOR: Final = 4
-"""Divisors of the frame height. Problems use at most a quarter of the lines, nodes at most a third."""
+"""The list of problems uses at most the height of the frame divided by this number."""
 NODES_DIVISOR: Final = 3
 ROWS_MIN: Final = 1
 ROWS_UNLIMITED: Final = 20
@@ -127,7 +127,7 @@ class TopicOrder(Enum):
 def render_frame(
     view: TopView, width: int, height: int | None, *, order: TopicOrder = TopicOrder.TRAFFIC, footer: str = ""
 ) -> list[StyledLine]:
-    """Render a view as a frame. If `height` is None, the frame height is unlimited."""
+    """Render a view of the cluster as the lines of a frame. If `height` is None, the frame height is unlimited."""
     head = [*_header_lines(view), *([StyledLine(footer, TextStyle.FAINT)] if footer else [])]
     head, last = (head[:-1], head[-1:]) if footer else (head, [])
     attention, nodes = _problem_lines(view), _node_lines(view, width)
@@ -150,12 +150,12 @@ def render_frame(
 
 
 def _join_sections(sections: Iterable[Sequence[StyledLine]]) -> list[StyledLine]:
-    """Join the non-empty sections, with a blank line before each."""
+    """Join the lines of the non-empty sections of a frame, with a blank line before each section."""
     return [line for section in sections if section for line in (StyledLine(""), *section)]
 
 
 def _shorten(section: Sequence[StyledLine], lines_max: int) -> list[StyledLine]:
-    """Shorten a section to a number of lines. The last line states how many rows are omitted."""
+    """Shorten a section of a frame to `lines_max` lines. The last line states how many rows are omitted."""
     if len(section) <= lines_max:
         return list(section)
     left_out = len(section) - lines_max + 1

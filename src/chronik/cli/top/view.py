@@ -12,7 +12,7 @@ from chronik.cli.doctor.findings import DoctorFinding, Severity, sort_by_severit
 from chronik.cli.monitoring.facts import ClusterFacts, GroupFacts, NodeFacts, PartitionFacts
 
 SECONDS_MIN: Final = 0.05
-"""Minimum number of seconds between two collections from which rates are computed."""
+"""Minimum number of seconds between two collections of facts for computing rates from them."""
 
 
 class NodeRow(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class TopicRow(msgspec.Struct, frozen=True):
     partitions: int
     replicas: int
     bytes: int | None
-    """Total size in bytes of all partitions, counting one replica each."""
+    """Total size of the topic's partitions in bytes, counting one replica of each."""
     records_s: float | None
     written_bytes_s: float | None
     under_replicated: int
@@ -46,7 +46,7 @@ class GroupRow(msgspec.Struct, frozen=True):
 class TopView(msgspec.Struct, frozen=True):
     facts: ClusterFacts
     seconds: float | None
-    """Seconds between the two collections, or None without previous facts."""
+    """Seconds between the two collections of facts that are compared, or None if there is no previous one."""
     nodes: tuple[NodeRow, ...]
     topics: tuple[TopicRow, ...]
     groups: tuple[GroupRow, ...]

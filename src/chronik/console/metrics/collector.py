@@ -27,14 +27,14 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 OTHER: Final = "_other"
-"""Label value of the aggregated series. A topic or group with this name is included in the aggregate."""
+"""Label value of the series that aggregates all topics or groups without a series of their own."""
 
 NAME_CHARACTERS_MAX: Final = 255
-"""Maximum length of a label value. Groups with longer names, which Kafka allows up to 32,000 characters, are
-aggregated. Topic names have at most 249 characters."""
+"""Maximum length of a topic or group name in a label. Groups with longer names, which Kafka allows, are aggregated into
+one series."""
 
 HISTOGRAM_SERIES: Final = len(LATENCY_SECONDS) + 3
-"""Number of series of a histogram: its buckets, the +Inf bucket, the sum and the count."""
+"""Number of time series of a latency histogram: its buckets, the +Inf bucket, the sum and the count."""
 
 SERIES_MAX: Final = "chronik.metrics.series.max"
 
@@ -65,21 +65,21 @@ def is_aggregated(*names: str) -> bool:
 
 
 class SeriesBudget(NamedTuple):
-    """The maximum numbers of topics and of group lags with their own series."""
+    """The maximum number of topics, and of group lags, that are exported as separate time series."""
 
     topics: int
     lags: int
 
 
 def divide_series(series: int, topics: int, topic_families: int, lags: int, lag_families: int) -> SeriesBudget:
-    """Divide a series budget between topics and group lags. Either side may use what the other does not need."""
+    """Divide the maximum number of time series between topics and group lags, half each unless one needs less."""
     series = max(series, 0)
     topic_series = min(topics * topic_families, max(series // 2, series - lags * lag_families))
     return SeriesBudget(topic_series // topic_families, (series - topic_series) // lag_families)
 
 
 class LargestRows(Generic[K, V]):
-    """The largest rows of a mapping, and the sum of the others. Exhaust `select_steps` before reading the results."""
+    """The rows of a mapping with the largest values, and the sum of the others. `select_steps` computes them."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class LargestRows(Generic[K, V]):
         rest: V,
         is_aggregated: Callable[[K], bool],
     ) -> None:
-        """Create the selection. `rest` is the empty aggregate; `add` adds a row to it."""
+        """Create the selection. `rest` is the initial sum of the other rows; `add` adds a row to it."""
         self.selected: list[tuple[K, V]] = []
         self.aggregate = rest
         self.aggregated_count = 0
@@ -101,7 +101,7 @@ class LargestRows(Generic[K, V]):
         self._is_other = is_aggregated
 
     def select_steps(self) -> Iterator[None]:
-        """Select the largest rows and aggregate the others. Yield after each row."""
+        """Select the largest rows and sum up the others. Yield after each row, so that the caller can pause."""
         heap: list[tuple[float, int]] = []  # A min-heap of (size, -row number): keys may not be comparable.
         limit = self._limit if len(self._rows) <= self._limit else max(self._limit - 1, 0)
         for number, (key, value) in enumerate(self._rows.items()):
@@ -123,7 +123,7 @@ class LargestRows(Generic[K, V]):
 
 
 class MetricsCollector:
-    """A collector of a node's metrics."""
+    """A collector of all Prometheus metrics that a node exports at `/metrics`."""
 
     def __init__(self, parts: MetricSources) -> None:
         self._parts = parts
@@ -149,7 +149,7 @@ class MetricsCollector:
 
 
 def limited_metrics(survey: PartitionStats, series: int, series_max: int) -> Iterator[Metric | None]:
-    """Yield the families with a series per topic or group, and the metrics of the collection itself.
+    """Yield the metric families with a series per topic or group, and the metrics about the collection itself.
 
     Series beyond `series_max`, including the `series` of all other families, are aggregated. None ends an iteration.
     """

@@ -99,7 +99,7 @@ class MetricSources(msgspec.Struct, frozen=True):
 
 
 def counter_metrics(parts: MetricSources) -> Iterator[Metric]:
-    """Yield all families with a bounded number of series."""
+    """Yield the metric families whose number of series does not depend on the number of topics and groups."""
     yield from api_metrics(parts.router.meters)
     yield from _network_metrics(parts)
     yield from _disk_metrics(parts)
@@ -190,7 +190,7 @@ def _change_metrics(parts: MetricSources) -> Iterator[Metric]:
 
 
 def image_metrics(image: Image) -> Iterator[Metric]:
-    """Yield the metrics of the metadata image."""
+    """Yield the metrics about the metadata image, the node's copy of the cluster metadata."""
     statuses = [broker.status for broker in image.brokers.values()]
     yield single_sample("chronik_metadata_applied_index", image.applied_index)
     yield FAMILIES["chronik_brokers"].with_samples(

@@ -18,7 +18,7 @@ HISTOGRAM: Final = "histogram"
 
 
 class MetricFamily(NamedTuple):
-    """The declaration of a metric family."""
+    """The declaration of a Prometheus metric family: its name, type, help text and labels."""
 
     name: str
     kind: str

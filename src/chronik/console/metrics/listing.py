@@ -9,10 +9,10 @@ from typing import Final
 from chronik.console.metrics.families import SECTIONS, MetricFamily
 
 PAGE: Final = Path("docs", "reference", "metrics.md")
-"""Path of the documentation page, relative to the root of the repository."""
+"""Path of the metrics documentation page, relative to the root of the repository."""
 
 GENERATED_MARK: Final = "<!-- generated from here on by `.venv/bin/python -m chronik.console.metrics.listing` -->"
-"""Marker between the handwritten part of the page and the generated tables below it."""
+"""Marker between the handwritten part of the documentation page and the generated tables below it."""
 
 
 def format_tables() -> str:
@@ -27,7 +27,7 @@ def format_tables() -> str:
 
 
 def update_page(before: str) -> str:
-    """Return a page with its generated tables replaced by the current ones."""
+    """Return the metrics documentation page with its generated tables updated."""
     handwritten, _, _ = before.partition(GENERATED_MARK)
     return handwritten + format_tables()
 

@@ -21,10 +21,10 @@ from chronik.metadata.records import CommittedOffset
 from chronik.metadata.stores.store import MetadataStore
 
 SLICE_SECONDS: Final = 0.002
-"""Maximum time in seconds for which a slice of work may block the event loop."""
+"""Time in seconds after which a long computation pauses, so that it does not block the event loop."""
 
 STEPS_PER_CLOCK_READ: Final = 16
-"""Steps between two reads of the clock. A step takes microseconds."""
+"""Number of computation steps between two reads of the clock. A step takes microseconds."""
 
 T = TypeVar("T")
 
@@ -40,14 +40,14 @@ RecordTimeKey = tuple[bytes, int, int]
 
 
 class TimeSlicer:
-    """A stopwatch that splits a long computation into short slices."""
+    """A runner that splits a long computation into short time slices, between which the event loop can run."""
 
     def __init__(self) -> None:
         self._previous_seconds = 0.0
         self._slice_started = time.perf_counter()
 
     def run(self, steps: Iterable[object]) -> Iterator[None]:
-        """Run all steps, and yield whenever the time of the current slice has expired."""
+        """Run all steps of a computation, and yield whenever the current time slice has expired."""
         for number, _ in enumerate(steps):
             if number % STEPS_PER_CLOCK_READ == 0 and time.perf_counter() - self._slice_started > SLICE_SECONDS:
                 self._previous_seconds += time.perf_counter() - self._slice_started
@@ -55,7 +55,7 @@ class TimeSlicer:
                 self._slice_started = time.perf_counter()
 
     def total_seconds(self) -> float:
-        """Return the total time of all slices in seconds."""
+        """Return the time in seconds for which the computation has run, without its pauses."""
         return self._previous_seconds + time.perf_counter() - self._slice_started
 
 
@@ -92,7 +92,7 @@ class PartitionStats(msgspec.Struct):
 
 
 class PartitionStatsCollector:
-    """A collector and cache of `PartitionStats`."""
+    """A collector of statistics about partitions and group lags, which caches the latest statistics."""
 
     def __init__(self, store: MetadataStore, replicas: ReplicaManager, clock: Clock) -> None:
         self._store = store
@@ -166,7 +166,7 @@ class PartitionStatsCollector:
     def _record_time_ms(
         self, replica: Replica, committed: CommittedOffset, record_times: dict[RecordTimeKey, int | None]
     ) -> int:
-        """Return the timestamp of the first uncommitted record in milliseconds."""
+        """Return the timestamp of the first uncommitted record in milliseconds, or the commit time if unknown."""
         log = replica.log_if_open
         if log is None:  # The log has not been used since the start; opening it would be slow.
             return committed.commit_time_ms
@@ -183,7 +183,7 @@ Partitions = Iterator[tuple[int, CommittedOffset]]
 
 
 def _committed_offsets(image: Image) -> Iterator[tuple[str, str, Partitions]]:
-    """Yield the committed offsets of all groups by topic. Each group's offsets are read lazily."""
+    """Yield the group, topic and committed offsets for each topic of each group. Offsets are read lazily."""
     for group in list(image.groups_with_offsets()):
         for topic, partitions in image.frozen_offsets(group).by_topic():
             yield group, topic, partitions

@@ -35,7 +35,7 @@ class Authentication(msgspec.Struct, frozen=True, eq=False):
 
 
 class ResponseAccess:
-    """The authorization of one response that is being produced or sent."""
+    """The client's authorization for one response in progress, which ends if the client's permission is revoked."""
 
     def __init__(self, why_ended: Callable[[], RestError | None]) -> None:
         self._why_ended = why_ended
@@ -54,7 +54,7 @@ class ResponseAccess:
 
 
 class AccessMonitor:
-    """The authorizations of all responses that are being produced or sent."""
+    """A monitor that checks the authorizations of all responses in progress again when users or ACLs change."""
 
     def __init__(self) -> None:
         self._accesses: set[ResponseAccess] = set()
@@ -67,7 +67,7 @@ class AccessMonitor:
     def monitor(
         self, why_ended: Callable[[], RestError | None], seconds_max: float | None = None
     ) -> Iterator[ResponseAccess]:
-        """Monitor an authorization until the response is sent. Check it again after `seconds_max`."""
+        """Monitor the authorization of a response until the context exits. Also check it after `seconds_max`."""
         access = ResponseAccess(why_ended)
         timer = None
         if seconds_max is not None:

@@ -85,17 +85,17 @@ class RestApplication:
         self._functions: dict[str, Callable[..., Any]] = {}
         self.streams: Final = EventStreams(self.loop_bridge)
         self.shared_state: Final[dict[str, Any]] = {}
-        """State that operations share across requests, by name."""
+        """Objects that operations of the admin API keep between requests, by name."""
 
     def close(self) -> None:
-        """Abandon all operations and stop the threads."""
+        """Cancel all operations in progress and stop the worker threads."""
         self.loop_bridge.close()
         self.streams.close()
         self.authenticator.close()
         self._work.close()
 
     async def authorize_viewer(self, request: HttpRequest, caller: ClientInfo) -> PageViewer:
-        """Authenticate a client that requests a status page without a token or certificate.
+        """Authenticate and authorize a client that requests a status page with neither a token nor a certificate.
 
         Raises:
             HttpError: The client is not authenticated or not authorized.
@@ -124,7 +124,7 @@ class RestApplication:
         return prepared if isinstance(prepared, PreparedRequest) else PreparedRequest(None, prepared)
 
     async def _catch_errors(self, request: HttpRequest, awaitable: Awaitable[T]) -> T | HttpResponse:
-        """Await the response, and return an error response if this raises an exception."""
+        """Await a result. If this raises an exception, return the corresponding HTTP error response instead."""
         try:
             return await awaitable
         except MethodNotAllowed as error:

@@ -50,10 +50,11 @@ AUTHENTICATE_HEADER: Final = ("WWW-Authenticate", "Chronik-Session")
 password dialog."""
 
 EXPIRY_CHECK_DELAY_SECONDS: Final = 0.1
-"""Delay between a session's expiry and the check of its streams, since event-loop timers may fire slightly early."""
+"""Delay in seconds between a session's expiry and the check that ends its responses, since timers may fire slightly
+early."""
 
 TOKEN_USER: Final = ""
-"""The user name under which failed attempts with the http_token are counted."""
+"""The user name under which failed logins with the `http_token`, the node's shared secret, are counted."""
 TOO_MANY_ATTEMPTS: Final = "too many login attempts are waiting: try again later"
 
 
@@ -173,7 +174,7 @@ class HttpAuthenticator:
     def monitor(
         self, authentication: Authentication, host: str, right: MonitoredPermission | None
     ) -> Iterator[ResponseAccess]:
-        """Monitor the authentication and a required permission until the response is sent."""
+        """Monitor whether a client stays authenticated and keeps a required permission until the context exits."""
         session = authentication.session
         seconds_max = self.sessions.seconds_left(session) + EXPIRY_CHECK_DELAY_SECONDS if session else None
         with self._watches.monitor(lambda: self.revocation_error(authentication, host, right), seconds_max) as access:
@@ -248,7 +249,7 @@ class HttpAuthenticator:
         return ANONYMOUS
 
     async def _attempt(self, caller: ClientInfo, name: str, verify: Callable[[], Awaitable[bool]]) -> bool:
-        """Run a login attempt. Raise RestError if too many attempts are queued."""
+        """Run a login attempt, delayed after previous failures. Raise RestError if too many attempts are queued."""
         try:
             return await self._attempts.run(caller.host, name, verify)
         except (Disconnect, TooManyLoginAttempts):

@@ -16,11 +16,11 @@ from chronik.request_reply import account_key
 
 READ_SECONDS_MAX: Final = 5.0
 CHANGE_SECONDS_MAX: Final = 15.0
-"""Maximum time for which a mutation is retried while no controller is available. After that, the response is 503."""
+"""Maximum time in seconds for which a change is retried while no controller is available. Then the response is 503."""
 
 
 class OperationContext:
-    """The context of one operation in progress."""
+    """The context of one admin API operation in progress: its principal, path parameters and cluster client."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class OperationContext:
 
     @property
     def account(self) -> str:
-        """The account that the operation's resources are charged to."""
+        """The account that is charged for the operation: the user or, if anonymous, the client's network."""
         return account_key(self.principal, self.host)
 
     @property

@@ -33,13 +33,13 @@ T = TypeVar("T")
 NODE_STOPPING: Final = "the node is shutting down"
 CLIENT_ID: Final = "chronik-console"
 NODE_HOST: Final = "node"
-"""Placeholder host in this client's addresses. The port of an address is the node id."""
+"""Placeholder host in addresses of this client, which identify a node by using the node id as the port."""
 THROTTLED_SECONDS_MAX: Final = 10.0
 _SIZE_BYTES: Final = struct.calcsize(">i")
 
 
 class LoopBridge:
-    """A bridge from worker threads to the node's event loop.
+    """A bridge through which worker threads run coroutines on the node's event loop.
 
     Closing the API or an operation cancels its pending calls.
     """
@@ -82,7 +82,7 @@ class LoopBridge:
             self._pending.discard(future)
 
     def close(self, error: Exception | None = None) -> None:
-        """Cancel all pending calls. They raise the given error, by default ConnectionLost."""
+        """Cancel all coroutines in progress. Their callers receive the error, by default ConnectionLost."""
         self._closed_with = error or ConnectionLost(NODE_STOPPING)
         for future in list(self._pending):
             future.cancel()
@@ -91,7 +91,7 @@ class LoopBridge:
 
 
 class InternalCluster(ClusterClient):
-    """A cluster client that addresses brokers by node id."""
+    """A cluster client that runs inside a node and addresses brokers by node id."""
 
     def __init__(
         self, side: NodeInterface, loop: LoopBridge, principal: Principal, host: str, timeout_s: float
@@ -132,7 +132,7 @@ class InternalCluster(ClusterClient):
 
 
 class InternalConnection(BrokerConnection):
-    """A connection to a node's router, local or over the peer connection."""
+    """A connection to the request router of this node or, over a peer connection, of another node."""
 
     def __init__(
         self, side: NodeInterface, loop: LoopBridge, peer: ConnectedClient, node_id: int, timeout_s: float

@@ -22,14 +22,15 @@ V = TypeVar("V")
 FAILURE_RETENTION_SECONDS: Final = 300.0
 """Time in seconds after the last failed attempt until a failure count is deleted."""
 COUNTS_MAX: Final = 10_000
-"""Maximum number of failure counts, for networks and for pairs of network and user each. If it is exceeded, the least
-recently updated count is deleted."""
+"""Maximum number of stored failure counts. It applies separately to counts per network and to counts per network and
+user; if it is exceeded, the least recently updated count is deleted."""
 DELAY_SECONDS_FIRST: Final = 0.05
 DELAY_SECONDS_MAX: Final = 5.0
-"""Maximum delay in seconds. The delay doubles with each failure up to this value, which is short because the delay also
-applies to the legitimate user."""
+"""Maximum delay of a login attempt in seconds. The delay doubles with each failure up to this value, which is short
+because the delay also applies to the legitimate user."""
 NAME_CHARACTERS_MAX: Final = 64
-"""User names longer than this are stored as a hash, since clients can choose any name."""
+"""Maximum length of a user name that is stored as text. Longer names, which clients can make up, are stored as a
+hash."""
 WAITING_MAX: Final = 16
 """Maximum number of queued attempts for one user from one network."""
 
@@ -45,7 +46,7 @@ class _Failures(msgspec.Struct, eq=False):
 
 class _Pair(_Failures, eq=False):
     is_verified: bool = False
-    """Whether the last attempt succeeded."""
+    """Whether the last login attempt succeeded."""
     waiting: int = 0
     lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
@@ -80,7 +81,7 @@ class LoginThrottle:
             pair.waiting -= 1
 
     async def record_failure(self, host: str, user: str) -> None:
-        """Count a failed attempt that was verified elsewhere, and delay its response."""
+        """Count a failed login attempt that was not made through `run`, and sleep for the resulting delay."""
         network = client_network(host)
         self._record_result(network, user, self._get_pair(network, user), False)
         await self._sleep(self._delay_seconds(self._networks.get(network)))
@@ -124,7 +125,7 @@ def _hash_long_name(user: str) -> str:
 
 
 def _put(counts: dict[K, V], key: K, value: V) -> None:
-    """Store a value as the most recent entry. If there are more than COUNTS_MAX entries, delete the oldest."""
+    """Store a failure count as the most recent entry. If there would be more than COUNTS_MAX, delete the oldest."""
     counts.pop(key, None)
     if len(counts) >= COUNTS_MAX:
         del counts[next(iter(counts))]

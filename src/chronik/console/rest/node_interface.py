@@ -45,7 +45,7 @@ class NodeInterface(msgspec.Struct, frozen=True):
 
     services: Services
     dispatch: Dispatch
-    """The request router. It expects requests that are already authenticated."""
+    """The node's router for Kafka requests. It expects requests that are already authenticated."""
     status_source: StatusSource
     other_nodes: OtherNodes
     requires_login: bool

@@ -26,7 +26,7 @@ class MethodNotAllowed(RestError):
 
 
 def match_route(method: str, target: str) -> tuple[RestOperation, dict[str, Any]]:
-    """Return the operation for a method and an undecoded path, and its path parameters.
+    """Return the operation that matches an HTTP method and a percent-encoded path, and its path parameters.
 
     Raises:
         RestError: No operation matches.

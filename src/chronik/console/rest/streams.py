@@ -40,17 +40,17 @@ class ServerSentEvent(NamedTuple):
 
 
 def encode_event(event: ServerSentEvent) -> bytes:
-    """Encode an event. JSON contains no raw line breaks, so it fits into one data line."""
+    """Encode a server-sent event with JSON data. JSON contains no raw line breaks, so it fits into one data line."""
     return b"event: %b\ndata: %b\n\n" % (event.name.encode(), msgspec.json.encode(event.data))
 
 
 def encode_error_event(error: RestError) -> bytes:
-    """Encode an error as an event named `error`."""
+    """Encode an error as a server-sent event named `error`."""
     return encode_event(ServerSentEvent("error", Error(str(error), error.code)))
 
 
 class EventStreams:
-    """The event streams in progress."""
+    """The server-sent event streams in progress, limited in total and per account."""
 
     def __init__(self, loop: LoopBridge) -> None:
         self._loop = loop

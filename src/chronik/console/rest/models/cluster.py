@@ -14,9 +14,9 @@ class Config(msgspec.Struct):
 
     name: str
     value: str | None
-    """null if the value is sensitive."""
+    """The current value; null if it is sensitive, such as a password."""
     source: str
-    """topic, broker, cluster, file or default."""
+    """The level at which the value is set: topic, broker, cluster, file or default."""
     default: str | None
     read_only: bool
     sensitive: bool
@@ -46,10 +46,10 @@ class Node(msgspec.Struct):
     port: int | None
     rack: str | None
     status: str
-    """online, fenced, maintenance, offline, or absent if the node has never registered."""
+    """The node's status: online, fenced, maintenance, offline, or absent if the node has never registered."""
     draining: bool
     role: str | None
-    """leader, follower, candidate, observer or standalone; null if the node does not respond."""
+    """The node's Raft role: leader, follower, candidate, observer or standalone; null if the node does not respond."""
     voter: bool
     reachable: bool
     version: str | None
@@ -144,7 +144,7 @@ class Stopping(msgspec.Struct):
 
 
 class Rates(msgspec.Struct):
-    """Rates of this node since the previous event."""
+    """Request, error and traffic rates of the responding node since the previous overview event."""
 
     requests_s: float
     errors_s: float
@@ -175,17 +175,17 @@ class GroupLag(msgspec.Struct):
 
 
 class LiveCluster(Summary, kw_only=True):
-    """The state of the cluster in the overview stream."""
+    """The state of the cluster in an event of the overview stream, which updates the console's overview page."""
 
     nodes: list[Node]
 
 
 class Overview(msgspec.Struct):
-    """An event of the overview stream."""
+    """An event of the overview stream, which updates the console's overview page."""
 
     time_ms: int
     cluster: LiveCluster | None
-    """null if the principal lacks the Describe permission on the cluster."""
+    """The state of the cluster; null if the principal lacks the Describe permission on the cluster."""
     rates: Rates | None
     latency_ms: Latency | None
     lag: list[GroupLag]

@@ -12,8 +12,8 @@ PAGE_MAX: Final = 500
 NAME_CHARACTERS_MAX: Final = 249
 """The maximum length of a topic name."""
 WORDS_CHARACTERS_MAX: Final = 500
-"""Maximum length of a string in a query. Even with percent-encoded multibyte characters, it fits into the request
-head."""
+"""Maximum length of a string in a query. A string of this length fits into the request line even if all characters are
+percent-encoded."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARACTERS_MAX)]
 Words = Annotated[str, msgspec.Meta(max_length=WORDS_CHARACTERS_MAX)]
@@ -41,7 +41,7 @@ class Page(msgspec.Struct, Generic[T]):
 
     items: list[T]
     next: str | None
-    """The value of `after` for the next page; null on the last page."""
+    """The `after` parameter with which to request the next page; null on the last page."""
     total: int
 
 
@@ -50,7 +50,7 @@ class Paging(msgspec.Struct):
 
     limit: Limit = 100
     after: Words | None = None
-    """The value of `next` from the previous page."""
+    """The position at which the page starts: the `next` value of the previous page."""
 
 
 class Searching(Paging):
@@ -69,14 +69,14 @@ class NoBody(Body):
 
 
 class DryRun(Body):
-    """A request that can be validated without being executed."""
+    """The body of a request that supports a dry run."""
 
     dry_run: bool = False
-    """Return the plan without executing it."""
+    """Whether only to return the planned steps, without executing them."""
 
 
 class Plan(msgspec.Struct):
-    """The steps of a change."""
+    """The steps of a change to the cluster, and whether the change is complete."""
 
     plan: list[str]
     """The steps that were or would be executed, one sentence each."""

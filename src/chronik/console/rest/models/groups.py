@@ -71,13 +71,13 @@ class GroupPartitionName(Body):
 
 
 class OffsetReset(DryRun, kw_only=True):
-    """The new position of a group's committed offsets."""
+    """A request to reset committed offsets of a group to a new position."""
 
     topics: list[Name] | None = None
     """Topics to reset; null resets all topics with committed offsets."""
     partitions: list[GroupPartitionName] | None = None
     to: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
-    """start, end, an offset, +N or -N relative to the committed offset, or @TIME."""
+    """The new position: start, end, an offset, +N or -N relative to the committed offset, or @TIME."""
 
 
 class OffsetMove(msgspec.Struct):

@@ -9,7 +9,8 @@ import msgspec
 from chronik.console.rest.models.common import Body, Index, Int64, Limit
 
 Position = Annotated[str, msgspec.Meta(min_length=1, max_length=6000)]
-"""A read position. The maximum length fits the `next` of a topic with several hundred partitions."""
+"""A position in a topic: start, end, an offset, a time, or the `next` value of a page. The maximum length fits the
+`next` value of a topic with several hundred partitions."""
 Format = Literal["text", "json", "base64"]
 
 
@@ -51,8 +52,8 @@ class ReadMessages(msgspec.Struct, kw_only=True):
     partition: Index | None = None
     """The partition; null reads all partitions."""
     from_: Position = msgspec.field(name="from", default="-50")
-    """start, end, an offset, -N for the last N messages of each partition, @TIME (ISO 8601, or milliseconds since
-    1970), or the `next` of the previous page."""
+    """The start position: start, end, an offset, -N for the last N messages of each partition, @TIME (ISO 8601, or
+    milliseconds since 1970), or the `next` value of the previous page."""
     limit: Limit = 50
     isolation: Literal["committed", "uncommitted"] = "committed"
     format: Literal["auto", "text", "bytes"] = "auto"
@@ -65,7 +66,7 @@ class Messages(msgspec.Struct):
     items: list[Message]
     """The messages, sorted by timestamp. Messages of one partition stay in offset order."""
     next: str | None
-    """The value of `from` for the next page; null if all current messages have been read."""
+    """The `from` parameter with which to request the next page; null if all current messages have been read."""
     ends: dict[int, int]
     """The current end offset of each partition."""
 
@@ -113,7 +114,7 @@ class TailMessages(msgspec.Struct, kw_only=True):
 
 
 class Skipped(msgspec.Struct):
-    """A gap in a tail: messages that were skipped because too many arrived."""
+    """An event that reports a gap in a tailed topic: messages that were skipped because too many arrived."""
 
     count: int
     """Number of skipped messages."""
@@ -136,7 +137,7 @@ class NewMessage(Body, kw_only=True):
     """The value; null produces a tombstone."""
     headers: list[SentHeader] = []
     key_format: Format | None = None
-    """The encoding of `key`; text by default. json is validated and produced unchanged."""
+    """The encoding of `key`; text by default. A JSON key is validated and produced unchanged."""
     value_format: Format | None = None
     timestamp_ms: Int64 | None = None
 

@@ -27,12 +27,12 @@ class PipelineTopic(msgspec.Struct):
     table: str
     paused: bool
     lag: int | None
-    """Number of records that have not landed yet; null if an end offset is unknown."""
+    """Number of records of the topic that are not yet in the table; null if an end offset is unknown."""
     next_offsets: dict[int, int]
     high_watermarks: dict[int, int]
-    """The high watermarks at the time the driver planned its last round."""
+    """The partitions' high watermarks when the driver, the process that runs the pipeline, planned its last round."""
     rows_per_second: float
-    """Throughput of the last round that landed records, in rows per second."""
+    """Throughput of the last round that wrote records to the table, in rows per second."""
     total_rows: int
     total_dead_letters: int
     """Number of dead-letter records since the driver started."""
@@ -42,7 +42,7 @@ class PipelineTopic(msgspec.Struct):
     pid: int
     started_ms: int
     updated_ms: int
-    """Time of the driver's last report."""
+    """Time of the last status report of the pipeline's driver, in milliseconds since 1970."""
     columns: list[TableColumn] | None
     """The columns of the table; null if no driver has reported them yet."""
     columns_left_out: int
@@ -50,7 +50,7 @@ class PipelineTopic(msgspec.Struct):
 
 
 class Pipeline(msgspec.Struct):
-    """A pipeline."""
+    """A pipeline, which continuously writes topics to tables."""
 
     name: str
     topics: int

@@ -75,7 +75,7 @@ class Acls(Body):
 
 
 class AclQuestion(msgspec.Struct, kw_only=True):
-    """The query parameters for listing ACLs: an ACL filter."""
+    """The query parameters for listing ACLs, which filter them by their fields."""
 
     resource: ResourceName | None = None
     name: Words | None = None

@@ -10,7 +10,7 @@ from chronik.console.rest.models.common import Body, DryRun, Index, Name
 
 
 class TransactionPartition(msgspec.Struct):
-    """A partition of a transaction."""
+    """A partition that was added to a transaction."""
 
     topic: str
     partition: int
@@ -30,7 +30,7 @@ class Transaction(msgspec.Struct):
 
 
 class Holding(msgspec.Struct):
-    """A partition whose last stable offset is held back by an open transaction."""
+    """A partition in which an open transaction keeps the last stable offset from advancing."""
 
     topic: str
     partition: int
@@ -47,11 +47,11 @@ class Transactions(msgspec.Struct):
     next: str | None
     total: int
     holding: list[Holding]
-    """Partitions whose last stable offset is held back by an open transaction."""
+    """Partitions in which an open transaction keeps the last stable offset from advancing."""
 
 
 class PartitionMove(Body):
-    """The new replicas of a partition."""
+    """A partition to reassign, and its new replicas."""
 
     topic: Name
     partition: Index

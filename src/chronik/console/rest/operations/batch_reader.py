@@ -107,7 +107,7 @@ class BatchReader:
 
 
 class _AbortedTransactions:
-    """A filter for the control batches and the batches of aborted transactions in a fetch response."""
+    """A filter that hides the control batches and the batches of aborted transactions in a fetch response."""
 
     def __init__(self, data: PartitionData) -> None:
         self._upcoming = sorted((each.first_offset, each.producer_id) for each in data.aborted_transactions or ())

@@ -50,7 +50,8 @@ async def _request_statuses(side: NodeInterface, ids: list[int]) -> dict[int, St
 
 
 CONFIRM_SECONDS_MAX: Final = 2.0
-"""Timeout of the request for a node list confirmed by a majority. After it, this node's own image is used."""
+"""Timeout in seconds of the request for a node list that a majority confirms. After it, this node's own metadata is
+used."""
 
 
 def fetch_nodes(context: OperationContext) -> tuple[DescribeNodesResponse, bool]:
@@ -110,7 +111,7 @@ def _nodes_from_image(image: Image) -> DescribeNodesResponse:
 
 
 class PartitionCounts:
-    """Counts of the partitions in the image, computed in a thread from a copy."""
+    """The numbers of topics and partitions in a metadata image, and its under-replicated and offline partitions."""
 
     def __init__(self, image: Image) -> None:
         topics = list(image.topics.values())  # an atomic copy
@@ -134,11 +135,11 @@ class PartitionCounts:
 
 
 _counted: list[tuple[Image, int, PartitionCounts]] = []
-"""A cache of the latest partition counts, since the image rarely changes between two requests."""
+"""A cache of the latest partition counts, since the metadata image rarely changes between two requests."""
 
 
 def count_partitions(image: Image) -> PartitionCounts:
-    """Return the partition counts of an image, from the cache if it has not changed."""
+    """Return the partition counts of a metadata image, from the cache if the image has not changed."""
     index = image.applied_index
     for known, at, counted in _counted:
         if known is image and at == index:

@@ -21,7 +21,7 @@ from chronik.protocol.messages.describe_configs import (
 
 SOURCE_NAMES: Final = {1: "topic", 2: "broker", 3: "cluster", 4: "file", 5: "default", 8: "group"}
 DEFAULT_SOURCES: Final = (4, 5)
-"""Config sources of values that were not altered at run time: the configuration file and the defaults."""
+"""Codes of the config sources whose values were not altered at run time: the configuration file and the defaults."""
 
 
 def of_topic(context: OperationContext, params: NoQuestion) -> Configs:

@@ -117,7 +117,7 @@ def _committed_or_empty(context: OperationContext, name: str) -> Offsets:
 
 
 def fetch_end_offsets(context: OperationContext, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return end offsets. Omit partitions that do not exist or that the principal may not describe."""
+    """Return the end offsets of partitions. Omit those that do not exist or that the principal may not describe."""
     wanted = set(partitions)
     topics = fetch_topic_metadata(context.cluster, sorted({each.topic for each in wanted}))
     found = fetch_available_offsets(context, partitions_by_leader(topics.values(), wanted), LATEST_TIMESTAMP)
@@ -304,7 +304,7 @@ _OFFSET: Final = re.compile(r"[0-9]{1,18}")
 def _new_offsets(
     context: OperationContext, to: str, partitions: Sequence[TopicPartition], committed: Offsets
 ) -> dict[TopicPartition, int]:
-    """Return the new offsets, clamped to each partition's range of existing offsets."""
+    """Return the offsets to which a reset sets each partition, clamped to the partition's existing offsets."""
     cluster = context.cluster
     first = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
     last = list_offsets(cluster, dict.fromkeys(partitions, LATEST_TIMESTAMP))

@@ -33,7 +33,7 @@ from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResource
 INTERVAL_SECONDS: Final = 2.0
 GROUPS_SHOWN_MAX: Final = 10
 GROUPS_READ_MAX: Final = 200
-"""Maximum number of groups whose lag is computed."""
+"""Maximum number of consumer groups whose lag is computed for an overview event."""
 LAG_INTERVAL_SECONDS: Final = 10.0
 """Interval in seconds at which the lag of groups is computed, the most expensive part of an event."""
 QUEUED_EVENTS_MAX: Final = 4
@@ -41,7 +41,7 @@ QUEUED_EVENTS_MAX: Final = 4
 
 
 async def stream(context: AsyncOperationContext, params: NoQuestion) -> HttpResponse:
-    """Stream the state of the cluster."""
+    """Stream overview events with the state of the cluster, the node's rates and the lag of groups."""
     tickers: dict[tuple[Principal, str], OverviewTicker] = context.application.shared_state.setdefault("tickers", {})
     if context.node.services.authorizer is not None:
         right = AclOperation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME
@@ -68,7 +68,7 @@ async def _subscribe_events(
 
 
 class OverviewTicker:
-    """A producer of overview events, shared by all streams of one principal, since permissions differ by principal."""
+    """A producer of overview events, shared by all streams of one principal on one host, since permissions differ."""
 
     def __init__(self, application: RestApplication, context: OperationContext) -> None:
         self._application = application
@@ -83,7 +83,7 @@ class OverviewTicker:
         self._is_outdated = asyncio.Event()
 
     def subscribe(self, queue: asyncio.Queue[bytes]) -> None:
-        """Add a stream's queue. Start producing events if it is the first."""
+        """Add the event queue of a stream. If it is the first queue, start to produce events."""
         self._listeners.add(queue)
         if self._last:
             queue.put_nowait(self._last)
@@ -101,7 +101,7 @@ class OverviewTicker:
         self._is_outdated.set()
 
     def unsubscribe(self, queue: asyncio.Queue[bytes]) -> bool:
-        """Remove a stream's queue, and return whether it was the last one."""
+        """Remove the event queue of a stream, and return whether no queue is left."""
         self._listeners.discard(queue)
         if not self._listeners and self._task is not None:
             self._task.cancel()
@@ -147,7 +147,7 @@ class OverviewTicker:
         return overview
 
     def _add_rates(self, overview: Overview, vitals: NodeStats) -> None:
-        """Add the rates since the previous event. The first event has none."""
+        """Add the node's request and traffic rates since the previous event. The first event has no rates."""
         now = time.monotonic()
         previous, self._previous = self._previous, (now, vitals)
         if previous is None or now <= previous[0]:

@@ -14,7 +14,7 @@ from chronik.protocol.batch import TimestampType
 from chronik.protocol.records import Record
 
 RESPONSE_BYTES_MAX: Final = 800_000
-"""Maximum size of all keys and values in one response."""
+"""Approximate maximum size in bytes of all keys and values in one response."""
 VALUE_BYTES_MIN: Final = 400
 VALUE_BYTES_MAX: Final = 300_000
 HEADERS_SHOWN_MAX: Final = 50
@@ -24,7 +24,7 @@ NULL: Final = Shown("null", None)
 
 
 def value_bytes_max(count: int) -> int:
-    """Return the maximum size of a value in a response with this many messages."""
+    """Return the maximum size in bytes of each key and value in a response with `count` messages."""
     return min(VALUE_BYTES_MAX, max(VALUE_BYTES_MIN, RESPONSE_BYTES_MAX // count // 2))
 
 

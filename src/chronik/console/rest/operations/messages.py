@@ -27,7 +27,7 @@ from chronik.console.rest.operations.positions import (
 
 READ_SECONDS_MAX: Final = 3.0
 WIDENING_FACTOR: Final = 4
-"""Factor by which the offset range grows while it contains fewer messages than requested."""
+"""Factor by which the offset range that is read grows while it contains fewer messages than requested."""
 
 
 def read(context: OperationContext, params: ReadMessages) -> Messages:
@@ -47,7 +47,7 @@ def read(context: OperationContext, params: ReadMessages) -> Messages:
 
 
 class _MessageReader:
-    """A reader of several partitions up to given end offsets."""
+    """A reader of messages from several partitions up to given end offsets."""
 
     def __init__(self, context: OperationContext, params: ReadMessages, ends: Offsets, *, committed: bool) -> None:
         self._context = context
@@ -58,7 +58,7 @@ class _MessageReader:
         self._read_until: Offsets = {}
         """The offset after the last one read, by partition."""
         self._cut: set[TopicPartition] = set()
-        """Partitions from which more messages were read than returned, since batches are always read completely."""
+        """Partitions of which more messages were read than are returned, since batches are read as a whole."""
 
     @property
     def limit(self) -> int:
@@ -69,7 +69,7 @@ class _MessageReader:
         return self._ends
 
     def read_first(self, start_offsets: Offsets) -> list[Message]:
-        """Read up to `limit` messages of each partition, from which the caller selects the first `limit` overall."""
+        """Return up to `limit` messages of each partition, starting at the given offsets."""
         found: list[Message] = []
         counts = dict.fromkeys(start_offsets, 0)
         for partition, message in self._messages(start_offsets, lambda each: counts[each] < self._limit):
@@ -106,7 +106,7 @@ class _MessageReader:
                 return
 
     def next_offsets(self, start_offsets: Offsets, taken: list[Message], found: list[Message]) -> Offsets:
-        """Return the offsets at which the next page starts: `taken` are the messages returned out of those `found`."""
+        """Return the offsets at which the next page starts, after a page with the messages `taken` out of `found`."""
         counts_taken, counts = Counter(each.partition for each in taken), Counter(each.partition for each in found)
         offsets = {each.partition: each.offset + 1 for each in taken}
         whole = {
@@ -119,7 +119,7 @@ class _MessageReader:
 
 
 def _read_last(message_reader: _MessageReader, count: int, starts: Offsets) -> list[Message]:
-    """Return the newest messages. Widen the offset range while it contains too few, because of gaps such as markers."""
+    """Return the last `count` messages. The offset range that is read grows while gaps leave too few messages in it."""
     width = count_wanted = min(message_reader.limit, count)
     while True:
         start_offsets = {each: max(start, message_reader.ends[each] - width) for each, start in starts.items()}

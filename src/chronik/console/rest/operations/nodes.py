@@ -122,7 +122,7 @@ def add(context: OperationContext, params: NewNode) -> Plan:
 
 
 def remove(context: OperationContext, params: DryRun) -> Plan:
-    """Start or continue the removal of a node. The caller repeats the request after its partitions were reassigned."""
+    """Start or continue the removal of a node. The client repeats the request when the reassignments are complete."""
     node_id = context.path_parameters["node"]
     plan = _change(context, params.dry_run, lambda view: plan_removal(view.nodes, view.partitions, node_id))
     if not params.dry_run and not plan.done:
@@ -133,7 +133,7 @@ def remove(context: OperationContext, params: DryRun) -> Plan:
 def _change(
     context: OperationContext, dry_run: bool, make: Callable[[ClusterState], Steps], new: AlterNodesChange | None = None
 ) -> Plan:
-    """Plan a change of the nodes and execute it, unless it is a dry run.
+    """Plan a change of the cluster's nodes, execute it unless `dry_run` is set, and return the plan.
 
     Raises:
         RestError: The change is not possible.

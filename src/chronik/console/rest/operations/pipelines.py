@@ -45,7 +45,7 @@ from chronik.protocol.messages.sample_table import SampleTableRequest, SampleTab
 READ_SECONDS_MAX: Final = 4.0
 
 SAMPLE_SECONDS_MAX: Final = 10.0
-"""Timeout of a request to a driver. Sampling a table is faster than this on any storage."""
+"""Timeout in seconds of a request to a driver, the process that runs a pipeline, for sample rows of a table."""
 
 DRIVER_REQUESTS_MAX: Final = 4
 """Maximum number of concurrent requests to drivers: half of the API's threads, so that unresponsive drivers cannot
@@ -77,7 +77,7 @@ def _limit_driver_requests(account: str) -> Iterator[None]:
 
 
 def _read_journal(context: OperationContext) -> JournalState:
-    """Read the pipeline journal. Return an empty journal if its topic does not exist.
+    """Read the pipeline journal, the topic with the drivers' status reports. If it does not exist, return an empty one.
 
     Raises:
         KafkaError: The topic cannot be read, or not in time.
@@ -216,7 +216,7 @@ def require_running_driver(journal: JournalState, journal_key: PipelineTopicKey,
 
 
 def _request_sample(context: OperationContext, journal_key: PipelineTopicKey, rows: int) -> bytes:
-    """Request sample rows from the driver through the leader of the journal's partition.
+    """Request sample rows of a table from the driver, through the broker that leads the pipeline journal.
 
     Raises:
         KafkaError: The driver does not respond.

@@ -64,7 +64,7 @@ def fetch_offset_bounds(
 def resolve_position(
     context: OperationContext, topic: MetadataResponseTopic, where: str, starts: Offsets, ends: Offsets
 ) -> Offsets:
-    """Return the offset of a position in each partition, clamped to the existing offsets.
+    """Resolve a position, such as `end` or a time, to an offset in each partition, clamped to the existing offsets.
 
     Raises:
         RestError: The position is malformed.
@@ -103,7 +103,7 @@ def _parse_next(topic: str, text: str) -> Offsets:
 
 
 def format_next(offsets: Offsets) -> str:
-    """Format offsets as the `next` of a page."""
+    """Format the offsets of partitions as the `next` value of a page."""
     return NEXT_PREFIX + ",".join(f"{each.partition}:{offset}" for each, offset in sorted(offsets.items()))
 
 

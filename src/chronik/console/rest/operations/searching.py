@@ -26,17 +26,17 @@ from chronik.protocol.records import Record
 
 PROGRESS_SECONDS: Final = 0.5
 IDLE_SECONDS_PER_WORK_SECOND: Final = 1.0
-"""Idle time per second of search, so that searches leave CPU time for the node's other work."""
+"""Seconds for which a search pauses per second of work, so that it leaves CPU time for the node's other work."""
 
 TAIL_WAIT_SECONDS: Final = 0.5
 TAIL_MESSAGES_MAX: Final = 100
-"""Maximum number of messages returned per fetch. A tail fetches twice per second."""
+"""Maximum number of messages that a tail, the stream of a topic's new messages, sends per fetch."""
 TAIL_BEHIND_MAX: Final = 20_000
 """Maximum lag of a tail per partition, in messages. If it is exceeded, the tail skips to the end offset."""
 
 
 def search(context: OperationContext, params: SearchMessages) -> Iterator[ServerSentEvent]:
-    """Search messages for a text. Errors are raised before the first event."""
+    """Search messages for a text, and return the events of the search. Errors at its start are raised immediately."""
     committed = params.isolation == "committed"
     topic, partitions = available_partitions(context, context.path_parameters["topic"], params.partition)
     starts, ends = fetch_offset_bounds(context, topic, partitions, int(committed))
@@ -49,7 +49,7 @@ def search(context: OperationContext, params: SearchMessages) -> Iterator[Server
 
 
 class _Search:
-    """A search in progress."""
+    """A search for a text in the messages of a topic, in progress."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class _Search:
         yield ServerSentEvent("end", SearchEnd(reason, self._progress.scanned, self._progress.matches, error))  # type: ignore[arg-type]
 
     def _events(self, batches: list[FetchedBatch]) -> Iterator[ServerSentEvent | str]:
-        """Yield matches and progress. If a limit is reached, yield its name last."""
+        """Yield events with matches and progress. If a limit of the search is reached, finally yield its name."""
         started = reported = time.monotonic()
         while not self._context.abandoned.is_set():
             batch_started = time.monotonic()

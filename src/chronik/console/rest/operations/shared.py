@@ -48,7 +48,7 @@ def paginate_names(names: Iterable[str], search: str, after: str | None, limit: 
 
 
 def paginate(items: Sequence[T], after: str | None, limit: int) -> Page[T]:
-    """Return a page of unnamed items. `next` is the index of the first item on the next page."""
+    """Return a page of a list. `next` is the index of the first item on the next page."""
     start = int(after) if after is not None and after.isascii() and after.isdigit() and len(after) < 10 else 0
     page = list(items[start : start + limit])
     return Page(page, str(start + limit) if start + limit < len(items) else None, len(items))
@@ -89,7 +89,7 @@ def fetch_available_offsets(
     timestamps: Mapping[TopicPartition, int] | int,
     isolation: int = 0,
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Return (offset, timestamp) of the partitions whose leaders respond. Omit the others without retries."""
+    """Request offsets by timestamp, without retries. Return (offset, timestamp) where the leader responds."""
     found: dict[TopicPartition, tuple[int, int]] = {}
     for node_id, partitions in led.items():
         params = [
@@ -141,7 +141,7 @@ def describe_log_dirs(
 
 
 def fetch_partition_sizes(context: OperationContext, led: PartitionsByLeader) -> dict[TopicPartition, int]:
-    """Return the reported sizes of partitions on their leaders' disks; empty if not authorized."""
+    """Return the sizes of partitions on their leaders' disks; empty if the principal is not authorized."""
     found: dict[TopicPartition, int] = {}
     if not context.can_describe_cluster():
         return found

@@ -34,7 +34,7 @@ EXAMINED_PARTITIONS_MAX: Final = 500
 
 
 def list_all(context: OperationContext, params: Searching) -> Transactions:
-    """List transactions, and the partitions whose last stable offset is held back by them."""
+    """List transactions, and the partitions in which they keep the last stable offset from advancing."""
     listed = {each.transaction.transactional_id: each for each in listed_transactions(context.cluster)}
     page = paginate_names(listed, params.search, params.after, params.limit)
     described = _describe_transactions(context, {name: listed[name].coordinator for name in page.items})
@@ -75,7 +75,7 @@ def _build_transaction(coordinator: int, description: DescribedTransaction) -> T
 
 
 def _find_holding(context: OperationContext, items: list[Transaction]) -> list[Holding]:
-    """Return the partitions whose last stable offset is held back by an open transaction."""
+    """Return the partitions in which an open transaction keeps the last stable offset from advancing."""
     wanted = {
         TopicPartition(part.topic, part.partition)
         for each in items
