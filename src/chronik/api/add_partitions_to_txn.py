@@ -33,7 +33,7 @@ _TopicPartition = tuple[str, int]
 
 
 class _Authorization:
-    """Permission checks for a client's single transaction; batched requests need CLUSTER_ACTION instead."""
+    """Permission checks for a request with one transaction. Requests with several transactions need CLUSTER_ACTION."""
 
     def __init__(self, services: Services, context: RequestContext) -> None:
         self.may_begin = authorization_check(services, context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)

@@ -47,7 +47,7 @@ def _check_moves(
 
 
 def failure(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
-    """Return the error for each partition. The request groups partitions by directory, the response by topic."""
+    """Build a response with the error code for every requested partition, grouped by topic."""
     results: _Results = {}
     for directory in request.dirs:
         for topic in directory.topics:

@@ -13,11 +13,14 @@ from chronik.protocol.messages.answer_samples import AnswerSamplesRequest, Answe
 from chronik.protocol.permissions import AclOperation, AclResourceType
 
 WAIT_SECONDS_MAX: Final = 30.0
-"""Maximum time in seconds that a driver's request waits for sample requests."""
+"""Maximum time in seconds that a pipeline driver's request waits until a client requests sample rows."""
 
 
 async def handle(services: Services, request: AnswerSamplesRequest, context: RequestContext) -> AnswerSamplesResponse:
-    """Authorize by WRITE on the pipelines topic: a client that may report pipelines may also report their rows."""
+    """Pass a pipeline driver's sample rows to the clients that requested them, and return the next sample request.
+
+    Requires WRITE on the pipelines topic: a client that may report pipelines may also report their rows.
+    """
     if not authorization_check(services, context, AclOperation.WRITE, AclResourceType.TOPIC)(PIPELINES_TOPIC):
         return build_error_response(AnswerSamplesResponse, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     samples = services.samples

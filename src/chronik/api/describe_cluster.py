@@ -41,7 +41,7 @@ def handle(services: Services, request: DescribeClusterRequest, context: Request
 
 
 def _brokers(services: Services, listener: str) -> list[DescribeClusterBroker]:
-    """Return the brokers in the image. This node may be fenced although the image does not show it yet."""
+    """Return the brokers in the metadata image. This node may be fenced although the image does not show it yet."""
     own = services.config.node_id if services.is_fenced() else None
     brokers = services.image.brokers
     return [

@@ -49,7 +49,7 @@ def _requested_partitions(services: Services, request: DescribeLogDirsRequest) -
 
 
 def failure(request: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDirsResponse:
-    """Return the error response.
+    """Build the error response to a DescribeLogDirs request that failed as a whole.
 
     Early versions only have an error per directory. A client that may not describe the cluster gets no directory, as in
     Kafka: Java's admin client relies on it.

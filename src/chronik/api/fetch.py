@@ -197,7 +197,7 @@ def _session_expiry(peer: ConnectedClient) -> float:
 
 
 class _PendingFetch(Work):
-    """A fetch request that has no response yet. New records resume it."""
+    """A fetch request in progress. If it waits for records, an append to one of its partitions resumes it."""
 
     def __init__(
         self,
@@ -235,7 +235,7 @@ class _PendingFetch(Work):
         return self._start()
 
     async def _start_in_slices(self) -> FetchResponse:
-        """Read a large number of partitions in slices.
+        """Read many partitions over several event-loop iterations, then respond or wait for records.
 
         If there is anything to return (records or errors), that is the response. Otherwise all partitions are read
         again in the event-loop iteration that registers for append notifications.
@@ -279,7 +279,7 @@ class _PendingFetch(Work):
         return allowed if self._usage is None else min(allowed, self._usage.fetch_bytes_max)
 
     async def _read_when_confirmed(self) -> FetchResponse:
-        """Read after a majority has confirmed the leadership; without it, return NOT_LEADER_OR_FOLLOWER errors."""
+        """Read the partitions after a majority has confirmed the leadership. Otherwise return errors."""
         try:
             await self._services.store.read_barrier(CONFIRM_TIMEOUT_SECONDS)
         except KafkaError:

@@ -103,7 +103,10 @@ def _other_broker(services: Services, coordinator_id: int) -> Broker | None:
 
 
 def _length_error(services: Services, key: str, key_type: int) -> FoundCoordinator | None:
-    """Return an error if the key is too long, or None. Existing keys are accepted: earlier versions had no limit."""
+    """Return an error if the key (a group or transactional id) is too long, or None.
+
+    Existing keys are accepted, because earlier versions had no limit.
+    """
     if key_type == CoordinatorType.TRANSACTION:
         longest, code = TRANSACTIONAL_ID_CHARACTERS_MAX, ErrorCode.INVALID_REQUEST
         exists = key in services.image.transactions

@@ -50,7 +50,7 @@ IMMEDIATE_PARTITIONS_MAX = 500
 
 
 def handle(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Reply[ListOffsetsResponse]:
-    """Look up offsets as for a consumer, regardless of the request's replica id.
+    """Look up the requested offsets as for a consumer, regardless of the replica id in the request.
 
     Replicas use the peer protocol, and kafka-python 3.0.11 sends replica id 0.
     """
@@ -152,7 +152,7 @@ class _OffsetLookup:
         return answer
 
     def _find(self, topic: str, wanted: ListOffsetsPartition) -> Replica:
-        """Return the leader replica for a lookup.
+        """Return the leader replica in which to look up an offset.
 
         Raise KafkaError if this node cannot serve the lookup or it is a duplicate.
         """
@@ -170,7 +170,10 @@ class _OffsetLookup:
         return replica
 
     def _search(self, replica: Replica, topic: str, wanted: ListOffsetsPartition) -> Steps[_OffsetResult]:
-        """Search the first batch that may contain the timestamp, then later ones if compaction removed the record."""
+        """Return the offset of the first readable record at or after the requested timestamp, or NOT_FOUND.
+
+        Search the first batch that may contain the record, then later batches if compaction removed the record.
+        """
         found, start_offset = None, 0
         while found is None:
             if self._find(topic, wanted) is not replica:

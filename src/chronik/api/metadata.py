@@ -52,12 +52,12 @@ FIRST_VERSION_BY_ID = 12
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 
 DISCONNECT_GRACE_SECONDS = 11.0
-"""Seconds after connecting during which a fenced node does not disconnect a client; all other nodes may also be fenced.
+"""Seconds after connecting during which a fenced node keeps a client connected: the other nodes may be fenced too.
 
 Clients increase their reconnect backoff with each reconnect; librdkafka resets it after 10 s.
 """
 ATTEMPTS_MAX: Final = 3
-"""Maximum number of attempts to build a response whose brokers and topics come from the same image."""
+"""Maximum number of attempts to build a response whose brokers and topics come from the same metadata image."""
 
 
 _RETRIABLE_ERRORS = dict.fromkeys(
@@ -67,7 +67,7 @@ _RETRIABLE_ERRORS = dict.fromkeys(
 
 
 def handle(services: Services, request: MetadataRequest, context: RequestContext) -> Reply[MetadataResponse]:
-    """Respond in the same event-loop iteration, unless topics must be created or the response is very large."""
+    """Return the metadata in the same event-loop iteration, unless it is very large or topics must be created."""
     if context.version < FIRST_VERSION_BY_ID and any(_has_topic_id(topic) for topic in request.topics or ()):
         return Reply.from_response(build_error_response(MetadataResponse, request, ErrorCode.INVALID_REQUEST))
     if context.may_be_stale:
@@ -119,7 +119,7 @@ def _find_topic(image: Image, wanted: MetadataRequestTopic) -> Topic | None:
 def _build_stale_response(
     services: Services, request: MetadataRequest, context: RequestContext
 ) -> Generator[None, None, MetadataResponse]:
-    """Build a response from an image that may be stale: brokers, and topics with partitions but without leaders.
+    """Build a response from a metadata image that may be stale. Partitions are returned without leaders.
 
     Clients drop topics that are missing or have an error from their subscription, whereas a partition without a leader
     makes them retry. A topic that is not in the image may be new, so its error is LEADER_NOT_AVAILABLE.

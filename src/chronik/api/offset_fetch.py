@@ -41,7 +41,7 @@ from chronik.scheduler import Steps
 FIRST_VERSION_WITH_MANY_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 LOOP_ENCODED_PARTITIONS_MAX: Final = 1_000
-"""Maximum number of partitions of a group that is encoded on the event loop. Larger groups are encoded in a thread."""
+"""Maximum number of partitions of a group whose offsets are encoded on the event loop. Larger groups use a thread."""
 
 NO_OFFSET = -1
 NO_COMMITTED_OFFSET: Final = CommittedOffset(NO_OFFSET, NO_EPOCH, None, commit_time_ms=-1)
@@ -116,7 +116,7 @@ def _build_groups_response(
 def _fetch_group(
     services: Services, wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
 ) -> Steps[OffsetFetchResponseGroup]:
-    """Return a group's committed offsets from the image.
+    """Return a group's committed offsets from the metadata image.
 
     A majority has confirmed that the image is current, so this node need not coordinate the group.
     """

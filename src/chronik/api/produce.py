@@ -75,7 +75,7 @@ PARTITIONS_PER_ITERATION = 2000
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 MANY_TOPICS = 100
-"""Maximum number of topics for which the total size of the topic names is not checked."""
+"""Number of topics in a request above which the total size of the topic names is checked."""
 
 INTERNAL_TOPICS_CLIENT = "__admin_client"
 """Client id that Kafka's tools use to write to internal topics.
@@ -98,7 +98,7 @@ class _Unconfirmed(Exception):
 
 
 class _Entry(NamedTuple):
-    """The records of one partition in a request, and the response list of its topic."""
+    """The records of one partition in a produce request, and the list to which the partition's response is added."""
 
     topic: TopicProduceData
     partition: PartitionProduceData
@@ -171,7 +171,7 @@ class _PendingProduce:
         self._blocked_entry: _Entry | None = None
         self._loop_budget: DecompressionBudget | None = None
         self._unconfirmed: _Unconfirmed | None = None
-        """The confirmation that the next batch needs before it can be appended."""
+        """Reason why the next batch needs a confirmation by a majority before it can be appended, or None."""
 
     def _entries(self) -> Iterator[_Entry]:
         for topic in self._request.topic_data:
@@ -183,7 +183,7 @@ class _PendingProduce:
                 yield _Entry(topic, partition, answers)
 
     def append_now(self) -> bool:
-        """Append batches until one must wait. Return whether all batches were appended or rejected.
+        """Append the request's batches until one must wait. Return whether all batches were appended or rejected.
 
         It stops before a batch that is too large to be decompressed on the event loop or that needs a confirmation, and
         after PARTITIONS_PER_ITERATION partitions.
@@ -240,7 +240,7 @@ class _PendingProduce:
         return self._loop_budget
 
     def _append(self, entry: _Entry) -> PartitionProduceResponse:
-        """Append the batch and return its response.
+        """Append a partition's records to its log, and return the partition's response.
 
         Raises:
             RecordsTooLarge: The batch is too large to be decompressed on the event loop.
@@ -258,7 +258,10 @@ class _PendingProduce:
             return self._reject(entry, error)
 
     def _needs_confirmation(self, error: KafkaError) -> bool:
-        """Return whether the error must be confirmed by a majority, because a newer leader might accept the batch."""
+        """Return whether a majority must confirm the leadership before a batch is rejected with this error.
+
+        A newer leader might accept the batch.
+        """
         return error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._services.store.is_shared
 
     async def _confirm_and_append(
@@ -272,7 +275,7 @@ class _PendingProduce:
         return await self._decompress_and_append(entry, doubt, budget)
 
     async def _confirm(self, first: TransactionStart | None) -> None:
-        """Confirm the leadership or, for the first batch of a transaction, the transaction's state.
+        """Confirm this node's leadership or, for the first batch of a transaction, the state of the transaction.
 
         Raise KafkaError on failure.
         """
@@ -292,7 +295,10 @@ class _PendingProduce:
     async def _decompress_and_append(
         self, entry: _Entry, cleared: _Unconfirmed | None, budget: DecompressionBudget
     ) -> PartitionProduceResponse:
-        """Decompress the batch, in a thread if it is large, and append it. `cleared` is the resolved doubt."""
+        """Decompress the batch, in a thread if it is large, and append it.
+
+        `cleared` is the reason for the preceding confirmation by a majority, or None if there was none.
+        """
         try:
             replica = self._find(entry)
             epoch, rules = replica.leader_epoch, replica.produce_rules
@@ -315,7 +321,7 @@ class _PendingProduce:
             return self._reject(entry, error)
 
     def _find(self, entry: _Entry) -> Replica:
-        """Return the replica that the records can be appended to; raise KafkaError if there is none."""
+        """Return the replica to which the partition's records can be appended. Raise KafkaError if there is none."""
         services = self._services
         if services.is_fenced():
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -383,7 +389,7 @@ class _PendingProduce:
     def _register(
         self, replica: Replica, incoming: ValidatedRecords, answer: PartitionProduceResponse
     ) -> Callable[[ErrorCode], None]:
-        """Register an appended batch. Return the callback that is called when the batch is durable or has failed."""
+        """Track an appended batch until it is durable. Return the callback to call when it is durable or has failed."""
         appended = PendingAppend(replica, incoming.headers[0], answer)
         self._waiting.append(appended)
         self._pending_count += 1

@@ -14,7 +14,7 @@ from chronik.protocol.permissions import AclOperation, AclResourceType
 from chronik.request_reply import account_key
 
 WAIT_SECONDS_MAX: Final = 30.0
-"""Maximum time in seconds that a request waits for the driver's rows."""
+"""Maximum time in seconds that a client's request waits for sample rows from the pipeline driver."""
 
 
 async def handle(services: Services, request: SampleTableRequest, context: RequestContext) -> SampleTableResponse:

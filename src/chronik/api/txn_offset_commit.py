@@ -32,7 +32,7 @@ TXN_COORDINATOR_ERRORS = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 )
-"""Errors of the transaction coordinator that must not make the client search for a new group coordinator."""
+"""Errors of the transaction coordinator that are replaced: clients would search for a new group coordinator."""
 
 
 async def handle(
@@ -63,7 +63,7 @@ async def handle(
 async def _stage(
     services: Services, request: TxnOffsetCommitRequest, offsets: list[OffsetToCommit], version: int
 ) -> list[ErrorCode]:
-    """Stage the offsets in the transaction, and return their error codes.
+    """Stage the offsets, so that they are committed with the transaction, and return an error code for each offset.
 
     Raise KafkaError if the transaction is not open.
     """

@@ -86,7 +86,7 @@ class Controller:
         self._changes.notify()
 
     async def heartbeat(self, peer: int, heartbeat_request: BrokerHeartbeat) -> BrokerHeartbeatResponse:
-        """Respond to a broker's heartbeat after a majority has confirmed this leader."""
+        """Respond to a broker's heartbeat, after a majority has confirmed that this node is still the leader."""
         arrived_at = self._clock.monotonic()
         if not self._is_leader:
             return BrokerHeartbeatResponse(is_leader=False)
@@ -144,7 +144,7 @@ class Controller:
         self._last_check = now
 
     def _seconds_until_next_check(self) -> float:
-        """Return the time until the next check, short enough to detect stopped brokers as soon as possible."""
+        """Return the seconds until the next liveness check, which is earlier if a broker may have stopped."""
         until_certain = [
             DOWN_SECONDS - gone for gone in self._broker_down_seconds().values() if 0 < gone < DOWN_SECONDS
         ]

@@ -13,10 +13,10 @@ from chronik.peers.calls import CallKind, TypedCall
 NO_RESPONSE: Final = 0.0
 
 UNBATCHED_BROKERS_MAX: Final = 8
-"""Maximum number of brokers for which heartbeats are confirmed individually, at about 3 % of a core on the leader."""
+"""Maximum number of brokers for which each heartbeat is confirmed separately, at about 3 % of a core on the leader."""
 
 BATCH_SECONDS: Final = 0.025
-"""Time for which larger clusters batch heartbeats: a tenth of the heartbeat interval."""
+"""Seconds for which larger clusters collect heartbeats into a batch: a tenth of the heartbeat interval."""
 
 
 class BrokerHeartbeat(msgspec.Struct, frozen=True, array_like=True):
@@ -33,13 +33,13 @@ class BrokerHeartbeat(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BrokerHeartbeatResponse(msgspec.Struct, frozen=True, array_like=True):
-    """The controller's response, sent only after a majority has confirmed the leader."""
+    """The response to a broker's heartbeat. The leader sends it after a majority has confirmed its leadership."""
 
     is_leader: bool
     is_known: bool = False
     """Whether the epoch is the broker's current registration; otherwise the broker must register again."""
     index: int = 0
-    """The leader's applied index, up to which the broker must apply before it serves, as it may have been fenced."""
+    """The leader's applied index. The broker must apply it before it serves, because it may have been fenced."""
     arrived_at: float = 0.0
     """Arrival time of the heartbeat on the leader's clock, which the broker returns in its next heartbeat."""
 
@@ -48,7 +48,7 @@ HEARTBEAT: Final = TypedCall(CallKind.HEARTBEAT, BrokerHeartbeat, BrokerHeartbea
 
 
 class HeartbeatConfirmation:
-    """A batcher for heartbeat confirmations. Must be used on a single event loop.
+    """A batcher that confirms the leadership once for many heartbeats. Must be used on a single event loop.
 
     The leader responds to a heartbeat after a read round that started after the heartbeat arrived. A round costs as
     much as ten heartbeats, so the heartbeats of many brokers share a round.
@@ -59,7 +59,7 @@ class HeartbeatConfirmation:
         self._batch: asyncio.Task[None] | None = None
 
     async def wait_confirmed(self, broker_count: int) -> None:
-        """Wait for a read round that starts after this call. Raises the exception of the round if it fails."""
+        """Wait for a majority to confirm the leadership after this call. Raises the exception of a failed attempt."""
         if broker_count <= UNBATCHED_BROKERS_MAX:
             await self._confirm()
             return

@@ -74,7 +74,10 @@ class BrokerLiveness:
         self._shut_down_at.clear()
 
     def record_heartbeat(self, broker_id: int, broker_epoch: int, now: float, answered_at: float | None = None) -> None:
-        """Record a heartbeat. `answered_at` is the arrival time of the last one whose response arrived, or None."""
+        """Record a broker's heartbeat that arrived at `now`.
+
+        `answered_at` is the arrival time of the last heartbeat whose response the broker received, or None if unknown.
+        """
         broker_and_epoch = broker_id, broker_epoch
         if now - self._shut_down_at.get(broker_and_epoch, float("-inf")) <= self._session_seconds:
             return  # it was sent before the shutdown

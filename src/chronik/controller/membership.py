@@ -49,7 +49,7 @@ CHANGES_PER_CHECK_MAX: Final = 8
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, array_like=True):
-    """A request for admission by a node without a leader, with its data directory and address.
+    """A request for admission to the cluster, sent by a node that knows no leader.
 
     The connection authenticates the node id.
     """
@@ -66,12 +66,12 @@ class AdmissionResponse(msgspec.Struct, frozen=True, array_like=True):
     """The response to a request for admission."""
 
     knows_cluster: bool
-    """Whether a cluster exists. If so, a node with an empty disk must not bootstrap another one."""
+    """Whether the responding node knows a cluster. If so, a node with an empty disk must not bootstrap another one."""
     cluster_id: str = ""
     is_leader: bool = False
     """Whether the responding node believes that it is the leader."""
     is_expected: bool = True
-    """Whether the requesting node belongs to the cluster according to the responding node."""
+    """Whether the requesting node belongs to the cluster, according to the responding node's metadata."""
     nodes: tuple[tuple[int, str, int], ...] = ()
     """Nodes of the cluster with host and port; empty before the cluster has node records."""
 
@@ -81,7 +81,7 @@ def are_different_clusters(cluster_id: str, other_id: str) -> bool:
 
 
 def has_node_records(image: Image) -> bool:
-    """Return whether the image has a record of every node of the cluster."""
+    """Return whether the metadata image has a record of every node of the cluster."""
     is_bootstrapped = bool(image.cluster_id and image.nodes)
     return is_bootstrapped and levels.cluster_level(image.features) >= levels.DYNAMIC_MEMBERSHIP_LEVEL
 
@@ -99,7 +99,10 @@ JOIN: Final = TypedCall(CallKind.JOIN, AdmissionRequest, AdmissionResponse)
 
 
 class NodeAdmission:
-    """Admission of nodes to the cluster. Create it before the driver is started."""
+    """A component that admits nodes to the cluster and changes the Raft membership.
+
+    Create it before the driver is started.
+    """
 
     def __init__(self, store: RaftStore, driver: RaftDriver) -> None:
         self._store = store
@@ -107,7 +110,7 @@ class NodeAdmission:
         self.has_seen_cluster = False
         """Whether a peer has reported a cluster id. Reported to nodes with empty disks, which then do not bootstrap."""
         self.on_admission_request: Callable[[int, str, int], None] = lambda peer, host, port: None
-        """Callback with the id, host and port of each node that requests admission."""
+        """Callback that receives the id, host and port of each node that requests admission."""
         JOIN.serve(driver.transport.calls, self.handle_request)
 
     @property
@@ -148,7 +151,7 @@ class NodeAdmission:
             await self.record_address(peer, request.host, request.port)
 
     def _can_replace_directory(self, member: RaftMember, directory_id: bytes) -> bool:
-        """Return whether `directory_id` may replace the member's directory.
+        """Return whether the member may be bound to another data directory, as after the loss of its disk.
 
         Raft itself binds an unbound member. A directory that is still in use is not replaced, because a second process
         may run under the same id.
@@ -221,7 +224,7 @@ class NodeAdmission:
                 return await self._change(step, "node %d: removed from the Raft membership")
 
     async def _promote_learners(self) -> None:
-        """Promote all learners that have caught up, because every member is a voter below level 3."""
+        """Promote all learners that have caught up. Below feature level 3, every member is intended as a voter."""
         status = self._driver.status
         for member in status.membership.members:
             has_caught_up = status.match_indexes.get(member.node_id, 0) >= status.membership_index
@@ -229,7 +232,7 @@ class NodeAdmission:
                 await self._change(PromoteLearner(member.node_id), "node %d: caught up; promoted to voter")
 
     async def _change(self, change: MembershipChange, message: str, level: int = logging.INFO) -> bool:
-        """Propose a membership change. Return True if it is known to be committed."""
+        """Propose a membership change and log its outcome. Return whether the change is known to be committed."""
         try:
             await self._driver.change_membership(change, CHANGE_SECONDS)
         except (NotLeader, ProposalRejected, ProposalLost, OutcomeUnknown, DriverStopped) as error:
@@ -244,7 +247,7 @@ class NodeAdmission:
         return True
 
     async def _transfer_leadership(self, successor: int) -> bool:
-        """Transfer the leadership. Return False, because the successor continues the reconciliation."""
+        """Transfer the leadership to `successor`. Return False, because the successor makes further changes."""
         try:
             await self._driver.transfer_leadership(successor, CHANGE_SECONDS)
         except (NotLeader, ProposalRejected, OutcomeUnknown, DriverStopped) as error:

@@ -49,7 +49,7 @@ PARTITION_LOST: Final = (
 
 
 def find_unbalanced_partitions(image: Image, imbalance_percent: int) -> list[PartitionKey]:
-    """Return the partitions to move back to their preferred leaders.
+    """Return the partitions whose leadership should move back to the preferred leader.
 
     Only brokers that do not lead more than `imbalance_percent` of their preferred partitions are considered. Partitions
     under reassignment are excluded, and so is `__meta`, which the Raft leader leads.
@@ -110,7 +110,7 @@ class LeaderlessPartition(msgspec.Struct, frozen=True):
 
     @property
     def is_lost(self) -> bool:
-        """Whether no remaining replica is known to have all acknowledged records."""
+        """Whether the ISR is empty, so that no replica is known to have all acknowledged records."""
         return not self.partition.isr
 
     def __str__(self) -> str:

@@ -49,7 +49,7 @@ class ReplicatedStore(Protocol):
 
 
 async def describe_quorum(store: MetadataStore, node_id: int) -> Quorum:
-    """Return the quorum behind a node's store. Raise KafkaError if no leader is reachable."""
+    """Return the state of the metadata quorum. Raise KafkaError if no leader is reachable."""
     if isinstance(store, ReplicatedStore):
         return await store.quorum()
     return standalone_quorum(store.image, node_id)

@@ -28,14 +28,14 @@ CALL_TIMEOUT_SECONDS: Final = 2.0
 
 
 class QuorumRequest(msgspec.Struct, frozen=True, array_like=True):
-    """A request to describe the quorum."""
+    """A request to the leader to describe the metadata quorum."""
 
 
 QUORUM: Final = TypedCall(CallKind.QUORUM, QuorumRequest, Quorum)
 
 
 def build_quorum(status: DriverStatus) -> Quorum:
-    """Return the quorum described by the leader's driver status."""
+    """Build the description of the metadata quorum from the leader's driver status."""
     last_indexes = {node_id: match for node_id, match in status.match_indexes.items() if match} | {
         status.leader: status.last_index
     }

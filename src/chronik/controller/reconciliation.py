@@ -16,11 +16,11 @@ from chronik.metadata.records import NodeRecord
 from chronik.raft.membership import DemoteVoter, Membership, PromoteLearner, RaftMember, RemoveMember
 
 VOTERS_MIN: Final = 3
-"""Minimum number of voters after a demotion, if that many are intended. Two voters tolerate no failure."""
+"""Minimum number of voters after a demotion, unless fewer are intended. Two voters would tolerate no failure."""
 
 
 class TransferLeader(NamedTuple):
-    """A leadership transfer from a leader that is being removed or drained. The new leader continues."""
+    """A step that transfers the leadership, because the leader is being removed or drained."""
 
     node_id: int
 
@@ -29,7 +29,7 @@ ReconciliationStep = PromoteLearner | DemoteVoter | RemoveMember | TransferLeade
 
 
 class MembershipView(NamedTuple):
-    """The leader's view of the cluster."""
+    """The leader's view of the cluster, from which the next membership change is derived."""
 
     leader: int
     nodes: Mapping[int, NodeRecord]
@@ -92,7 +92,7 @@ def _transfer_from_drained(seen: MembershipView) -> ReconciliationStep | None:
 
 
 def _select_successor(seen: MembershipView, *, to_drained: bool) -> ReconciliationStep | None:
-    """Select the successor with the most complete log, among drained or among undrained voters."""
+    """Return a transfer to the voter with the most complete log, or None. `to_drained` selects a drained voter."""
     staying = [voter for voter in seen.voters if can_succeed_leader(seen, voter)]
     candidates = [
         (seen.match_indexes.get(voter, 0), voter) for voter in staying if seen.nodes[voter].draining == to_drained
@@ -104,7 +104,7 @@ def _select_successor(seen: MembershipView, *, to_drained: bool) -> Reconciliati
 
 
 def can_promote(seen: MembershipView, member: RaftMember) -> bool:
-    """Return whether a learner may become a voter: intended as a voter, active, and with the latest membership."""
+    """Return whether a learner may become a voter: it is intended as one, active, and has the latest membership."""
     has_joined = seen.match_indexes.get(member.node_id, 0) >= seen.membership_index
     return (
         not member.is_voter and member.node_id in seen.intended_voters and member.node_id in seen.active and has_joined
@@ -122,7 +122,7 @@ def has_active_majority(voters: Sequence[int], heard: Collection[int]) -> bool:
 
 
 def has_enough_voters(remaining: Sequence[int], meant: Sequence[int]) -> bool:
-    """Return whether the minimum number of voters remains."""
+    """Return whether enough voters remain: VOTERS_MIN, or the intended number if it is smaller."""
     return len(remaining) >= min(VOTERS_MIN, len(meant))
 
 

@@ -54,7 +54,7 @@ def _assignment(image: Image, replicas: tuple[int, ...]) -> PartitionAssignment:
 
 
 def repair_system_topics(image: Image, raft_leader: int) -> Iterator[SetPartitionLeader]:
-    """Yield the leader changes after which every partition with an online replica has a leader.
+    """Yield leader changes that give a leader to every system topic partition with an online replica.
 
     The leader of `__meta` is the Raft leader. The partition leaders maintain the ISR, as for any topic.
     """

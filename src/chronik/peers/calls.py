@@ -36,7 +36,7 @@ _NO_RESPONSE_ID: Final = 0
 """Call id of a request whose response is discarded."""
 
 CallHandler = Callable[[int, Buffer], Awaitable[Sequence[Buffer]]]
-"""A call handler: takes the calling node's id and the payload, and returns the response as a list of buffers.
+"""A function that handles a call: it takes the calling node's id and the payload, and returns the response buffers.
 
 Raises CallRejected to reject the call."""
 
@@ -51,7 +51,7 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 @unique
 class CallKind(IntEnum):
-    """The kind of a call. The numbers are sent between nodes and must never change."""
+    """The kind of a remote call between nodes. The numbers are sent between nodes and must never change."""
 
     FORWARD = 1  # to the leader: propose a command
     PING = 2  # answered immediately and without contents; "unknown kind" from older nodes is an answer too
@@ -98,7 +98,7 @@ class CallStatus(IntEnum):
 
 
 class PeerCalls:
-    """The client and server side of a node's calls."""
+    """The remote calls of a node: calls to its peers, and handlers of calls from its peers."""
 
     def __init__(self, send: SendRequest) -> None:
         self._send = send
@@ -108,7 +108,7 @@ class PeerCalls:
         self._running_requests: dict[PeerConnection, set[asyncio.Task[None]]] = {}
 
     def register(self, kind: int, handler: CallHandler) -> None:
-        """Register the handler of a kind of call. Must be called before the transport starts."""
+        """Register the handler for calls of the given kind. Must be called before the transport starts."""
         check_invariant(
             kind not in self._handlers and 0 <= kind < 2**16, f"peer call: duplicate or invalid kind {kind}"
         )
@@ -214,7 +214,7 @@ def _send_response(connection: PeerConnection, call_id: int, status: CallStatus,
 
 
 class TypedCall(Generic[RequestT, ResponseT]):
-    """A kind of call with typed request and response structs, for callers and handlers."""
+    """A kind of remote call that encodes and decodes its request and response structs."""
 
     def __init__(self, kind: int, request: type[RequestT], answer: type[ResponseT]) -> None:
         self.kind: Final = kind
@@ -237,7 +237,7 @@ class TypedCall(Generic[RequestT, ResponseT]):
             raise CallRejected(f"malformed response from node {peer}: {error}") from error
 
     def serve(self, calls: PeerCalls, handler: Callable[[int, RequestT], Awaitable[ResponseT]]) -> None:
-        """Register a handler that takes and returns decoded structs."""
+        """Register the handler of this call, which takes a decoded request and returns a response struct."""
 
         async def handle(peer: int, payload: Buffer) -> Sequence[Buffer]:
             try:

@@ -72,7 +72,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._delivered_bytes = 0
         """Number of bytes that the peer's kernel had acknowledged at the last check."""
         self._oldest_ping_end: int | None = None
-        """Value of `_written_bytes` at the end of the oldest unanswered ping."""
+        """Position in the sent byte stream at which the oldest unanswered ping ends; None without such a ping."""
         self._splitter = PeerFrameDecoder(_scratch)
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -89,12 +89,12 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.host, self._address, self._abort = host, f"{host}:{port}", hang_up
 
     def bind_certificates(self, certificates: bytes) -> None:
-        """Bind the handshake to the certificates of this TLS connection."""
+        """Bind the peer handshake to the certificate fingerprints of this TLS connection."""
         self._handshake.certificate_fingerprints = certificates
 
     @property
     def has_started(self) -> bool:
-        """Whether data can be sent, or the TLS handshake has completed."""
+        """Whether the connection is established: it can send data, or its TLS handshake has completed."""
         return self._transport is not None or self._handshake.certificate_fingerprints != b""
 
     @property
@@ -226,7 +226,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     # -------------------------------------------------------------------------------------------------- liveness checks
 
     def on_ping(self) -> None:
-        """Record that the other end sends pings, so that missing pings are a failure. Old versions send none."""
+        """Record that the peer sends pings, so that their absence counts as a failure. Older versions send none."""
         self._expects_pings = True
 
     def _check_liveness(self) -> None:

@@ -75,7 +75,7 @@ class PeerFrameDecoder:
         self._spare = bytearray()
 
     def allow_large_frames(self) -> None:
-        """Allow large frames, after the peer was authenticated."""
+        """Raise the frame size limit, because the peer is authenticated."""
         self._bytes_max = RESPONSE_FRAME_BYTES_MAX
 
     def get_buffer(self) -> memoryview:

@@ -56,7 +56,7 @@ class HandshakeFailed(ChronikError):
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The dialer's first message."""
+    """The first handshake message, sent by the dialing node."""
 
     magic: str
     version: int
@@ -67,7 +67,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
 
 class TlsHello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The dialer's first message over TLS, bound to the certificates of the connection."""
+    """The first handshake message over TLS, bound to the certificates of the connection."""
 
     magic: str
     version: int
@@ -125,7 +125,7 @@ def derive_identity(cluster: str, node_id: int, secret: str | None, hosts: Itera
 
 
 class PeerHandshake(Protocol):
-    """One end of the handshake."""
+    """One end of the handshake in which two nodes authenticate each other."""
 
     peer: int
     """Node id of the other end; -1 while it is unknown."""
@@ -134,14 +134,14 @@ class PeerHandshake(Protocol):
     """Fingerprints of both certificates if the connection uses TLS; set before the handshake starts."""
 
     def start(self) -> bytes | None:
-        """Return the first message if this end sends it."""
+        """Return the first handshake message, or None if the other end sends it."""
 
     def receive(self, step: bytes) -> bytes | None:
         """Process a message and return the response, if any. Raise HandshakeFailed if the message is invalid."""
 
 
 class DialerHandshake:
-    """The dialing end of the handshake."""
+    """The end of the peer handshake that dialed the connection."""
 
     def __init__(self, identity: PeerIdentity, target: int) -> None:
         self.peer = target
@@ -174,7 +174,7 @@ class DialerHandshake:
 
 
 class AcceptorHandshake:
-    """The accepting end of the handshake."""
+    """The end of the peer handshake that accepted the connection."""
 
     def __init__(self, identity: PeerIdentity) -> None:
         self.peer = -1

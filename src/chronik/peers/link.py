@@ -23,8 +23,8 @@ logger = logging.getLogger("chronik.raft")
 
 MESSAGES_MAX: Final = 1024
 MESSAGES_BYTES_MAX: Final = FRAME_BYTES_MAX + 8 * 1024 * 1024
-"""Maximum number and size in bytes of queued messages. The largest message must fit. The Raft core limits
-unacknowledged messages to 64 messages or 4 MiB, so only an unresponsive peer reaches these limits."""
+"""Maximum number and total size in bytes of messages queued for a peer. The largest message must fit. The Raft core
+limits unacknowledged messages to 64 messages or 4 MiB, so only an unresponsive peer reaches these limits."""
 
 DISCONNECTED_MESSAGES_MAX: Final = 32
 """Maximum number of messages queued while disconnected: enough for the first votes. More would be outdated."""
@@ -34,18 +34,18 @@ CALLS_BYTES_MAX: Final = FRAME_BYTES_MAX + 8 * 1024 * 1024
 
 REDIAL_SECONDS_MIN: Final = 0.05
 REDIAL_SECONDS_MAX: Final = 0.5
-"""Minimum and maximum delay between dials. Frequent dials are needed to detect that a network partition has healed.
-After a restart of the peer, its own dial triggers a dial immediately."""
+"""Minimum and maximum delay in seconds between connection attempts (dials) to a peer. Frequent dials detect early that
+a network partition has healed. After a restart of the peer, its own dial triggers a dial immediately."""
 
 PARALLEL_DIAL_SECONDS: Final = 0.5
 PARALLEL_DIALS_MAX: Final = 10
-"""Interval and maximum number of parallel dials. If the SYN packet of a dial is lost, the kernel retransmits it only
-after 1, 3 and 7 seconds, so another dial is started in parallel."""
+"""Interval in seconds between parallel dials to a peer, and their maximum number. If the SYN packet of a dial is lost,
+the kernel retransmits it only after 1, 3 and 7 seconds, so another dial is started in parallel."""
 
 FAST_REDIAL_SECONDS: Final = 5.0
 FAST_REDIAL_DELAY_SECONDS_MAX: Final = 0.15
-"""Duration of fast redialing after a lost connection, and its maximum delay between dials. A refused connection shows
-that the peer's process has stopped, which allows a faster failover."""
+"""Duration of fast redialing after a lost connection, and the maximum delay between dials during this time, in seconds.
+A refused connection shows that the peer's process has stopped, which allows a faster failover."""
 
 ANOTHER_DIAL_SUCCEEDED: Final = "another dial succeeded first"
 
@@ -215,7 +215,7 @@ class PeerLink:
         return connection.has_been_open
 
     async def _dial(self) -> PeerConnection:
-        """Return the first connection that succeeds. Raise OSError as soon as a dial fails.
+        """Dial the peer and return the first connection that succeeds. Raise OSError as soon as a dial fails.
 
         Another dial is started at regular intervals, and immediately after the peer has dialed this node: the network
         works again, but the kernel would retransmit the SYN packets of earlier dials only later.
@@ -261,7 +261,10 @@ class PeerLink:
         self._tls_failed = True
 
     def _record_refusal(self, error: Exception) -> None:
-        """Record whether the dial was refused. Refusals are not detected if the host has several addresses."""
+        """Record after a failed dial whether the peer's host refused the connection, and notify the owner if so.
+
+        Refusals are not detected if the host has several addresses.
+        """
         if not isinstance(error, ConnectionRefusedError):
             self._refused_since = None
             return

@@ -20,7 +20,7 @@ from chronik.tls.settings import CLIENT_AUTH_REQUIRED, PemSource, TlsSettings
 from chronik.tls.transport import TlsTransport
 
 SLICES_PER_ITERATION: Final = 32
-"""Number of slices of a large message encrypted per event-loop iteration: 2 MB, which takes 1 to 2 ms."""
+"""Maximum number of slices of a large message to encrypt per event-loop iteration: 2 MB, which takes 1 to 2 ms."""
 
 _TLS_HANDSHAKE: Final = 0x16
 """First byte of a TLS connection. Without TLS, the first byte is 0, the high byte of a small frame length."""
@@ -68,7 +68,10 @@ class PeerTls:
 
 
 class _PeerBudget:
-    """The event-loop budget of an authenticated peer, which is never queued but yields after a number of slices."""
+    """The event-loop budget of an authenticated peer's TLS work, which yields after a fixed number of slices.
+
+    Unlike the work of unauthenticated clients, it is never queued.
+    """
 
     def __init__(self) -> None:
         self._slices_left = SLICES_PER_ITERATION
@@ -103,7 +106,7 @@ class _TlsHandshakeCallbacks:
     ) -> None:
         """Create the callbacks. `scheduler` is None for outgoing connections.
 
-        `bound` computes the fingerprints that the handshake is bound to from the other end's fingerprint.
+        `binding` computes the fingerprints that the handshake is bound to from the other end's fingerprint.
         """
         self._scheduler = scheduler
         self._account: Account | None = None

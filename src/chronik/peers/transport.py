@@ -200,7 +200,7 @@ class PeerTransport:
 
     @property
     def addresses(self) -> Mapping[int, Address]:
-        """Addresses of the peers, possibly including this node."""
+        """Addresses of the peers by node id, possibly including this node's own address."""
         return self._addresses
 
     def _dial(self, node_id: int, address: Address) -> None:

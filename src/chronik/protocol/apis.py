@@ -75,7 +75,7 @@ class Api(NamedTuple):
     key: int
     name: str
     module: str
-    """The name of both modules of the API, with its messages and its handler; `offset_commit` for `OffsetCommit`."""
+    """The name of the API's modules, one with its messages and one with its handler, such as `offset_commit`."""
     versions: Versions
     flexible: Versions
     """Versions that use compact strings, tagged fields and flexible headers."""
@@ -88,7 +88,7 @@ class Api(NamedTuple):
 
     @property
     def required_permissions(self) -> tuple[RequiredPermission, ...]:
-        """The parsed permissions."""
+        """The permissions that the API may require, parsed from `permissions`."""
         from chronik.protocol.permissions import parse_permissions  # imported lazily for a faster start
 
         return parse_permissions(self.permissions)

@@ -164,7 +164,7 @@ def iter_batches(buffer: Bytes, *, partial_tail: bool = False) -> Iterator[tuple
 
 
 def end_offset(buffer: Bytes) -> int:
-    """Return the offset after the last batch, or 0 if there are none."""
+    """Return the offset that follows the last batch in the buffer, or 0 if the buffer contains no batch."""
     return max((header.next_offset for _, header in iter_batches(buffer)), default=0)
 
 

@@ -123,7 +123,7 @@ def set_delete_horizon(buffer: Bytes, position: int, delete_horizon_ms: int) -> 
 
 
 class _Selection(NamedTuple):
-    """The selection of the records of a batch that are retained."""
+    """The records of a batch that a filter retains."""
 
     kept: bytearray
     """One byte per record: 1 if the record is retained, 0 if it is removed.

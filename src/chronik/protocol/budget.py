@@ -45,7 +45,7 @@ class DecompressionBudget(msgspec.Struct):
 
     @classmethod
     def for_request(cls, sent: int) -> DecompressionBudget:
-        """Return the budget of a request with `sent` bytes of records, or of a response that reads a stored batch."""
+        """Return the budget for a request with `sent` bytes of records, or for a response that reads a stored batch."""
         return cls(
             bytes_left=INSPECTED_BYTES_MAX + _REQUEST_EXPANSION_MAX * sent,
             records_left=INSPECTED_RECORDS_MAX + sent // RECORD_BYTES_MIN,

@@ -99,7 +99,7 @@ class FunctionSource:
         return name
 
     def take_pending_values(self) -> tuple[struct.Struct, list[str]]:
-        """Return and clear the pending fixed-size values."""
+        """Return the struct layout and the expressions of the pending fixed-size values, and clear these values."""
         layout = struct.Struct(">" + "".join(letter for letter, _ in self.pending_values))
         expressions = [expression for _, expression in self.pending_values if expression]
         self.pending_values.clear()
@@ -401,7 +401,7 @@ class EncoderSource(FunctionSource):
     """The generated source code of the encoder of a message version."""
 
     def __init__(self, cls: type[Struct], version: int, message: type[Struct] | None = None) -> None:
-        """Generate the encoder of a message, or of an element of `message`, which determines flexible versions."""
+        """Generate the encoder of `cls`: a message, or an element of `message`, which determines flexible versions."""
         flexible = (message or cls).__schema__.flexible.covers(version)
         super().__init__("encode(message, out, chunks)", version, flexible, _ENCODER_NAMES)
         self._depth = 0

@@ -123,7 +123,7 @@ class Compressor:
                 del self._pending[:whole]
 
     def finish(self) -> bytes | bytearray:
-        """Return the compressed data."""
+        """Compress the remaining input, and return the complete output."""
         self._compress(self._pending)
         return self._output if self._stream is None else bytes(self._stream.finish())
 
@@ -135,7 +135,7 @@ class Compressor:
 
 
 def decompress(codec: int, data: bytes | memoryview, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """Decompress data.
+    """Decompress data that was compressed with the given codec.
 
     Raises:
         CorruptRecords: The data is damaged.
@@ -154,7 +154,7 @@ def decompress_view(codec: int, data: bytes | memoryview, limit: int) -> bytes |
 
 
 def iter_prefixes(codec: int, data: bytes | memoryview, limit: int) -> Iterator[_Prefix]:
-    """Yield growing prefixes of the output, each with a flag that is True for the complete output.
+    """Decompress data, and yield growing prefixes of the output, each with a flag that marks the complete output.
 
     A caller that needs only the start of the output can stop early. Raises as `decompress` does.
     """

@@ -16,11 +16,11 @@ from chronik.protocol.schema import Request, Response, Struct
 R = TypeVar("R", bound=Response)
 
 ERROR_FIELDS: Final = {"error_code": "code", "error_message": "message", "records": "b''"}
-"""The names of error fields in responses, each with the expression for its value."""
+"""The names of error fields in responses, each with the Python expression that computes its value."""
 
 
 def error_fields(error: KafkaError | None) -> dict[str, Any]:
-    """Return the error fields of one element of a response."""
+    """Return the error code and error message fields of one element of a response."""
     return {"error_code": error.code if error else ErrorCode.NONE, "error_message": error.message if error else None}
 
 

@@ -48,7 +48,7 @@ _NULL = b"\xff\xff\xff\xff"
 
 
 class _Message(NamedTuple):
-    """A message of a message set."""
+    """A message of a message set, the record format that preceded record batches."""
 
     position: int
     offset: int

@@ -33,7 +33,7 @@ class IncompleteRecords(CorruptRecords):
 def decompress_within_budget(
     buffer: Bytes, position: int, budget: DecompressionBudget | None = None
 ) -> DecompressedBatch:
-    """Verify the checksum of a batch, and return its header and its decompressed records.
+    """Verify a batch's checksum and decompress its records within the budget. Return its header and its records.
 
     The default budget is that of a request of the same size.
 
@@ -89,7 +89,7 @@ def _parse_checked(buffer: Bytes, position: int) -> tuple[BatchHeader, memoryvie
 
 
 def scan_records(header: BatchHeader, body: RecordsBody, *, is_complete: bool = True) -> Iterator[ScannedRecord]:
-    """Yield the records in `body`.
+    """Yield the decompressed records in `body` as tuples of positions and lengths.
 
     Raises:
         CorruptRecords: The records are malformed.

@@ -108,7 +108,7 @@ def encode_batch(
 
 
 class _EncodedRecords(NamedTuple):
-    """The header fields that result from encoding records."""
+    """The batch header fields that are computed while records are encoded."""
 
     record_count: int
     base_offset: int

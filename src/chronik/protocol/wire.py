@@ -138,7 +138,7 @@ def skip_tags(data: bytes | memoryview, position: int, size: int, count: int) ->
 
 
 def read_tag_count(data: bytes | memoryview, position: int, size: int, budget: int) -> tuple[int, int, int]:
-    """Return the number of tagged fields, their start position, and the remaining budget."""
+    """Read the number of tagged fields. Return it with the position after it and the remaining element budget."""
     count, position = read_varint(data, position)
     if count * 2 > size - position:  # a tag and a length take a byte each
         raise count_error("tagged fields", count, size - position)
@@ -173,7 +173,7 @@ def records_length(value: Records) -> int:
 
 
 def write_records(out: bytearray, chunks: list[bytes | bytearray | memoryview], value: Records) -> bytearray:
-    """Append records to `out`, and return it.
+    """Append records to the encoded message, and return the buffer to which to append the next field.
 
     Large records are appended to `chunks` by reference; the result is a new `out`.
     """

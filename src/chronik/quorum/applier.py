@@ -18,11 +18,11 @@ logger = logging.getLogger("chronik.raft")
 
 SLICE_ENTRIES: Final = 32
 SLICE_SECONDS: Final = 0.005
-"""Maximum number of entries applied at a time, and maximum time before the applier yields to the event loop."""
+"""Maximum number of entries, and maximum time in seconds, that are applied before yielding to the event loop."""
 
 
 class Applier:
-    """A task that applies committed entries and restores snapshots.
+    """A task that applies committed log entries to the state machine and restores snapshots.
 
     `on_applied` is called with the last index after each batch and each snapshot, `on_failure` if the state machine
     raises.
@@ -72,7 +72,10 @@ class Applier:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def enqueue(self, work: SnapshotMetadata | Sequence[RaftEntry]) -> None:
-        """Queue a batch or a snapshot. The core produces the next batch after this one is applied."""
+        """Queue a batch of committed entries to apply, or a snapshot to restore.
+
+        The Raft core produces the next batch after this one is applied.
+        """
         self._work.append(work)
         self._wake.set()
 

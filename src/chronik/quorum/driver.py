@@ -59,7 +59,7 @@ EVENTS_PER_ITERATION_MAX: Final = 250
 
 
 class _Components(msgspec.Struct):
-    """The components that exist between `start` and `stop`."""
+    """The components of a driver that exist only between `start` and `stop`."""
 
     log_thread: Executor
     storage: RaftStorage
@@ -69,7 +69,7 @@ class _Components(msgspec.Struct):
 
 
 class RaftDriver:
-    """A Raft node on an event loop.
+    """A driver that runs a Raft node on an event loop, with its storage, peer transport and state machine.
 
     `start` does not require a quorum. `on_fatal` is called once if the node must stop; it sends no messages after that.
     `on_status` is called when the role, term or leader changes. `passes` filters messages in both directions.
@@ -188,7 +188,7 @@ class RaftDriver:
         )
 
     def _fail(self, error: BaseException) -> None:
-        """Stop processing events after a failure, which leaves the disk or the state machine in an unknown state."""
+        """Stop the node after a failure, because the disk or the state machine is in an unknown state."""
         if self._failure is not None:
             return
         self._failure = error

@@ -68,7 +68,10 @@ FORWARD: Final = TypedCall(CallKind.FORWARD, ForwardedProposal, ForwardedRespons
 
 
 class ProposalForwarder:
-    """The client and server side of forwarded proposals. Create it before the driver is started."""
+    """A component that forwards proposals to the leader, and executes proposals that other nodes have forwarded.
+
+    Create it before the driver is started.
+    """
 
     def __init__(self, driver: RaftDriver) -> None:
         self._driver = driver

@@ -51,7 +51,7 @@ class PeerActivityTracker:
 
 
 def _update_times(previous: PeerActivity | None, match: int, end: int, now: float) -> PeerActivity:
-    """Return a peer's times after it sent a message.
+    """Return the updated activity times of a peer that has sent a message.
 
     As in Kafka, a peer that now has the log end of its previous contact was caught up at that time.
     """

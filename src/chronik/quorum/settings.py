@@ -23,12 +23,12 @@ class DriverSettings(msgspec.Struct, frozen=True):
     node_id: int
     directory_id: bytes
     bootstrap: Membership
-    """Members of the cluster that a node with an empty disk bootstraps; empty if the node waits for admission."""
+    """Initial members of a new cluster, for a node with an empty disk. Empty if the node must wait for admission."""
     raft: RaftConfig = msgspec.field(default_factory=RaftConfig)
     tick_seconds: float = 0.1
     snapshot_entries: int = 100_000
     snapshot_bytes: int = 64 * 1024 * 1024
-    """Number and total size of applied entries after which a snapshot is taken."""
+    """Number of applied entries, or their total size in bytes, after which a snapshot is taken."""
     snapshot_seconds: float = 10.0
     """Time spent applying entries after which a snapshot is taken, to limit the replay time after a restart."""
     retained_log_bytes: int = 8 * 1024 * 1024

@@ -54,7 +54,7 @@ class LogCompaction(NamedTuple):
     compacted_index: int
     compacted_term: int
     first_segment: int | None
-    """First segment that is still needed, or None for the active segment."""
+    """First segment of the log that is still needed; None if only the active segment is needed."""
 
 
 class PendingWrite(msgspec.Struct):
@@ -114,7 +114,7 @@ class RaftStorage:
         return self._entries.entries(first, end, bytes_max)
 
     def compaction_point(self, index: int, bytes_kept: int) -> int:
-        """Return the index up to which to compact after a snapshot at `index`, so that `bytes_kept` remain."""
+        """Return the index up to which to compact the log after a snapshot at `index`, keeping at most `bytes_kept`."""
         return self._entries.compaction_index(min(index, self._entries.last_index), bytes_kept)
 
     def prepare_write(self, persist: Persist) -> PendingWrite:
@@ -127,7 +127,7 @@ class RaftStorage:
         return PendingWrite(persist, LogCompaction(through, floor_term, first_segment))
 
     def complete_write(self, write: PendingWrite) -> None:
-        """Update the entry index after `write` has returned, before the core is notified."""
+        """Update the positions of stored entries after a write. Must be called before the Raft core is notified."""
         persist = write.persist
         if persist.install is not None:
             self._entries.reset(persist.install.index)
@@ -200,7 +200,7 @@ class RaftStorage:
         self._write_manifest(manifest)
 
     def _compact(self, compaction: LogCompaction, segment: int) -> None:
-        """Compact the log. `segment` is the active segment before the write that includes the compaction."""
+        """Compact the log by updating the manifest. `segment` is the one that was active before the current write."""
         first_segment = compaction.first_segment if compaction.first_segment is not None else segment
         manifest = replace(
             self._manifest,
@@ -273,7 +273,7 @@ class _Recovery:
             position += size
 
     def _take(self, entry: RaftEntry, placement: EntryPositions) -> None:
-        """Record the position of a replayed entry.
+        """Record the position of an entry that was replayed from the write-ahead log.
 
         An entry after a gap is skipped, because a later record replaces it: the entries before it were replaced and
         then compacted. The write-ahead log itself guarantees that no record is missing.

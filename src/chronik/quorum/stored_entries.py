@@ -54,7 +54,7 @@ class RaftManifest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     compacted_index: int = 0
     compacted_term: int = 0
     hard_state: HardState = HardState()
-    """Hard state at `obsolete_record`; a later record overrides it."""
+    """Hard state (term, vote and commit index) as of `obsolete_record`. A later record overrides it."""
     snapshot: SnapshotMetadata = SnapshotMetadata()
 
 
@@ -110,7 +110,7 @@ class EntryPositions(NamedTuple):
 
 
 class StoredEntries:
-    """The positions of all durable entries (twelve bytes each), and a cache of the newest entries."""
+    """The file positions of all durable log entries, at twelve bytes per entry, and a cache of the newest entries."""
 
     def __init__(self, files: FileSystem, directory: str, floor_index: int, cache_bytes: int = CACHE_BYTES) -> None:
         self._files = files
@@ -135,7 +135,7 @@ class StoredEntries:
     # -------------------------------------------------------------------------------------------------------- queries
 
     def entries(self, first: int, end: int, bytes_max: int) -> Sequence[RaftEntry]:
-        """Return entries as `raft.entries.EntryStorage` specifies; reads from files may return fewer than requested."""
+        """Return entries from `first` to `end - 1` (see `EntryStorage`). A file read may return fewer entries."""
         check_invariant(
             self._compacted_index < first < end <= self.last_index + 1,
             f"Raft log: entries {first} to {end} are not stored",
@@ -152,11 +152,11 @@ class StoredEntries:
         return self._cache[start_position : end - cached_from]
 
     def segment_containing(self, index: int) -> int:
-        """Return the first record number of the segment that contains the entry."""
+        """Return the segment that contains the entry at `index`, identified by the number of its first record."""
         return self._segments[self._packed_positions[index - self._compacted_index - 1] >> _POSITION_BITS]
 
     def compaction_index(self, index: int, bytes_max: int) -> int:
-        """Return the index up to which to compact, so that at most `bytes_max` of entries up to `index` remain."""
+        """Return the index up to which to compact the log, keeping at most `bytes_max` of the entries up to `index`."""
         size = 0
         while index > self._compacted_index:
             size += self._sizes[index - self._compacted_index - 1]

@@ -29,7 +29,7 @@ DEADLINE_RESOLUTION_SECONDS: Final = 0.1
 
 
 class WaiterKind(Enum):
-    """The event that completes a waiter."""
+    """The event that completes a pending request."""
 
     APPLIED = "applied"
     """The entry is applied on this node."""
@@ -63,7 +63,7 @@ class RequestWaiters(msgspec.Struct):
     the same index, and it is not yet known which entry is committed.
     """
     _waiting_for_disk: dict[int, Waiter] = msgspec.field(default_factory=dict)
-    """Requests that wait for the local disk, by context."""
+    """Requests that wait until their entry is written to the local disk, by request id (context)."""
     _by_deadline: dict[int, set[Waiter]] = msgspec.field(default_factory=dict)
     _expired_bucket: int = 0
 
@@ -174,7 +174,7 @@ class RequestWaiters(msgspec.Struct):
 
 
 class AppliedWaiters:
-    """Waiters for the state machine to reach an index."""
+    """Callers that wait until the state machine has applied an index."""
 
     def __init__(self) -> None:
         self.index = 0

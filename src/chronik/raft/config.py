@@ -38,7 +38,7 @@ class RaftConfig(msgspec.Struct, frozen=True, kw_only=True):
     Otherwise, client retries would grow the log without bound while there is no majority.
     """
     apply_bytes_max: int = 1024 * 1024
-    """Maximum size of a batch of entries to apply in bytes, unless a single entry is larger."""
+    """Maximum size in bytes of a batch of committed entries to apply, unless a single entry is larger."""
     snapshot_chunk_bytes: int = 1024 * 1024
     snapshot_retry_ticks: int = 10
     """Ticks after which an unacknowledged snapshot chunk is sent again."""

@@ -32,7 +32,7 @@ from chronik.raft.roles import Role, RoleHistory, RoleTransition
 
 
 class RaftCore:
-    """The state of a Raft node: durable state, volatile state per role, and the contents of the next `Ready`."""
+    """The state of a Raft node: durable state, volatile state per role, and the contents of the next `Ready` result."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class RaftCore:
         self.applied = self.applying_index = recovered.snapshot.index
         self.writes: Final = PendingWrites(self.log, recovered.hard_state)
         self.restore_after_sequence: int | None = None
-        """Sequence number of the write after which the state machine may load the installed snapshot, if any."""
+        """Sequence number of the write that installs a snapshot, which the state machine then loads, or None."""
 
         # Volatile state in every role:
         self.role_history: Final = RoleHistory(node_id)
@@ -201,7 +201,7 @@ class RaftCore:
     # ---------------------------------------------------------------------------------------------------- membership
 
     def adopt_membership(self, next_index: int | None = None) -> None:
-        """Update the state that depends on the membership. Called after every membership change.
+        """Update the leader's peers and other state that depends on the membership, after every membership change.
 
         A peer with another directory counts as a new peer. Replication to new peers starts at `next_index`.
         """
@@ -225,7 +225,7 @@ class RaftCore:
     # --------------------------------------------------------------------------------------------------------- the log
 
     def append_to_log(self, entries: list[RaftEntry] | tuple[RaftEntry, ...]) -> None:
-        """Append entries to the log, and adopt the membership if they add one or truncate the current one."""
+        """Append entries to the log, truncating conflicting ones. Apply a resulting change of the membership."""
         is_changed = self.memberships.truncate_from(entries[0].index)
         self.log.append(entries)
         for entry in entries:
@@ -252,7 +252,7 @@ class RaftCore:
         self._enqueue(kind, target, known.directory_id if known else UNBOUND_DIRECTORY, fields)
 
     def reply(self, received: AnyRaftMessage, kind: type[RaftMessage], **fields: Any) -> None:
-        """Reply to the directory that sent the request, even if the membership contains another directory."""
+        """Respond to the data directory that sent the request, even if the membership contains another directory."""
         self._enqueue(kind, received.source, received.source_directory, fields)
 
     def _enqueue(self, kind: type[RaftMessage], target: int, target_directory: bytes, fields: dict[str, Any]) -> None:

@@ -90,7 +90,7 @@ def request_votes(core: RaftCore, is_pre_vote: bool, is_leadership_transfer: boo
 
 
 def on_vote_request(core: RaftCore, message: VoteRequest) -> None:
-    """Grant or deny a vote.
+    """Grant or deny a candidate's request for a vote or pre-vote.
 
     The membership is not consulted about the sender or this node, because the entry that adds one of them may not have
     arrived yet (§6). The candidate counts votes by its own membership.

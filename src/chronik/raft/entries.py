@@ -73,7 +73,7 @@ class EntryStorage(Protocol):
 
 
 class RecoveredRaftState(msgspec.Struct, frozen=True):
-    """The state recovered from disk at startup. The log contains the entries after `floor_index` up to `last_index`.
+    """The state recovered from disk at startup. The log has the entries after `compacted_index` up to `last_index`.
 
     Storage completes an interrupted snapshot installation: a log without the snapshot's (index, term) is older than
     the snapshot or conflicts with it, and is discarded.
@@ -82,6 +82,6 @@ class RecoveredRaftState(msgspec.Struct, frozen=True):
     hard_state: HardState = HardState()
     snapshot: SnapshotMetadata = SnapshotMetadata()
     compacted_index: int = 0
-    """Index before the first entry: the last compacted index, or 0. At most the snapshot's index."""
+    """Last index that compaction removed from the log, or 0 if the log is complete. At most the snapshot's index."""
     compacted_term: int = 0
     last_index: int = 0

@@ -41,7 +41,7 @@ class Propose(msgspec.Struct, frozen=True):
 
 
 class ChangeMembership(msgspec.Struct, frozen=True):
-    """A request to append a changed membership."""
+    """A request to change the cluster membership by appending the changed membership to the log."""
 
     change: MembershipChange
     context: int

@@ -110,7 +110,7 @@ def _send_heartbeat(core: RaftCore, node_id: int) -> None:
 
 
 def record_contact(core: RaftCore, message: AnyRaftMessage) -> None:
-    """Record that a peer is alive and follows this leader, after any response in the current term."""
+    """Record that a peer is alive and follows this leader. Called for each message in the current term."""
     peer = core.peers.get(message.source)
     if peer is None:
         return

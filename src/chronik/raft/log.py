@@ -34,11 +34,11 @@ class RaftLog:
         self._unstable: list[RaftEntry] = []
         self._unstable_from = recovered.last_index + 1
         self._persisting_index = recovered.last_index
-        """Last index that is part of the outstanding `Persist`, lowered when a conflict replaces entries."""
+        """Last index that was handed to the storage for writing, lowered when a conflict replaces entries."""
         self.unstable_bytes = 0
 
     def recover(self) -> Iterator[RaftEntry]:
-        """Yield all durable entries and record their terms; the caller extracts the memberships."""
+        """Read all durable entries at startup: record their terms, and yield them to the caller."""
         index = self._compacted_index + 1
         while index <= self.durable_index:
             batch = self._storage.entries(index, self.durable_index + 1, RECOVERY_BYTES)
@@ -127,7 +127,7 @@ class RaftLog:
         self._unstable.extend(entries)
 
     def take_unpersisted(self) -> tuple[RaftEntry, ...]:
-        """Return the entries for the next `Persist`. The storage truncates its log at the first one."""
+        """Return the entries for the next `Persist`. The storage truncates its log at the first one's index."""
         start = self._persisting_index + 1 - self._unstable_from
         self._persisting_index = self.last_index
         return tuple(self._unstable[start:])

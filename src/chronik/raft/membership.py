@@ -184,7 +184,7 @@ class MembershipHistory:
         return len(self._memberships) < before
 
     def compact_through(self, index: int) -> None:
-        """Remove all memberships that precede the current membership at `index`."""
+        """Remove the memberships that became obsolete by compaction, but keep the one that was current at `index`."""
         while len(self._memberships) > 1 and self._memberships[1][0] <= index:
             self._memberships.pop(0)
 

@@ -43,13 +43,13 @@ class IncomingSnapshot:
 
 
 class PendingWrites:
-    """The writes of a node, and the messages held until their writes are durable."""
+    """A node's writes to disk, and the messages that must not be sent until these writes are durable."""
 
     def __init__(self, log: RaftLog, hard_state: HardState) -> None:
         self._log = log
         self._outstanding: Persist | None = None
         self._held: list[tuple[int, AnyRaftMessage]] = []
-        """Held messages, each with the sequence number of its required write."""
+        """Messages held back, each with the sequence number of the write that must be durable before it is sent."""
         self.durable_sequence = 0
         self.durable_hard_state = hard_state
         self.chunks: list[StoreChunk] = []
@@ -71,14 +71,14 @@ class PendingWrites:
         return (self.durable_hard_state.term, self.durable_hard_state.vote) == (term, vote)
 
     def _is_term_pending(self, term: int, vote: int) -> bool:
-        """Return whether the term or vote is neither durable nor part of the outstanding write."""
+        """Return whether the term or vote has changed since the last write was started."""
         hard_state_written = self.durable_hard_state
         if self._outstanding is not None and self._outstanding.hard_state is not None:
             hard_state_written = self._outstanding.hard_state
         return (hard_state_written.term, hard_state_written.vote) != (term, vote)
 
     def _is_anything_pending(self, term: int, vote: int) -> bool:
-        """Return whether the next write is not empty. A changed commit index alone does not cause a write."""
+        """Return whether another write is needed. A changed commit index alone does not require one."""
         return (
             self._is_term_pending(term, vote)
             or self._log.has_unpersisted
@@ -93,7 +93,7 @@ class PendingWrites:
     # ------------------------------------------------------------------------------------------------------ messages
 
     def hold_until_durable(self, message: AnyRaftMessage, promise: Durability, term: int, vote: int) -> None:
-        """Hold a message until the outstanding or the next write has made its required state durable."""
+        """Hold a message back until the state that it depends on is durable."""
         is_term_only = promise is Durability.TERM
         is_in_next = self._is_term_pending(term, vote) if is_term_only else self._is_anything_pending(term, vote)
         self._held.append((self.next_sequence if is_in_next else self._outstanding_sequence, message))

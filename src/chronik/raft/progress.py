@@ -127,7 +127,7 @@ class PeerProgress:
         self.probe()
 
     def on_heartbeat_ack(self, last_index: int) -> None:
-        """Record a heartbeat response and allow another Append.
+        """Allow another Append to the peer, because it has responded to a heartbeat.
 
         If an earlier message was lost, no response to it will arrive; the rejection of the next one reveals the loss.
         """

@@ -23,7 +23,7 @@ class PendingRead(NamedTuple):
     node_id: int
     """Node that requested the read: this node, or a follower that forwarded it."""
     request: int
-    """Context of a local read, or the follower's request number."""
+    """Identifier of the read: the caller's context for a local read, or the follower's request number."""
 
 
 class ReadRound(NamedTuple):
@@ -31,7 +31,7 @@ class ReadRound(NamedTuple):
 
     number: int
     commit: int
-    """Commit index at the start of the round: at least the commit index at the time of each read."""
+    """Commit index at the start of the round. The reads are linearizable once this index is applied."""
     reads: list[PendingRead]
 
 
@@ -113,7 +113,7 @@ class ForwardedReads:
         self._collected.append(context)
 
     def start_request(self, ticks_max: int) -> int:
-        """Return the number of a new request for all queued reads, which expires after `ticks_max` ticks."""
+        """Create a request to the leader for all queued reads and return its number. It expires after `ticks_max`."""
         self.request += 1
         self._is_due = False
         self._sent_requests[self.request] = _SentRequest(self._collected, ticks_max)
@@ -121,12 +121,12 @@ class ForwardedReads:
         return self.request
 
     def take_request(self, request: int) -> list[int]:
-        """Remove a request and return the contexts of its reads, or an empty list if it is unknown."""
+        """Remove a sent request and return the identifiers (contexts) of its reads; empty if it is unknown."""
         sent = self._sent_requests.pop(request, None)
         return sent.contexts if sent is not None else []
 
     def tick(self) -> list[int]:
-        """Advance the clock and return the contexts of the expired requests' reads."""
+        """Advance the clock, remove expired requests, and return the identifiers (contexts) of their reads."""
         self._is_due = True
         for sent in self._sent_requests.values():
             sent.ticks_left -= 1

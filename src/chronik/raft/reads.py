@@ -29,7 +29,10 @@ def read_index(core: RaftCore, event: ReadIndex) -> None:
 
 
 def send_pending(core: RaftCore) -> None:
-    """Confirm and start read rounds, or forward reads to the leader. Called once per `handle` to batch reads."""
+    """Process pending reads: a leader confirms them with rounds of heartbeats, a follower forwards them to the leader.
+
+    Called once per `handle`, so that reads are batched.
+    """
     if core.role is Role.LEADER:
         _confirm(core)
         _start_round(core)

@@ -191,7 +191,7 @@ def must_wait_for_disk(promise: Durability, term_is_durable: bool, log_is_durabl
 
 
 def is_valid_in_term(message_term: int, new_term: int) -> bool:
-    """Return whether a held message is still valid after a term change.
+    """Return whether a message that was held back may still be sent after the node has entered a new term.
 
     The acknowledged entries may have been replaced before they were written, but the old leader would count them.
     """

@@ -57,7 +57,7 @@ CLOSE_DELAY_SECONDS: Final = 0.25
 
 
 class ConnectionSlot(NamedTuple):
-    """A slot of an accepted client, held from before the TLS handshake until the connection is closed."""
+    """A slot in the connection limit, held by a client from before the TLS handshake until its connection closes."""
 
     host: str
     throttled_until: float
@@ -119,15 +119,15 @@ class UnreadResponses:
         self._outbox = outbox
         self._last_progress = (0.0, 0)  # time of the last progress, and unread bytes at that time
         self.bytes = 0
-        """Unsent response bytes that count as unread."""
+        """Response bytes in the transport's write buffer, which count as unread by the client."""
 
     def start(self, now: float) -> None:
-        """Start tracking, because the transport has paused writing."""
+        """Start tracking unread responses, because the transport has paused writing."""
         self._count(self._transport.get_write_buffer_size())
         self._last_progress = now, self._unread_bytes()
 
     def stop(self) -> None:
-        """Stop tracking, because all responses are written or the connection is closed."""
+        """Stop tracking unread responses, because all are written or the connection is closed."""
         self._count(0)
 
     def add(self, count: int) -> None:
@@ -266,7 +266,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         return self._scheduler.open_account(account_key(peer.principal, peer.host))
 
     def _change_account(self) -> None:
-        """Charge further work to the client's principal instead of its address."""
+        """Charge further work to the authenticated client's principal instead of its address."""
         before, was_queued = self.client.account, self.is_queued
         self._scheduler.withdraw(before, self)
         self.client.account = self._open_account()
@@ -369,7 +369,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
             self._blocked.early_completion.request()
 
     def _handle_later(self) -> None:
-        """Submit queued requests to the scheduler; the caller may be in the middle of another operation."""
+        """Submit this connection to the scheduler, which handles its queued requests later."""
         if self._queue and not self._closing and self._may_handle_next():
             self._scheduler.submit(self.client.account, self)
 
@@ -551,8 +551,9 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         return self._unread.stalled_seconds(now)
 
     def is_receiving_too_slowly(self, now: float) -> bool:
-        """Return whether the rest of a large request arrives below the minimum rate, which applies while other
-        connections wait for memory.
+        """Return whether the rest of a large request arrives below the minimum rate.
+
+        The minimum rate applies while other connections wait for memory.
         """
         if self.frame_started_at is None or not _large_request_bytes(self._reader.required_bytes):
             return False

@@ -157,7 +157,7 @@ class FrameReader:
 
 
 class FrameBudget(Generic[H]):
-    """A memory budget, by holder (connection), for large requests that are being received, queued or handled.
+    """A memory budget for large requests that are being received, queued or handled. Its holders are connections.
 
     Requests take memory as their bytes arrive, not by their announced size, so several may be partially received when
     the budget is exhausted. Holders wait in FIFO order. To avoid a deadlock, the connection that has waited longest may

@@ -306,7 +306,7 @@ class ClientListeners:
         self._sweep = self.loop.call_later(min(limits_seconds) / SWEEPS_PER_TIMEOUT, self._sweep_connections)
 
     def _advance_sweep(self) -> None:
-        """Bring the next sweep forward because a connection is waiting for memory."""
+        """Schedule the next sweep of all connections earlier, because a connection waits for memory."""
         if self._sweep is not None and self._sweep.when() - self.loop.time() > self.limits.frame_rate_seconds:
             self._sweep.cancel()
             self._schedule_sweep()

@@ -65,7 +65,7 @@ class TlsListeners:
 
 
 class _Acceptor:
-    """The owner of one listener's TLS transports until their handshakes complete."""
+    """A component that accepts the TLS connections of one listener, and owns them until their handshakes complete."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class _Acceptor:
         self._handshakes = handshakes
         self._connection = connection
         self._places: dict[TlsTransport, ConnectionSlot] = {}
-        """Slots of clients during their handshakes; the connection takes over the slot afterwards."""
+        """Connection slots of clients during their TLS handshakes. Afterwards, the connection takes over the slot."""
         self._accounts: dict[TlsTransport, Account] = {}
 
     def accept(self) -> TlsTransport:

@@ -13,7 +13,7 @@ from chronik.protocol.schema import Response
 from chronik.request_reply import Reply
 
 ChangeOutcomes = Iterable[tuple[Callable[[], str], int]]
-"""The objects of a request, each as a function that returns its description, with its error code.
+"""Outcomes of a request: for each object, a function that returns its description, and its error code.
 
 Only descriptions of logged objects are built.
 """
@@ -114,7 +114,10 @@ def _describe_deleted_records(request: Any, response: Any) -> ChangeOutcomes:
 
 
 def _format_deleted_records(topic: str, result: Any) -> str:
-    """Describe a deletion by its new log start offset, which is unknown if replicas did not respond in time."""
+    """Describe deleted records by partition and new log start offset, unless the offset is unknown.
+
+    The offset is unknown if replicas did not respond in time.
+    """
     log_start = f" before {result.low_watermark}" if result.low_watermark >= 0 else ""
     return f"{topic}-{result.partition_index}{log_start}"
 

@@ -69,7 +69,7 @@ class ApiMeter:
             self.count_errors(error_codes)
 
     def record_deferred_response(self, frame: ResponseFrame, received_at: float) -> None:
-        """Count a deferred response, except for its error codes, which the caller counts."""
+        """Record the latency and size of a deferred response. The caller counts its error codes."""
         self.deferred.record(perf_counter() - received_at)
         if frame is not None:
             self.sent_bytes += sum(map(len, frame))

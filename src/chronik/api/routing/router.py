@@ -90,7 +90,7 @@ READS_IN_STEPS: Final = frozenset(
 """Keys of the APIs whose handlers run in steps and need a scheduler slot if the request contains many elements."""
 
 Interceptor = Callable[[str], Awaitable[ErrorCode | None] | None]
-"""Test hook that may delay a request of the named API and fail it with an error code."""
+"""A test hook that receives an API's name, and may delay the request or fail it with an error code."""
 
 
 class _Call(NamedTuple):
@@ -172,7 +172,7 @@ class Router:
         return self._start(call, reply)
 
     def _start(self, call: _Call, reply: Reply[Any]) -> Reply[Any]:
-        """Start the work that resolves the reply, and encode the response when it is resolved."""
+        """Start a reply's asynchronous work, and encode the response when the work is complete."""
         peer, scheduler = call.peer, self._services.scheduler
         if reply.steps is not None:
             steps, reply.steps = reply.steps, None
@@ -195,7 +195,7 @@ class Router:
     def _with_quota_usage(
         self, header: RequestHeader, context: RequestContext, size: int, received_at: float
     ) -> RequestContext:
-        """Return the context with the request's quota usage, if the client has quotas.
+        """Return the context with a record of the request's quota usage, if the client has quotas.
 
         Unauthenticated clients have no quotas: they could exhaust other clients' quotas under a false client id.
         """
@@ -212,7 +212,7 @@ class Router:
     def _dispatch_large(
         self, header: RequestHeader, view: memoryview, position: int, peer: ConnectedClient, received_at: float
     ) -> Reply[Any]:
-        """Wait for a slot, then decode and handle a large request.
+        """Wait for a scheduler slot, then decode and handle a large request.
 
         Raises:
             Disconnect: The request exceeds the size limit.
@@ -350,7 +350,7 @@ class Router:
         self._services.scheduler.charge(call.peer.account, time.perf_counter() - began)
 
     def _finish(self, call: _Call, reply: Reply[Any], *, is_deferred: bool) -> None:
-        """Encode and deliver a resolved reply, in steps if it is deferred and large."""
+        """Encode a resolved reply and pass it to the connection. Large deferred responses are encoded in steps."""
         header, response = call.header, reply.response
         meter = self.meters[header.api_key]
         try:
@@ -451,7 +451,7 @@ class Router:
         return frame
 
     def _deliver(self, header: RequestHeader, frame: ResponseFrame, reply: Reply[Any]) -> None:
-        """Complete the reply, or defer it until memory is available.
+        """Pass an encoded response to the connection, or defer it until memory is available.
 
         Fetch responses are exempt: their handler has reserved the memory.
         """

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def handle_throttled(handle: Callable[[], Reply[Any]], usage: QuotaUsage, peer: ConnectedClient) -> Reply[Any]:
-    """Handle the request, count its processing time, and set the throttle time in the response."""
+    """Handle a request, charge its processing time to the client's quota, and set the throttle time in the response."""
     try:
         reply = handle()
     except Exception:
@@ -63,7 +63,7 @@ def _throttled_steps(steps: Steps[Response | None], usage: QuotaUsage, peer: Con
 
 
 def _timed_steps(steps: Steps[T], took: Callable[[float], None]) -> Steps[T]:
-    """Run the steps, and report their total time on the event loop."""
+    """Run a handler's steps, and pass their total time on the event loop to `took`."""
     value: Any = None
     seconds = 0.0
     try:
@@ -82,7 +82,7 @@ def _timed_steps(steps: Steps[T], took: Callable[[float], None]) -> Steps[T]:
 
 
 def _throttle(usage: QuotaUsage, peer: ConnectedClient) -> None:
-    """Record the time since the start of the request in the quota, and set the connection's throttle time."""
+    """Charge the request's processing time to the client's quota, and set the connection's throttle time."""
     if usage.started_at:
         usage.charge_request_time(time.perf_counter() - usage.started_at)
     peer.throttle_seconds = max(peer.throttle_seconds, usage.throttle_seconds)

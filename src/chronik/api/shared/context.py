@@ -54,7 +54,7 @@ class Services(msgspec.Struct):
     is_fenced: Callable[[], bool]
     """Return whether this broker is fenced: its lease has expired, so it serves neither records nor groups."""
     may_be_replaced: Callable[[], bool]
-    """Return whether another broker may have replaced this one before its lease expires."""
+    """Return whether other brokers may lead this broker's partitions by now, because its heartbeats failed."""
     controller_id: Callable[[], int]
     is_unreachable: Callable[[int], bool]
     """Return whether a node's port refuses connections although the node is not fenced yet.
@@ -100,11 +100,11 @@ class RequestContext(NamedTuple):
     client_id: str
     peer: ConnectedClient
     early_completion: EarlyCompletion = EarlyCompletion(lambda: False)
-    """Signals whether later requests of the same connection are waiting for this request to complete."""
+    """Signal to complete this request early, because later requests of the same connection wait for it."""
     usage: QuotaUsage | None = None
     """The request's usage of the client's quotas; None if the client has no quota."""
     may_be_stale: bool = False
-    """Whether the image may be stale, because no majority has confirmed that it is current."""
+    """Whether the metadata image may be stale, because no majority has confirmed that it is current."""
 
     api_key: int = 0
 

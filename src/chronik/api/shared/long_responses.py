@@ -21,7 +21,7 @@ E = TypeVar("E", bound=Struct)
 
 
 class ResponseElements:
-    """The encoded elements of a response's top-level array, limited to a number of bytes."""
+    """A builder of a response's top-level array, which encodes the elements and limits their total size."""
 
     def __init__(self, message: type[Response], version: int, bytes_max: int = LISTING_RESPONSE_BYTES_MAX) -> None:
         self._message = message

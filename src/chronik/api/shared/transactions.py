@@ -95,7 +95,7 @@ def transactions_unsupported_reason(image: Image) -> str | None:
 
 
 def transaction_request_error(image: Image, transactional_id: str) -> ErrorCode | None:
-    """Return an error if the request must not reach a coordinator, otherwise None."""
+    """Return the error of a transactional request that must be rejected before it reaches a coordinator, or None."""
     if transactions_unsupported_reason(image) is not None:
         return TRANSACTIONS_UNSUPPORTED_ERROR
     return None if transactional_id else ErrorCode.INVALID_REQUEST
@@ -105,9 +105,9 @@ class ErrorVersions(NamedTuple):
     """The first API versions whose clients support newer transaction error codes."""
 
     producer_fenced: int
-    """First version with PRODUCER_FENCED."""
+    """First API version whose clients support PRODUCER_FENCED."""
     transaction_abortable: int
-    """First version with TRANSACTION_ABORTABLE."""
+    """First API version whose clients support TRANSACTION_ABORTABLE."""
 
     def translate(self, code: ErrorCode, version: int) -> ErrorCode:
         """Return the error code, or an older equivalent if clients of this API version do not support it."""

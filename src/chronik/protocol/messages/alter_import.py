@@ -72,4 +72,4 @@ class AlterImportResponse(Response):
     error_message: str | None = string("0+", nullable="0+", default=None)
     first_producer_id: int = int64("0+", default=-1)
     index: int = int64("0+", default=-1)
-    """The index of the last command in the metadata log."""
+    """The index, in the metadata log, of the last command that the request proposed."""
