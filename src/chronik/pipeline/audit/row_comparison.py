@@ -325,7 +325,7 @@ class _UnreadableFile(NamedTuple):
 
 class _TableRows(NamedTuple):
     rows: pa.Table
-    """Rows sorted by offset. A row whose value does not match its stored checksum has the actual checksum."""
+    """Rows sorted by offset. If a value does not match its stored checksum, the row has the actual checksum."""
     unread: list[_UnreadableFile]
     fields: pa.Table | None = None
     """The decoded fields sorted by offset, if the table is decoded."""

@@ -173,7 +173,7 @@ class TopicLanding:
         self.settings = settings
         self.cluster = cluster
         self.next_offsets: dict[int, int] = {}
-        """Next offset to write of each partition, as of the last plan or commit."""
+        """Offset of the next record to write to the table, by partition, as of the last plan or commit."""
         self.end_offsets: Offsets = {}
         self.schema: pa.Schema | None = None
         """Schema of the table in the last round that read records, or None before the table is read."""

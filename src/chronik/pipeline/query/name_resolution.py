@@ -145,7 +145,7 @@ def referenced_columns(statement: str, columns: Sequence[str]) -> list[str]:
 
 def _may_need_all_columns(found: Sequence[SqlToken]) -> bool:
     selecting = [False]
-    """Whether a SELECT has listed columns, for the top level and each open parenthesis."""
+    """For the top level and each open parenthesis, whether the current query has a SELECT."""
     for position, each in enumerate(found):
         if each.is_symbol("|>") or each.is_word(*IMPLICIT_COLUMN_KEYWORDS):
             return True

@@ -46,7 +46,7 @@ DESCRIBE_RETRY_SECONDS: Final = 0.05
 
 
 class UnreadableTopicError(ChronikError):
-    """The landed rows or the live tail cannot be determined: there is a gap, or the table has another topic's rows."""
+    """A topic's table does not match its log: records between them are missing, or the rows are another topic's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class TopicSnapshot:
     tail: tuple[OffsetRange, ...]
     """The offset ranges that are not in the table: from its next offsets to the ends of the partitions."""
     tail_error: str | None = None
-    """The reason why the live tail cannot be determined, or None."""
+    """The reason why the live tail, the records that are not in the table yet, cannot be read; otherwise None."""
     table_error: str | None = None
     """The reason why the landed rows cannot be determined, or None."""
     is_table_only: bool = False
@@ -186,7 +186,7 @@ class SnapshotReader:
     def _compute_topic_tail(
         self, landed: TableSnapshot | None, topic: MetadataResponseTopic, name: str
     ) -> list[OffsetRange]:
-        """Return the ranges of a topic's live tail.
+        """Return the offset ranges of a topic's live tail, the records that are not in its table yet.
 
         Raises:
             UnreadableTopicError: There is a gap, or the table belongs to another topic.

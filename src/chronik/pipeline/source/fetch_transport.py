@@ -33,7 +33,7 @@ Only responses with a high watermark beyond the range count.
 """
 
 CHUNK_BYTES_MAX: Final = 128 * MIB
-"""Maximum fetch size in bytes, up to which it is doubled when a broker before Kafka 0.10.1 truncates a large batch."""
+"""Maximum fetch size in bytes. The fetch size is doubled when a broker before Kafka 0.10.1 truncates a large batch."""
 
 
 def fetch_chunks(cluster: ClusterClient, target: OffsetRange, settings: ReadSettings) -> Generator[RecordChunk]:

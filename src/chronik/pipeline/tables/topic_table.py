@@ -63,7 +63,7 @@ class TableSnapshot:
     version: int
     spec: TableSpec
     next_offsets: dict[int, int]
-    """Next offset by partition; partitions without rows are omitted."""
+    """Offset of the next record to write to the table, by partition; partitions without rows are omitted."""
     file_uris: tuple[str, ...]
     descriptor: TableDescriptor
 
@@ -116,7 +116,7 @@ class TopicTable(Protocol):
     def snapshot(self) -> TableSnapshot: ...
 
     def next_offsets(self) -> dict[int, int]:
-        """Return the next offset of each partition, without listing the files."""
+        """Return the offset of the next record to write to the table, by partition, without listing the files."""
 
     def descriptor(self) -> TableDescriptor:
         """Return the table's location and current schema, with which tasks write files."""

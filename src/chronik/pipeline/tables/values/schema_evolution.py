@@ -214,7 +214,7 @@ class SchemaEvolution:
         self._fields: list[pa.Field] = []
 
     def add_rescued(self, rescued: Iterable[JsonObject | None]) -> None:
-        """Add the fields of rescued values to the schema."""
+        """Add the fields of rescued values, which have no matching column, to the schema."""
         found = infer_fields(rescued)
         if not found:
             return
