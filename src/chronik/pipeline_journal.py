@@ -24,7 +24,7 @@ ALL_TOPICS: Final = "*"
 """The topic name in a key that stands for all topics of a pipeline. It is not a valid topic name."""
 
 PROGRESS, SCHEMA, CONTROL = "progress", "schema", "control"
-"""Record types, the first part of a key. Readers ignore unknown types, as versions before 0.6 ignore schemas."""
+"""Types of journal records, which are the first part of a record's key. Readers ignore unknown types."""
 
 DRIVER_SILENT_SECONDS: Final = 30.0
 """Time without reports after which a driver is considered silent: three heartbeat intervals."""
@@ -34,9 +34,9 @@ class LandingState(StrEnum):
     """The state of a topic in a pipeline, as reported by its driver."""
 
     LANDING = "landing"
-    """Rounds succeed, and more records remain to land."""
+    """The driver is writing records to the table, and more records remain."""
     WAITING = "waiting"
-    """All existing records have landed."""
+    """All existing records have been written to the table."""
     PAUSED = "paused"
     FAILING = "failing"
     """The last round failed with `last_error` and will be retried."""
@@ -54,7 +54,7 @@ class ColumnInfo:
 
 
 class PipelineTopicKey(NamedTuple):
-    """The key of a topic in a pipeline."""
+    """The names of a pipeline and of one of its topics, used as a key."""
 
     pipeline: str
     topic: str
@@ -67,9 +67,9 @@ class TopicProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     table: str = ""
     next_offsets: dict[int, int] = {}
     high_watermarks: dict[int, int] = {}
-    """End offsets when the last round was planned."""
+    """End offset of each partition when the last round was planned."""
     round_rows: int = 0
-    """Rows landed in the last round that landed records."""
+    """Number of rows written in the last round that wrote any."""
     round_seconds: float = 0.0
     total_rows: int = 0
     total_dead_letters: int = 0
@@ -96,7 +96,7 @@ class TableSchema(msgspec.Struct, frozen=True):
 
 
 class PauseControl(msgspec.Struct, frozen=True):
-    """Whether landing of a topic is paused."""
+    """A control record that pauses or resumes writing a topic to its table."""
 
     paused: bool
 
@@ -166,7 +166,7 @@ _NOT_PAUSED: Final = PauseRequest(False, -1)
 
 
 def encode_journal_key(kind: str, topic_key: PipelineTopicKey) -> bytes:
-    """Return the key of a record."""
+    """Return the key of a journal record, built from its type, pipeline and topic."""
     return f"{kind}/{topic_key.pipeline}/{topic_key.topic}".encode()
 
 

@@ -70,7 +70,7 @@ class SegmentReader:
         os.close(self._descriptor)
 
     def read(self, position: int, size: int) -> memoryview:
-        """Return up to `size` bytes from a position; fewer at the end of the file."""
+        """Return `size` bytes of the file from a position on, or fewer at the end of the file."""
         first = position - self._start
         if first < 0 or first + size > len(self._buffer):
             self._buffer = memoryview(os.pread(self._descriptor, max(size, CHUNK_BYTES), position))
@@ -98,7 +98,7 @@ class SegmentReader:
             return None  # the file was truncated since it was opened
 
     def is_unwritten(self, position: int) -> bool:
-        """Return whether a position is unwritten: preallocated zeros or the end of the file."""
+        """Return whether nothing was written at a file position: preallocated zeros or the end of the file."""
         return not any(self.read(position, LENGTH_END))
 
     def find_next_valid_batch(self, position: int, min_offset: int) -> int:
@@ -129,7 +129,7 @@ class SegmentReader:
         return default if header is None else header.base_offset
 
     def has_plausible_successor(self, next_position: int, header: BatchHeader) -> bool:
-        """Return whether a damaged batch is followed by the batch that its header implies, or by the end of file."""
+        """Return whether the batch after a damaged one, if any, has the offset that the damaged header implies."""
         follower = self.read_header(next_position)
         return self.is_unwritten(next_position) if follower is None else follower.base_offset == header.next_offset
 
@@ -147,12 +147,12 @@ class CheckedBatch(NamedTuple):
 
 
 ScanEvent = CheckedBatch | Finding
-"""An element of a scan: a batch or a finding."""
+"""An event of a log scan: a batch, or a finding about damaged or missing data."""
 
 
 @dataclass
 class BatchScanner:
-    """A single-use iterator over the batches in [start, end) and the findings about them."""
+    """A single-use iterator over a replica's batches in [start, end) and the problems found (findings)."""
 
     directory: str
     replica_id: ReplicaId
@@ -166,7 +166,7 @@ class BatchScanner:
     has_predecessor: bool = False
     """Whether another scan ended at `start` and has checked the batch that spans `start`."""
     next_offset: int = field(init=False)
-    """The next offset to scan."""
+    """Offset of the next batch to scan."""
     _epoch: int = -1
     _epoch_start: int = 0
     _epoch_end: int = 0
@@ -210,7 +210,7 @@ class BatchScanner:
             yield self._short_log_finding(last)
 
     def _check_log_start(self, segments: list[SegmentFile]) -> Iterator[Finding]:
-        """Yield a finding if the first segments are missing although retention has not moved the log start."""
+        """Yield a finding if records between the log start offset and the first segment are missing."""
         if not segments or segments[0].base_offset <= self.next_offset:
             return
         first = segments[0]
@@ -225,9 +225,9 @@ class BatchScanner:
     def _scan_file(
         self, reader: SegmentReader, segment: SegmentFile, following: SegmentFile | None, expected: int
     ) -> Generator[ScanEvent, None, tuple[int, int]]:
-        """Scan a file that is expected to start with offset `expected`, and return the position and offset reached.
+        """Yield the batches and findings of one segment file, and return the position and offset reached.
 
-        Batches below `self.next_offset` were checked by an earlier scan.
+        The file should start with offset `expected`. Batches below `self.next_offset` were checked by an earlier scan.
         """
         position, expected = self._skip_scanned(reader, segment, expected)
         offset_after_damage = (
@@ -263,7 +263,7 @@ class BatchScanner:
         return position, expected
 
     def _skip_scanned(self, reader: SegmentReader, segment: SegmentFile, expected: int) -> tuple[int, int]:
-        """Return the position and offset at which to start, after the batches that an earlier scan has checked.
+        """Return the position and offset at which to start, skipping batches that an earlier scan has checked.
 
         The index entry is used only if a batch with its offset is there.
         """
@@ -279,7 +279,7 @@ class BatchScanner:
     def _skip_damage(
         self, reader: SegmentReader, position: int, expected: int, offset_after_damage: int
     ) -> Generator[ScanEvent, None, tuple[int, int]]:
-        """Skip damaged bytes; return the position and offset to continue with."""
+        """Yield a finding for damaged bytes, and return the position and offset of the next valid batch."""
         found = reader.find_next_valid_batch(position + 1, expected)
         after = max(expected, reader.base_offset_at(found, offset_after_damage))
         if after > self.next_offset:
@@ -296,7 +296,7 @@ class BatchScanner:
         expected: int,
         offset_after_damage: int,
     ) -> Generator[ScanEvent, None, tuple[int, int]]:
-        """Check a batch and yield it; return the position and offset to continue with."""
+        """Yield a batch with the findings about it, and return the position and offset to continue with."""
         next_position = position + header.size
         data = reader.read(position, header.size)
         problem = self._find_order_problem(reader, position, header, expected)
@@ -352,7 +352,7 @@ class BatchScanner:
         return self._missing_records_finding(expected, base, reader.path, position)
 
     def _check_content(self, header: BatchHeader, data: memoryview, path: str, position: int) -> Iterator[Finding]:
-        """Yield findings for a batch with a correct checksum. The common case without findings is optimized."""
+        """Check the record count, leader epoch and producer of a batch with a correct checksum, and yield findings."""
         count = header.last_offset_delta + 1
         if header.record_count != count and (not self.is_compacted or header.record_count > count):
             yield self._record_count_finding(header, data, path, position)
@@ -378,7 +378,7 @@ class BatchScanner:
         yield self._finding(FindingKind.EPOCH, message, header, path, position)
 
     def _check_producer(self, header: BatchHeader, path: str, position: int) -> Iterator[Finding]:
-        """Yield a finding if a producer's batch directly follows an identical one with the same sequence number."""
+        """Yield a finding if a batch repeats its producer's previous batch (same sequence number and checksum)."""
         identity = header.producer_epoch, header.base_sequence, header.crc
         *before, offset = self._producers.get(header.producer_id, (0, 0, 0, 0))
         if tuple(before) == identity and header.producer_id in self._producers and offset != header.base_offset:
@@ -449,7 +449,7 @@ class BatchScanner:
 
 
 def find_log_end(directory: str, offset: int) -> int:
-    """Return the log end offset, scanning from `offset` on."""
+    """Return the log end offset of a partition directory, found by scanning its batches from `offset` on."""
     scanner = BatchScanner(
         directory, ReplicaId("", 0, 0), offset, 2**62, is_compacted=True, is_last=False, must_reach_end=False
     )
@@ -471,7 +471,7 @@ def _format_offset_list(offsets: list[int]) -> str:
 def decode_valid_batches(
     events: Iterable[ScanEvent], replica_id: ReplicaId, start: int, end: int
 ) -> Iterator[RecordColumns | Finding]:
-    """Decode the valid batches among the events and yield their records in [start, end); pass findings through.
+    """Yield the decoded records in [start, end) of all valid batches, and pass findings through unchanged.
 
     Batches with a wrong checksum are skipped, since they are already reported. A batch that cannot be decoded although
     its checksum is correct is reported here.
@@ -505,7 +505,10 @@ def _decode_group(
 
 
 def _decode_columns(group: list[CheckedBatch], start: int, end: int) -> Iterator[RecordColumns]:
-    """Decode batches together. Their bytes are copied, since the reader's buffer may have been reused."""
+    """Yield the records in [start, end) of several batches, which are decoded together.
+
+    The bytes are copied, since the reader's buffer may have been reused.
+    """
     position = 0
     stored: list[StoredBatch] = []
     for batch in group:

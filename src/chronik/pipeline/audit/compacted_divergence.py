@@ -23,7 +23,7 @@ from chronik.pipeline.audit.partition_plan import AuditedReplica
 from chronik.pipeline.records.columns import RecordColumns
 
 KEYS_MAX: Final = 2_000_000
-"""Maximum number of keys checked per pass over the log, about 50 MB of memory."""
+"""Number of missing records after which their keys are looked up in the log. They use about 50 MB of memory."""
 
 FINDINGS_MAX: Final = 20
 
@@ -35,14 +35,14 @@ Int64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class CompactedComparisonTask:
-    """A compacted partition and the chunks in which its replicas differ."""
+    """A task to compare the replicas of a compacted partition in the chunks whose digests differ."""
 
     topic: str
     partition: int
     leader: int
     replicas: tuple[AuditedReplica, ...]
     chunks: tuple[tuple[int, int], ...]
-    """Ranges of offsets whose digests differ."""
+    """Offset ranges whose digests differ between the replicas."""
 
 
 class _ReplicaRecords(NamedTuple):
@@ -55,7 +55,7 @@ class _ReplicaRecords(NamedTuple):
     contents: Int64Array
     keys: Int64Array
     droppable: npt.NDArray[np.bool_]
-    """Whether compaction may drop the record regardless of later records."""
+    """For each record, whether compaction may remove it even without a later record of the same key."""
 
 
 class _MissingRecords(NamedTuple):
@@ -153,7 +153,7 @@ def _find_different(task: CompactedComparisonTask, held: dict[int, _ReplicaRecor
 
 
 def _find_missing(held: dict[int, _ReplicaRecords]) -> Iterator[_MissingRecords]:
-    """Yield the records that each replica lacks, except those that compaction may drop unconditionally."""
+    """Yield the records that a replica lacks and another one has, except those that compaction may always remove."""
     start = max(records.start for records in held.values())
     for node, lacking in held.items():
         for other, having in held.items():

@@ -77,7 +77,7 @@ class NodeDataDirectory:
         return f"{self.path}/{TOPICS_DIRECTORY}/{topic_id}/{index}"
 
     def read_synced_offsets(self) -> SyncedOffsets | None:
-        """Return the synced offset of each partition, or None if the file does not exist or cannot be read."""
+        """Return the offset up to which each partition is synced to disk, or None if the file cannot be read."""
         for _ in range(READ_ATTEMPTS_MAX):
             try:
                 found = SyncedOffsets(ReadOnlyFileSystem(self.path), SYNCED_OFFSETS_FILE)
@@ -109,7 +109,7 @@ def open_data_directories(paths: Iterable[str | Path]) -> dict[int, NodeDataDire
 
 
 def verify_data_directories(directories: Iterable[NodeDataDirectory]) -> None:
-    """Check that the paths refer to the same data directories on this machine.
+    """Check that the paths refer to the same data directories on this machine as on the driver.
 
     Raises:
         AuditInputError: A path does not exist or leads to another directory.

@@ -53,7 +53,7 @@ class DivergentChunk:
     end: int
     replicas: tuple[AuditedReplica, ...]
     has_predecessor: bool = False
-    """Whether the partition starts before the chunk."""
+    """Whether other chunks precede this one, since the partition starts before it."""
 
 
 class _StoredBatch(NamedTuple):
@@ -72,7 +72,7 @@ class _StoredBatch(NamedTuple):
 
 
 _BatchKey = tuple[int, int]
-"""A batch's base offset, and the number of earlier batches with the same base offset."""
+"""The key of a batch: its base offset, and the number of earlier batches with the same base offset."""
 
 
 def locate_differences(chunk: DivergentChunk) -> list[Finding]:
@@ -106,7 +106,7 @@ def locate_differences(chunk: DivergentChunk) -> list[Finding]:
 def _scan_replica(
     chunk: DivergentChunk, replica: AuditedReplica, end: int
 ) -> tuple[int, dict[_BatchKey, _StoredBatch]]:
-    """Return the offset at which the scan of a replica started, and the batches that it found."""
+    """Scan the part of a replica in the chunk; return the offset at which the scan started, and the batches found."""
     replica_id = ReplicaId(chunk.topic, chunk.partition, replica.node)
     scanner = BatchScanner(
         replica.directory,
@@ -131,7 +131,7 @@ def _scan_replica(
 
 
 def _find_majority(digests: Mapping[int, bytes | None], leader: int) -> list[int]:
-    """Return the nodes whose version of a batch is considered correct."""
+    """Return the nodes with the most common version of a batch; in a tie, the leader's version is preferred."""
     alike: dict[bytes | None, list[int]] = {}
     for node, digest in digests.items():
         alike.setdefault(digest, []).append(node)
@@ -167,7 +167,7 @@ def _describe_difference(
 
 
 def _first_differing_byte(ours: bytes, theirs: bytes) -> int:
-    """Return the position of the first differing byte, with records taking precedence over the header.
+    """Return the position of the first byte in which two batches differ, searching the records before the header.
 
     If records differ, the checksum in the header differs too, but says nothing more.
     """

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class FindingKind(StrEnum):
-    """The kind of a finding. The values are part of the `--json` output and stay stable between releases."""
+    """The kind of a problem found by an audit. The values are part of the `--json` output and stay stable."""
 
     CHECKSUM = "checksum"
     """The checksum of a batch does not match its bytes."""
@@ -25,7 +25,7 @@ class FindingKind(StrEnum):
     DIVERGED = "diverged"
     """Replicas have different data at the same offset."""
     LOST_ROW = "lost_row"
-    """A landed record has no row in the table or the dead-letter table."""
+    """A record counts as written to the table, but has no row there or in the dead-letter table."""
     DUPLICATE_ROW = "duplicate_row"
     FOREIGN_ROW = "foreign_row"
     """A row belongs to no record of the log."""

@@ -46,7 +46,7 @@ def group_offsets_from_image(image: Image) -> GroupOffsets:
 def check_group_offsets(
     committed: GroupOffsets, bounds: Mapping[TopicPartition, LogBounds], partitions: Mapping[str, int]
 ) -> Iterator[Finding | str]:
-    """Yield findings for invalid committed offsets, and notes for those below the log start offset.
+    """Yield findings for invalid offsets committed by consumer groups, and notes for those below the log start.
 
     `partitions` is the number of partitions of each topic. Offsets of the epochs topic are skipped: they are epoch
     numbers of the exactly-once sink, not positions.

@@ -31,7 +31,7 @@ DifferingChunks = dict[TopicPartition, list[tuple[int, int]]]
 
 
 def ignore_progress(what: str, done: int, total: int) -> None:
-    """Ignore progress; the default callback."""
+    """Do nothing. This is the default progress callback."""
     return
 
 
@@ -124,7 +124,7 @@ def find_differing_chunks(stretch: AuditRange, examined: Sequence[SliceScan]) ->
 
 
 def merge_findings(replica_findings: Iterable[Finding], compared: Iterable[Finding]) -> list[Finding]:
-    """Merge findings of single replicas and of their comparison, with one finding per location.
+    """Merge findings about single replicas with those of comparing replicas, keeping one per location.
 
     A wrong checksum is found in the replica itself; the comparison adds the position of the differing byte.
     """

@@ -112,7 +112,7 @@ def _read_standalone_state(node: int, files: FileSystem) -> StoredMetadata:
 
 
 def _records(files: FileSystem, directory: str, after: int) -> Iterator[WalRecord]:
-    """Yield the records after an index, up to the first damaged record that was never synced.
+    """Yield the metadata log records after an index, up to the first damaged one that was never synced to disk.
 
     Raises:
         DamagedDataError: A synced record is damaged, or records are missing.
@@ -140,9 +140,9 @@ class MetadataComparison:
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
     index: int | None
-    """The index at which the states were compared, or None if they have no index in common."""
+    """Metadata log index at which the nodes' states were compared, or None if they have no index in common."""
     latest_image: Image | None
-    """The most recent image."""
+    """The most recent committed metadata image found on a node, or None."""
 
 
 def compare_stored_metadata(directories: Mapping[int, NodeDataDirectory]) -> MetadataComparison:
@@ -173,7 +173,7 @@ def compare_stored_metadata(directories: Mapping[int, NodeDataDirectory]) -> Met
 
 
 def _common_index(states: Sequence[StoredMetadata]) -> int:
-    """Return the highest index up to which all logs are known to be equal.
+    """Return the highest index up to which the metadata logs of all nodes are known to be equal.
 
     An entry that all logs hold with the same term cannot be overwritten. The result is at least the lowest known commit
     index.
@@ -192,7 +192,7 @@ def _apply_entries(image: Image, entries: Sequence[RaftEntry]) -> None:
 
 
 def _select_comparable(states: list[StoredMetadata]) -> tuple[list[StoredMetadata], list[str]]:
-    """Exclude states that end before another node's snapshot; return the comparable states and notes."""
+    """Return the states that can be compared, and notes about those that end before another node's snapshot."""
     chosen = sorted(states, key=lambda state: state.last_index)
     notes = []
     while max(state.snapshot_index for state in chosen) > chosen[0].last_index:

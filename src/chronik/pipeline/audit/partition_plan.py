@@ -62,7 +62,7 @@ class AuditedPartition:
     unavailable_nodes: tuple[int, ...]
     """Nodes that host a replica but whose data directory was not given."""
     should_land: bool = False
-    """Whether the topic's configs enable landing."""
+    """Whether the topic's configs enable landing, that is, writing the topic to a table."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -126,7 +126,7 @@ def _describe_partitions(cluster: ClusterClient, topics: Collection[str] | None)
 
 
 def _describe_partitions_once(cluster: ClusterClient, topics: Collection[str] | None) -> list[_PartitionDescription]:
-    """Describe the partitions once. The ISR is fetched before the high watermark.
+    """Fetch a description of the partitions from the brokers, with the ISR before the high watermark.
 
     A replica that was in sync by then, and still is, therefore has all records below the high watermark.
     """
@@ -220,7 +220,7 @@ def _build_partition(
 def _agreed_ends(
     described: _PartitionDescription, replica_directories: Mapping[int, str], synced: Mapping[int, SyncedOffsets | None]
 ) -> dict[int, int]:
-    """Return the offset up to which each replica matches the leader, by leader epochs and synced offsets."""
+    """Return the offset up to which each replica matches the leader's, based on leader epochs and synced offsets."""
     key = parse_id(described.topic_id), described.index
     own_ends = {node: offsets.get(*key) if (offsets := synced[node]) is not None else 0 for node in replica_directories}
     reference = next(

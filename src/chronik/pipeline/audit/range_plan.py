@@ -14,16 +14,16 @@ from chronik.pipeline.audit.slice_scan import CHUNK_OFFSETS, ReplicaSlice
 from chronik.pipeline.source.segment_transport import list_segment_files
 
 SLICE_BYTES: Final = 256 * MIB
-"""Bytes of one replica that a task reads: less than a second of work."""
+"""Target size in bytes of a slice, the part of a replica that one task reads: less than a second of work."""
 
 BUNDLE_BYTES_MIN: Final = 16 * MIB
-"""Minimum size of a bundle in bytes. Smaller partitions share a task to amortize its startup time."""
+"""Minimum size in bytes of a bundle, the work of one task. Small partitions share a task to amortize its startup."""
 
 BUNDLES_PER_ROUND: Final = 16
-"""Target number of bundles per round: the number of cores that can work in parallel."""
+"""Target number of bundles, each the work of one task, per round. As many cores can work in parallel."""
 
 ROUND_BYTES: Final = 2048 * MIB
-"""Bytes read between two progress reports: a few seconds of work."""
+"""Target size in bytes of a round, the work between two progress reports: a few seconds."""
 
 Item = TypeVar("Item")
 
@@ -40,7 +40,10 @@ class AuditRange:
 
 
 def plan_audit_ranges(partition: AuditedPartition) -> Iterator[AuditRange]:
-    """Split a partition into ranges at segment boundaries of its largest replica, aligned to digest chunks."""
+    """Yield the ranges of a partition to scan, split near the segment boundaries of its largest replica.
+
+    The boundaries are aligned to chunks, for each of which one digest is computed.
+    """
     sizes = {replica.node: _segment_sizes(replica) for replica in partition.replicas}
     longest = max(sizes.values(), key=lambda each: sum(size for _, size in each), default=[])
     starts = [partition.start]
@@ -78,7 +81,7 @@ def _replica_slices(partition: AuditedPartition, start: int, end: int) -> Iterat
 
 
 def group_into_rounds(work: Iterable[AuditRange]) -> Iterator[list[AuditRange]]:
-    """Group ranges into rounds of about `ROUND_BYTES`."""
+    """Group ranges into rounds, each of which reads about `ROUND_BYTES`."""
     batch: list[AuditRange] = []
     for stretch in work:
         batch.append(stretch)
@@ -90,7 +93,7 @@ def group_into_rounds(work: Iterable[AuditRange]) -> Iterator[list[AuditRange]]:
 
 
 def bundle_by_size(items: Sequence[tuple[Item, int]]) -> list[list[Item]]:
-    """Group items with their sizes, in order, into bundles of about equal size."""
+    """Group items, given with their sizes, in order into bundles of about equal size, one for each task."""
     total = sum(size for _, size in items)
     limit = max(BUNDLE_BYTES_MIN, min(SLICE_BYTES, total // BUNDLES_PER_ROUND))
     found: list[list[Item]] = []

@@ -59,7 +59,7 @@ ROWS_SCHEMA: Final = pa.schema(
 )
 
 FINDINGS_MAX: Final = 20
-"""Maximum number of findings of one kind per slice."""
+"""Maximum number of findings of one kind per slice, the range of offsets that is compared at once."""
 
 MAX_OFFSET: Final = 2**63 - 1
 
@@ -72,14 +72,14 @@ Int64Array = npt.NDArray[np.int64]
 
 
 def decoded_columns(schema: pa.Schema) -> list[str]:
-    """Return the columns with decoded fields; empty for a table with undecoded values."""
+    """Return the names of the columns with decoded fields; none if the table stores undecoded values."""
     if RESCUED not in schema.names:
         return []
     return [name for name in schema.names if name not in RESERVED_NAMES or name == RESCUED]
 
 
 class DecodedFieldCheck:
-    """A comparison of decoded rows with the records of the log, which are passed in one batch at a time."""
+    """A check that the decoded fields of table rows match the log's records, which are passed in batch by batch."""
 
     def __init__(self, partition: int, schema: pa.Schema, rows: pa.Table) -> None:
         """Create a check of `rows`: the offsets and decoded fields, sorted by offset."""
@@ -88,7 +88,7 @@ class DecodedFieldCheck:
         self._rows = rows
         self._offsets = rows[OFFSET].to_numpy()
         self.mismatches: dict[int, str] = {}
-        """The first differing column, by offset."""
+        """Name of the first differing column of each mismatching row, by offset."""
 
     def check_records(self, records: RecordColumns) -> None:
         assert records.value is not None, "values are read"
@@ -107,7 +107,7 @@ class DecodedFieldCheck:
 
 
 def _equals_value(rows: pa.Table, row: int, value: bytes | None) -> bool:
-    """Return whether all fields of a row together equal a record's value."""
+    """Return whether the fields of a row, including those in `_rescued`, together equal a record's JSON value."""
     found = {name: rows[name][row].as_py() for name in rows.column_names if name not in (OFFSET, RESCUED)}
     found = {name: each for name, each in found.items() if each is not None}
     text = rows[RESCUED][row].as_py()
@@ -181,7 +181,10 @@ def read_log_rows(
     is_compacted: bool,
     fields: DecodedFieldCheck | None = None,
 ) -> LogRows:
-    """Read an offset range of the log as rows. `fields` checks each record, since values are not retained."""
+    """Read an offset range of the log as rows, using further replicas where the first one is damaged.
+
+    `fields` checks the value of each record while it is read, since values are not retained.
+    """
     log = _read_replica(_LogRange(topic, partition, start, end, is_compacted), replicas[0], fields)
     for replica in replicas[1:]:
         if log.unreadable:
@@ -242,7 +245,7 @@ def _records_to_rows(records: RecordColumns) -> pa.RecordBatch:
 def _filter_visible(
     scanner: Iterable[ScanEvent], offsets: _LogRange, replica: AuditedReplica, batches: list[BatchLocation]
 ) -> Iterator[ScanEvent]:
-    """Yield the events of the scan without control batches and batches of aborted transactions, which do not land."""
+    """Yield scan events except control batches and aborted transactions, which are not written to tables."""
     aborted: tuple[AbortedTransactionRange, ...] | None = None
     for event in scanner:
         if not isinstance(event, CheckedBatch):
@@ -267,7 +270,7 @@ def _is_aborted(batch: CheckedBatch, aborted: Iterable[AbortedTransactionRange])
 
 @dataclass(frozen=True, slots=True)
 class RowSlice:
-    """Offsets [start, end) of a partition that are in the log and have landed, with their replicas and table files."""
+    """A range of offsets that both the log and the table should contain, with the replicas and files to compare."""
 
     topic: str
     partition: int
@@ -284,13 +287,13 @@ class RowSlice:
 
 @dataclass(frozen=True, slots=True)
 class RowComparison:
-    """The result of comparing one slice."""
+    """The result of comparing one slice of a table with the log."""
 
     findings: tuple[Finding, ...]
     rows: int
     missing_files: tuple[str, ...] = ()
-    """Missing files. They are findings if the table still references them; otherwise the table has changed and must be
-    compared again."""
+    """Table files that do not exist. They are findings if the table still references them; otherwise the table has
+    changed and must be compared again."""
 
 
 def compare_row_slices(slices: Sequence[RowSlice]) -> list[RowComparison]:
@@ -322,7 +325,7 @@ class _UnreadableFile(NamedTuple):
 
 class _TableRows(NamedTuple):
     rows: pa.Table
-    """Rows sorted by offset. A row whose value does not match its stored checksum has the actual checksum."""
+    """Rows sorted by offset. If a value does not match its stored checksum, the row has the actual checksum."""
     unread: list[_UnreadableFile]
     fields: pa.Table | None = None
     """The decoded fields sorted by offset, if the table is decoded."""

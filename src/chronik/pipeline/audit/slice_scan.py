@@ -22,19 +22,19 @@ from chronik.pipeline.audit.findings import Finding, ReplicaId
 from chronik.pipeline.records.columns import RecordColumns
 
 CHUNK_OFFSETS: Final = 16_384
-"""Offsets per chunk: small enough to scan again quickly, at 16 bytes of digest per chunk."""
+"""Number of offsets per chunk, for which one digest is computed. A chunk is small enough to scan again quickly."""
 
 DIGEST_BYTES: Final = 16
 
 Digests = dict[int, bytes]
-"""Digests by chunk number."""
+"""Digests of a replica's chunks, by chunk number."""
 
 FINDINGS_MAX: Final = 100
 """Maximum number of findings per slice."""
 
 
 class BatchDigests:
-    """Digests of the batches of an uncompacted log."""
+    """Digests of the batches of an uncompacted log, one for each chunk of offsets."""
 
     def __init__(self, start: int) -> None:
         self._start = start

@@ -23,7 +23,7 @@ from chronik.pipeline.tables.table_files import TableFiles
 from chronik.pipeline.tables.topic_table import TableError, TableMissingError
 
 ROWS_PER_SLICE: Final = 250_000
-"""Rows per slice. A task holds them twice, from the log and from the table: tens of megabytes."""
+"""Number of rows compared at once. A task holds them twice, from the log and the table: tens of megabytes."""
 
 FIELDS_COST: Final = 5
 """Memory cost of a row with decoded fields, relative to one without."""
@@ -36,7 +36,7 @@ READ_ATTEMPTS_MAX: Final = 20
 
 
 SuspectReplicas = Mapping[TopicPartition, Collection[int]]
-"""By partition, the nodes whose replica has findings."""
+"""Nodes whose replica of a partition has findings, by partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def _check_no_orphans(uri: str) -> None:
 
 
 def plan_row_slices(landed: AuditedTable, partition: AuditedPartition, suspects: SuspectReplicas) -> Iterator[RowSlice]:
-    """Yield slices of the offsets that are in the log and have landed."""
+    """Yield slices of the offsets that both the table and the log should contain, to compare them."""
     replicas = tuple(partition.reference_replicas(suspects.get(partition.topic_partition, ())))
     end = min(landed.next_offsets.get(partition.index, 0), partition.end)
     if not replicas or partition.start >= end:
@@ -144,7 +144,7 @@ def plan_row_slices(landed: AuditedTable, partition: AuditedPartition, suspects:
 
 
 def find_rows_beyond_log(landed: AuditedTable, partition: AuditedPartition) -> Finding | None:
-    """Return a finding if the table has landed offsets beyond the partition's end."""
+    """Return a finding if the table's next offset is beyond the end of the partition."""
     reached = landed.next_offsets.get(partition.index, 0)
     if reached <= partition.end:
         return None
@@ -183,7 +183,7 @@ def compare_table(
 
 
 def _finding_key(finding: Finding) -> tuple[object, ...]:
-    """Return the key that identifies a finding in a repeated comparison. A row may have moved to another file."""
+    """Return a key that identifies a finding about a row in a repeated comparison, even in another file."""
     file = finding.file if finding.kind is FindingKind.TABLE_FILE else None
     return finding.kind, finding.partition, finding.offset, file
 

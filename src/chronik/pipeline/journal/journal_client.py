@@ -51,17 +51,17 @@ TOPIC_CONFIGS: Final = {
 
 
 def encode_progress(topic_key: PipelineTopicKey, progress: TopicProgress | None) -> OutgoingRecord:
-    """Encode a progress record, or a tombstone if `progress` is None."""
+    """Encode a topic's progress as a journal record, or as a tombstone if `progress` is None."""
     return _encode_record(PROGRESS, topic_key, progress)
 
 
 def encode_schema(topic_key: PipelineTopicKey, schema: TableSchema) -> OutgoingRecord:
-    """Encode a schema record."""
+    """Encode the schema of a topic's table as a journal record."""
     return _encode_record(SCHEMA, topic_key, schema)
 
 
 def build_schema(columns: Sequence[ColumnInfo]) -> TableSchema:
-    """Build a schema of the leading columns that fit. Column names come from records and may be long."""
+    """Build a schema from as many leading columns as fit into SCHEMA_BYTES_MAX."""
     remaining_bytes = SCHEMA_BYTES_MAX
     for count, column in enumerate(columns):
         remaining_bytes -= len(msgspec.json.encode(column))
@@ -71,7 +71,7 @@ def build_schema(columns: Sequence[ColumnInfo]) -> TableSchema:
 
 
 def encode_control(topic_key: PipelineTopicKey, paused: bool) -> OutgoingRecord:
-    """Encode a control record that pauses or resumes a topic."""
+    """Encode a journal record that requests to pause or resume a topic."""
     return _encode_record(CONTROL, topic_key, PauseControl(paused))
 
 
@@ -84,7 +84,10 @@ def _encode_record(kind: str, topic_key: PipelineTopicKey, value: msgspec.Struct
 
 
 class JournalReader:
-    """An incremental reader of the pipeline journal. The first read covers the whole topic, later ones new records."""
+    """An incremental reader of the pipeline journal, the topic with the progress of all pipelines.
+
+    The first read covers the whole topic, later ones new records.
+    """
 
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
@@ -92,7 +95,7 @@ class JournalReader:
         self.journal = JournalState()
 
     def catch_up(self, monotonic: Callable[[], float] = time.monotonic) -> JournalState:
-        """Read all existing records; do nothing if the topic does not exist.
+        """Read the journal up to its current end; do nothing if the topic does not exist.
 
         Raises:
             ClientError: No broker responds, or reading takes too long.
@@ -135,7 +138,7 @@ class JournalWriter:
         self._has_topic = False
 
     def write(self, records: Iterable[OutgoingRecord]) -> None:
-        """Write records and wait until they are acknowledged.
+        """Write records to the journal and wait until the brokers acknowledge them.
 
         Raises:
             ClientError: No broker responds.

@@ -40,7 +40,7 @@ HEARTBEAT_SECONDS: Final = 10.0
 
 REQUEST_SECONDS_MAX: Final = 5.0
 FIRST_READ_SECONDS_MAX: Final = 5.0
-"""Maximum time that a starting driver waits for pause requests before it starts to land."""
+"""Maximum time that a starting driver waits for pause requests before it starts to write tables."""
 
 FINAL_WRITE_SECONDS_MAX: Final = 5.0
 """Maximum time that a stopping driver waits for its last reports to be written."""

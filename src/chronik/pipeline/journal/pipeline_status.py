@@ -122,21 +122,21 @@ class UnknownPipelineError(ChronikError):
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """The landing progress of one partition."""
+    """The progress of landing one partition, that is, of writing its records to the topic's table."""
 
     partition: int
     next_offset: int | None
-    """The offset below which all records have landed, or None if the partition has never landed."""
+    """The offset below which all records were written to the table, or None if none were written yet."""
     high_watermark: int | None
     """The high watermark, or None if the partition's leader is unavailable."""
     lag: int | None
     held_by: BlockingTransaction | None = None
-    """The open transaction that must end before further records can land, if any."""
+    """The open transaction, if any, that must end before further records can be written to the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """The landing progress of one topic in one pipeline."""
+    """The progress of landing one topic, that is, of writing its records to a table, in one pipeline."""
 
     pipeline: str
     topic: str
@@ -147,7 +147,7 @@ class TopicStatus:
     """Whether a pause was requested; it takes effect after the current round."""
     partitions: tuple[PartitionStatus, ...]
     rows_per_second: float
-    """Rate of the last round that landed records."""
+    """Rows per second written to the table in the last round that wrote any."""
     total_rows: int
     total_dead_letters: int
     """Number of dead-letter records since the driver started."""
@@ -162,7 +162,7 @@ class TopicStatus:
 
     @property
     def lag(self) -> int | None:
-        """Number of offsets that remain to land, or None if no partition's lag is known."""
+        """Number of offsets that are not in the table yet, or None if no partition's lag is known."""
         known = [each.lag for each in self.partitions if each.lag is not None]
         return sum(known) if known else None
 
@@ -288,7 +288,7 @@ def _fetch_bounds(cluster: ClusterClient, topics: Iterable[str]) -> dict[TopicPa
 def pause(
     bootstrap: Bootstrap, pipeline: str | None = None, topics: Sequence[str] = (), timeout_s: float = 30.0
 ) -> list[PipelineTopicKey]:
-    """Pause landing of these topics, or of the whole pipeline, after the current round.
+    """Pause writing these topics, or all topics of the pipeline, to their tables after the current round.
 
     The request stays in effect for drivers that start later. Without `pipeline`, the only existing pipeline is meant.
     Returns what was paused.
@@ -304,7 +304,7 @@ def pause(
 def resume(
     bootstrap: Bootstrap, pipeline: str | None = None, topics: Sequence[str] = (), timeout_s: float = 30.0
 ) -> list[PipelineTopicKey]:
-    """Resume landing of paused topics, or of the whole pipeline.
+    """Resume writing these topics, or all topics of the pipeline, to their tables.
 
     Raises:
         UnknownPipelineError: No pipeline or more than one could be meant.

@@ -14,7 +14,7 @@ from chronik.wording import pluralize
 
 @dataclass(frozen=True, slots=True)
 class TopicReport:
-    """The landing progress of a topic at one point in time."""
+    """A report on how far the records of a topic have landed, that is, have been written to its table."""
 
     pipeline: str
     """Name of the pipeline, which is also its consumer group."""
@@ -23,17 +23,17 @@ class TopicReport:
     """URI of the table."""
     state: LandingState
     next_offsets: Mapping[int, int]
-    """Offset below which all records have landed, by partition. Partitions that never landed are omitted."""
+    """Offset below which all records are in the table, by partition. Partitions without any are omitted."""
     high_watermarks: Mapping[int, int]
     """Last stable offset when the round was planned, by partition."""
     round_rows: int = 0
     """Number of rows landed in this round, including dead-letter records."""
     round_dead_letters: int = 0
     round_bytes: int = 0
-    """Size of the committed files in bytes."""
+    """Size in bytes of the files committed in this round."""
     round_seconds: float = 0.0
     total_rows: int = 0
-    """Rows landed since the driver started."""
+    """Number of rows written to the table since the driver started."""
     total_dead_letters: int = 0
     last_error: str | None = None
     """The error of the last failed round, even if a later round succeeded."""
@@ -45,7 +45,7 @@ class TopicReport:
 
     @property
     def lag(self) -> int:
-        """Number of offsets that remain to land."""
+        """Number of offsets that are not in the table yet."""
         return sum(max(0, end - self.next_offsets.get(partition, 0)) for partition, end in self.high_watermarks.items())
 
     @property

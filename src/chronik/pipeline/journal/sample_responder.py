@@ -38,7 +38,7 @@ SampleReader = Callable[[str, int], bytes]
 
 
 class SampleResponder:
-    """A thread that serves sample requests for one pipeline. Call `close` when done."""
+    """A thread that answers requests for sample rows of one pipeline's tables. Call `close` when done."""
 
     def __init__(self, bootstrap: Bootstrap, pipeline: str, sample: SampleReader) -> None:
         self._bootstrap = bootstrap
@@ -66,7 +66,7 @@ class SampleResponder:
             self._retry_delay_s = min(2 * self._retry_delay_s, RETRY_DELAY_SECONDS_MAX)
 
     def _serve_requests(self, cluster: ClusterClient) -> None:
-        """Serve sample requests until the responder is closed.
+        """Answer requests for sample rows until the responder is closed.
 
         Raises:
             ClientError: No broker responds.

@@ -33,19 +33,19 @@ RETRY_DELAY_SECONDS_MIN, RETRY_DELAY_DOUBLINGS_MAX = 0.5, 7
 """Delay before a failed topic is retried: doubled after each further failure, up to a minute."""
 
 ONCE_FAILURES_MAX = 4
-"""Consecutive failures after which a topic is abandoned in a `once` run."""
+"""Number of consecutive failures after which a run with `once` abandons a topic."""
 
 PERMANENT_ERRORS = (ConfigError, RecordsDeletedError, TableMismatchError)
 """Errors that a retry cannot fix, because they need a change by an operator."""
 
 
 class LandingFailedError(ChronikError):
-    """Some topics did not land. The message contains their names and errors."""
+    """Some topics could not be written to their tables. The message contains their names and errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class LandingSummary:
-    """The result of a landing run: the rows and dead-letter records added."""
+    """The result of a landing run: the numbers of rows and dead-letter records written to tables."""
 
     rows: dict[str, int]
     """Rows added to each topic's table."""
@@ -59,7 +59,7 @@ class _TopicState:
 
     landing: TopicLanding
     end_offsets: Offsets | None = None
-    """End offsets of a `once` run."""
+    """Offsets at which a run with `once` stops; None if not known yet, or without `once`."""
     done: bool = False
     abandoned: bool = False
     failures: int = 0
@@ -71,7 +71,7 @@ class _TopicState:
 
 @dataclass(slots=True)
 class _TopicRound:
-    """One round of a topic: its plan, and its result or error."""
+    """One round of writing a topic's new records to its table: the plan, and the result or error."""
 
     topic: _TopicState
     started: float
@@ -81,7 +81,10 @@ class _TopicRound:
 
 
 class LandingDriver:
-    """A driver that lands topics in the calling thread. Setting `stop` stops it after the current round."""
+    """A driver that lands topics, that is, writes their new records to tables, in the calling thread.
+
+    Setting `stop` stops it after the current round.
+    """
 
     def __init__(
         self,
@@ -104,7 +107,7 @@ class LandingDriver:
     # The two modes
 
     def run(self) -> LandingSummary:
-        """Land topics until `stop` is set.
+        """Land topics, that is, write their new records to tables, until `stop` is set.
 
         Raises:
             SparkUnavailableError: The Spark session does not exist any more.
@@ -121,7 +124,7 @@ class LandingDriver:
             self._report_stopped()
 
     def run_once(self) -> LandingSummary:
-        """Land all records that exist when the run starts, then return.
+        """Write all records that exist when the run starts to tables, then return.
 
         Raises:
             LandingFailedError: A topic did not land.
@@ -173,7 +176,7 @@ class LandingDriver:
     # One round
 
     def _run_round(self, topics: list[_TopicState], *, once: bool = False) -> bool:
-        """Run one round; return whether another one should follow immediately."""
+        """Write the next records of each topic to its table; return whether another round should follow immediately."""
         topic_rounds = []
         parallelism = self._jobs.parallelism()
         for topic in topics:
@@ -197,7 +200,7 @@ class LandingDriver:
         return topic_round
 
     def _run_tasks(self, topic_rounds: list[_TopicRound]) -> None:
-        """Run the tasks of all topics in one Spark job, and repeat tasks that request columns."""
+        """Run the tasks of all topics in one Spark job, and run tasks again that requested new columns."""
         while running := [
             topic_round for topic_round in topic_rounds if topic_round.error is None and _tasks(topic_round)
         ]:

@@ -17,26 +17,26 @@ ENVIRONMENT_VARIABLE = "CHRONIK_FAIL_POINT"
 EXIT_CODE = 77
 
 BEFORE_FILES = "before_files"
-"""In a task, before it writes files."""
+"""Failpoint in a task, before it writes files."""
 AFTER_FILES = "after_files"
-"""In a task, after its files are durable and before the driver receives its result."""
+"""Failpoint in a task, after its files are durable and before the driver receives its result."""
 SCHEMA_CHANGE = "schema_change"
-"""In the driver, after new columns are committed, before rows are."""
+"""Failpoint in the driver, after new columns are committed and before rows are."""
 SPARK_COMMIT = "spark_commit"
-"""In the driver, after all tasks have returned, before the first commit."""
+"""Failpoint in the driver, after all tasks have returned and before the first commit."""
 DEAD_LETTER_COMMIT = "dead_letter_commit"
-"""In the driver, after dead-letter records are committed, before rows are."""
+"""Failpoint in the driver, after dead-letter records are committed and before rows are."""
 DATA_COMMIT = "data_commit"
-"""In the driver, after rows and offsets are committed, before the group's offsets are."""
+"""Failpoint in the driver, after rows and next offsets are committed and before the consumer group's offsets are."""
 GROUP_COMMIT = "group_commit"
-"""In the driver, after all commits, before the round is reported."""
+"""Failpoint in the driver, after all commits and before the round is reported."""
 
 TASK_FAILPOINTS = (BEFORE_FILES, AFTER_FILES)
 DRIVER_FAILPOINTS = (SCHEMA_CHANGE, SPARK_COMMIT, DEAD_LETTER_COMMIT, DATA_COMMIT, GROUP_COMMIT)
 
 
 def parse_failpoints(text: str) -> dict[str, int]:
-    """Parse failpoints and return the number of hits after which each exits the process, by name.
+    """Parse failpoints and return, by name, at which hit each one exits the process.
 
     Raises:
         ConfigError: A failpoint is unknown or its count is not a number.

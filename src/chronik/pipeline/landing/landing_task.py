@@ -39,7 +39,7 @@ WARNINGS_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class LandingTask:
-    """Ranges of a topic to land in one Spark task, and the tables to write to."""
+    """A Spark task that reads offset ranges of a topic and writes the records to files of its tables."""
 
     topic: str
     ranges: RangeBundle
@@ -50,7 +50,7 @@ class LandingTask:
     dead_letter_next_offsets: Mapping[int, int] = field(default_factory=dict)
     """Next offset of the dead-letter table by partition. It is ahead of the table's after an interrupted commit."""
     dead_letters_ahead: OffsetSets = field(default_factory=dict)
-    """Offsets of dead-letter records committed ahead of the table, which must not be landed again."""
+    """Offsets of dead-letter records that were committed ahead of the table and must not be written again."""
     allow_data_loss: bool = False
     """Whether to skip records that retention has deleted, instead of failing."""
     may_request_columns: bool = True
@@ -76,7 +76,7 @@ class LandingTaskResult:
 
 
 def run_landing_task(task: LandingTask) -> LandingTaskResult:
-    """Run a landing task and return its result.
+    """Write the records of a landing task to files, and return the files or the error.
 
     Errors are returned, not raised: a topic that cannot be read must not fail the Spark job that lands others too.
     """

@@ -13,11 +13,11 @@ TASK_RECORDS_MIN = 20_000
 """Minimum number of records per task. Smaller tasks take longer to start than to run, and write small files."""
 
 RangeBundle = tuple[PartitionRange, ...]
-"""The ranges that one task reads and writes."""
+"""The offset ranges that one task reads and writes."""
 
 
 class RecordsDeletedError(ChronikError):
-    """Retention has deleted records before they landed."""
+    """Retention has deleted records before they were written to the table."""
 
 
 class PartitionTruncatedError(ChronikError):
@@ -26,7 +26,7 @@ class PartitionTruncatedError(ChronikError):
 
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
-    """The ranges to land in one round."""
+    """The offset ranges of a topic to write to its table in one round."""
 
     ranges: tuple[PartitionRange, ...]
     """At most one range per partition, starting at the table's next offset."""
@@ -35,7 +35,7 @@ class RoundPlan:
     missing_offsets: tuple[str, ...]
     """Descriptions of offset gaps between the table and the topic."""
     is_complete: bool
-    """Whether this round lands all remaining records."""
+    """Whether this round writes all remaining records."""
 
 
 def plan_round(
@@ -47,7 +47,7 @@ def plan_round(
     records_max: int,
     allow_data_loss: bool,
 ) -> RoundPlan:
-    """Plan a round, given the table's next offsets and the topic's start and end offsets.
+    """Plan the offset ranges of a round, given the table's next offsets and the topic's start and end offsets.
 
     With `up_to`, only its partitions are read, up to its offsets. With `allow_data_loss`, ranges include deleted
     offsets, which the reader skips.

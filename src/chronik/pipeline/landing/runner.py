@@ -56,7 +56,7 @@ def run(
     reporter: ProgressReporter | None = None,
     stop: threading.Event | None = None,
 ) -> LandingSummary:
-    """Land topics in tables: with `once` the records that exist now, otherwise until `stop` is set.
+    """Write the records of topics to tables: with `once`, those that exist now; otherwise, until `stop` is set.
 
         run("127.0.0.1:9092", "tables", ["orders"], format="json", once=True)
 
@@ -122,7 +122,7 @@ def run(
 
 
 def landing_session(master: str | None = None) -> SparkSession:
-    """Start a Spark session for landing.
+    """Start a Spark session for writing topics to tables.
 
     Raises:
         JavaNotFoundError: No suitable Java was found.

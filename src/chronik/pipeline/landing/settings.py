@@ -43,7 +43,7 @@ Configs = dict[str, str]
 
 
 class LandingFormat(StrEnum):
-    """The value of the topic config `columnar.format`."""
+    """The format in which a topic is written to its table, as set by the topic config `columnar.format`."""
 
     RAW = "raw"
     JSON = "json"
@@ -72,7 +72,7 @@ DEFAULT_TABLE_SETTINGS = TableSettings(TableKind.RAW, Partitioning.DATE)
 
 @dataclass(frozen=True, slots=True)
 class LandingSettings:
-    """Settings of a landing pipeline."""
+    """Settings of a pipeline that lands topics, that is, writes them to tables."""
 
     bootstrap: Bootstrap
     table_root: str

@@ -61,12 +61,12 @@ from chronik.pipeline.tables.values.schema_evolution import merge_fields
 from chronik.protocol.errors import KafkaError
 
 LATE_SEQUENCE = "late"
-"""Name of the sequence that numbers the commits of late dead-letter records."""
+"""Name of the commit sequence for late dead-letter records, those below the dead-letter table's next offset."""
 
 logger = logging.getLogger("chronik.pipeline")
 
 SCHEMA_CHANGES_MAX = 5
-"""Maximum number of times that a round may add columns; fields that still have no column are then rescued.
+"""Maximum number of times that a round may add columns; further new fields are stored in `_rescued`.
 
 One is enough, unless another driver adds columns concurrently or tasks infer different types within objects.
 """
@@ -155,7 +155,7 @@ class RoundResult:
     """The result of a committed round."""
 
     next_offsets: dict[int, int]
-    """Next offsets of all partitions that have ever landed."""
+    """Next offset by partition; partitions that have never landed are omitted."""
     rows: int
     dead_letters: int
     size_bytes: int
@@ -165,7 +165,7 @@ class RoundResult:
 
 
 class TopicLanding:
-    """A topic and its tables. Not thread-safe."""
+    """The landing of one topic, that is, writing its records to its tables in rounds. Not thread-safe."""
 
     def __init__(self, topic: str, settings: LandingSettings, cluster: ClusterClient) -> None:
         self.topic = topic
@@ -173,10 +173,10 @@ class TopicLanding:
         self.settings = settings
         self.cluster = cluster
         self.next_offsets: dict[int, int] = {}
-        """Next offset of each partition at the last plan or commit."""
+        """Offset of the next record to write to the table, by partition, as of the last plan or commit."""
         self.end_offsets: Offsets = {}
         self.schema: pa.Schema | None = None
-        """Schema of the table at the last round that read records."""
+        """Schema of the table in the last round that read records, or None before the table is read."""
         self._positions = OffsetResolver(cluster, IsolationLevel.READ_COMMITTED)
         self._opened: TopicTables | None = None
 
@@ -191,7 +191,7 @@ class TopicLanding:
         return self._positions.latest(self.cluster.retry(lambda: self.cluster.partitions(self.topic)))
 
     def plan_next_round(self, tasks_max: int, up_to: Offsets | None = None) -> LandingRound:
-        """Plan the next round, up to the offsets `up_to` if given.
+        """Plan the next round of writing records to the tables, up to the offsets `up_to` if given.
 
         Raises:
             RecordsDeletedError: Retention has deleted records before they landed.
@@ -342,7 +342,7 @@ class LandingRound:
         return evolved.schema
 
     def commit(self) -> RoundResult:
-        """Commit the results, after all tasks have run.
+        """Commit the files of all tasks to the tables, after the tasks have run.
 
         Raises:
             TableCommitError: The outcome is unknown. The next plan reads the table to find out.
@@ -393,7 +393,7 @@ class LandingRound:
         return rows
 
     def _check_not_overtaken(self) -> None:
-        """Raise DeadLettersChangedError if another driver has landed these records, possibly as rows."""
+        """Raise DeadLettersChangedError if another driver has already committed the records of this round."""
         now = self._tables.data.next_offsets()
         if any(now.get(partition) != start for partition, start in self._starts.items()):
             self.discard_files()

@@ -193,7 +193,7 @@ def _vacuum_table(table: TopicTable, vacuuming: VacuumOptions | None) -> int:
 def plan_merges(
     table: TopicTable, *, file_bytes: int = FILE_BYTES_TARGET, since: date | None = None
 ) -> list[MergeTask]:
-    """Return the merges for the days from `since` on, or for all days.
+    """Return tasks that merge the small files of the days from `since` on, or of all days.
 
     Raises:
         TableMissingError, TableMismatchError: The table does not exist or cannot be used.

@@ -80,7 +80,7 @@ def read_dead_letter_offsets(letters: TableFiles) -> OffsetSets:
 
 
 def find_offsets_in_table(wanted: OffsetSets, table: TableFiles) -> OffsetSets:
-    """Return the wanted offsets that the table already has."""
+    """Return those of the wanted offsets for which the table already has rows."""
     return collect_offsets(
         batch.filter(pa.array(offsets_mask(batch, wanted))) for batch in scan(table, POSITION_COLUMNS)
     )

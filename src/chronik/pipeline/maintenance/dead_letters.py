@@ -58,12 +58,12 @@ from chronik.pipeline.tables.table_files import TableFiles, scan
 from chronik.pipeline.tables.topic_table import SequenceConflictError, TableMismatchError, TableMissingError, TopicTable
 
 RETRY_SEQUENCE = "retries"
-"""Name of the sequence that numbers the retries."""
+"""Name of the commit sequence that numbers the retries of dead-letter records."""
 
 VALUE_BYTES_SHOWN = 200
 
 FILES_PER_ROUND = 64
-"""Files of dead-letter records per round. Each round is one commit and holds its records' offsets in memory."""
+"""Number of dead-letter files retried per round. Each round is one commit and holds its records' offsets in memory."""
 
 
 # list
@@ -86,7 +86,7 @@ class DeadLetterRecord:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterList:
-    """The first dead-letter records, and their total number."""
+    """The first dead-letter records, and the total number of such records."""
 
     letters: list[DeadLetterRecord]
     """The first records, by topic, partition and offset."""
@@ -135,7 +135,7 @@ class _CountingIterator:
 
 @dataclass(frozen=True, slots=True)
 class RetryResult:
-    """The result of a retry for one topic."""
+    """The result of retrying to decode the dead-letter records of one topic."""
 
     topic: str
     decoded: int
@@ -220,7 +220,7 @@ class _TablePair:
             yield from _to_dead_letters(self._topic, batch.filter(pa.array(~offsets_mask(batch, done))))
 
     def _interrupted_retries(self) -> range | None:
-        """Return the numbers of retries that may not have removed their dead-letter records yet, or None."""
+        """Return the numbers of retries that appended rows but may not have removed dead-letter records, or None."""
         assert self._table is not None
         # In this order, a running retry may look interrupted, but an interrupted one never looks complete.
         settled = self._dead_letter_table.next_sequence_number(RETRY_SEQUENCE)
@@ -284,7 +284,7 @@ class _TablePair:
             return sum(file.rows for file in files), looked
 
     def _append(self, table: TopicTable, files: Sequence[WrittenFile], number: int) -> bool:
-        """Append the files under this retry number; on a conflict, delete them and return False."""
+        """Append the files to the table as retry `number`; on a conflict or file loss, delete them and return False."""
         try:
             table.append_in_sequence(files, RETRY_SEQUENCE, number)
         except SequenceConflictError:

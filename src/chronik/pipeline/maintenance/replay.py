@@ -40,10 +40,10 @@ from chronik.protocol.messages.metadata import MetadataResponseTopic
 from chronik.wording import pluralize
 
 OFFSETS_PER_ROUND = 1_000_000
-"""Offsets per partition and round. Progress is known after each round, so a killed driver loses the last one's."""
+"""Number of offsets per partition and round. If the driver is killed, only the current round's progress is lost."""
 
 FILES_PER_TASK = 16
-"""Files that one task searches for a timestamp."""
+"""Maximum number of table files that one Spark task searches for a timestamp."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -66,14 +66,17 @@ class ReplayFailedError(ChronikError):
 
 @dataclass(frozen=True, slots=True)
 class ReplayBound:
-    """The start (inclusive) or end (exclusive) of a replay. At most one field is set; without any, it is unbounded."""
+    """The start (inclusive) or end (exclusive) of a replay, given by at most one of the fields.
+
+    Without any field, the replay is unbounded in this direction.
+    """
 
     offset: int | None = None
     """Offset in every partition."""
     offsets: Mapping[int, int] | None = None
     """Offset of each partition; other partitions are not replayed."""
     time: datetime | None = None
-    """Timestamp; it selects the first record at or after it in each partition."""
+    """Timestamp, which selects the first record at or after it in each partition."""
 
 
 UNBOUNDED = ReplayBound()
@@ -82,7 +85,7 @@ UNBOUNDED = ReplayBound()
 
 @dataclass(frozen=True, slots=True)
 class RemainingRanges:
-    """The ranges that are still to be replayed, by partition, with an exclusive end."""
+    """The offset ranges, with exclusive ends, that are still to be replayed, by partition."""
 
     ranges: Mapping[int, tuple[int, int]]
 
@@ -208,7 +211,7 @@ def plan_replay_ranges(
 def _offsets_at(
     bound: ReplayBound, table: TableFiles, next_offsets: Mapping[int, int], tasks: TaskRunner
 ) -> dict[int, int]:
-    """Return the offset of each partition at a bound; omit partitions without a matching record.
+    """Return the offset of each partition that a replay bound selects; omit partitions without a matching record.
 
     Raises:
         ReplayRejectedError: The bound names a partition without rows.

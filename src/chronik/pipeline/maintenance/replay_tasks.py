@@ -25,14 +25,14 @@ from chronik.pipeline.tables.values.record_rebuild import (
 )
 
 WINDOW_BYTES = 64 * MIB
-"""Bytes of row groups that are read and sorted at once. They bound the memory of a task with a long range."""
+"""Target size in bytes of the row groups that a task reads and sorts at once, which limits its memory use."""
 
 PUBLISH_BATCH_ROWS = 8192
-"""Rows published per call. A task's progress advances after each call."""
+"""Number of rows published per call. A task's progress advances after each call."""
 
 
 class RowGroup(NamedTuple):
-    """The offsets (both inclusive) that a row group may contain, and its size."""
+    """The lowest and highest offset that a Parquet row group may contain, and its size."""
 
     low: int
     high: int
@@ -68,7 +68,7 @@ class RangeReplayResult:
 
 
 def replay_range(task: ReplayTask) -> RangeReplayResult:
-    """Publish the range and return its progress; errors are returned, not raised.
+    """Publish the records of a task's range and return the progress; errors are returned, not raised.
 
     A Spark retry would start over, and the progress would be lost.
     """
@@ -170,7 +170,7 @@ def find_first_offsets(task: TimestampLookupTask) -> dict[int, int]:
 
 
 def lowest_offsets(mappings: Iterable[dict[int, int]]) -> dict[int, int]:
-    """Return the lowest offset of each partition."""
+    """Merge mappings from partition to offset, keeping the lowest offset of each partition."""
     found: dict[int, int] = {}
     for each in mappings:
         for partition, offset in each.items():

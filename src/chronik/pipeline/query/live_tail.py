@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RECORDS_PER_TASK: Final = 100_000
-"""Records per task. A task costs about 50 ms, as much as reading ten thousand records, so a short tail is read by one
-task even if it spans many partitions."""
+"""Maximum number of records that one task reads. A task costs about 50 ms, as much as reading ten thousand records, so
+a short tail is read by one task even if it spans many partitions."""
 
 RangesByTask = tuple[tuple[OffsetRange, ...], ...]
-"""The ranges of each task."""
+"""The offset ranges that each task reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class TailScan:
-    """The parameters of the tasks that read a live tail."""
+    """The parameters for reading a live tail, the records of a topic that are not in its table yet."""
 
     settings: ReadSettings
     kind: TableKind
@@ -68,7 +68,7 @@ def plan_tail_tasks(ranges: Iterable[OffsetRange], records_max: int = RECORDS_PE
 
 
 def build_tail_dataframe(spark: SparkSession, tail: TailScan) -> DataFrame:
-    """Build a DataFrame that reads the live tail in tasks."""
+    """Build a DataFrame of a topic's live tail, the records that are not in its table yet."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = from_arrow_schema(_result_schema(tail))
@@ -86,7 +86,7 @@ def _read_task(tail: TailScan, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa
 
 
 def read_tail_rows(tail: TailScan, target: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """Read a range of the live tail as rows of the table.
+    """Read an offset range of the live tail as rows with columns of the table.
 
     Raises:
         DataLossError: Records were deleted since the snapshot.

@@ -21,7 +21,10 @@ class AmbiguousNameError(ChronikError):
 
 
 class TopicHalf(StrEnum):
-    """The part of a topic that a view shows; the value is the suffix of the view's name."""
+    """The part of a topic that a view shows: rows in the table (cold), records not yet in it (hot), or both.
+
+    The value is the suffix of the view's name.
+    """
 
     BOTH = ""
     COLD = "_cold"
@@ -29,7 +32,7 @@ class TopicHalf(StrEnum):
 
 
 class TopicView(NamedTuple):
-    """A view of a topic or of one of its halves."""
+    """A Spark view of a topic: of its cold half, its hot half, or both."""
 
     name: str
     """The name of the view in Spark."""
@@ -142,7 +145,7 @@ def referenced_columns(statement: str, columns: Sequence[str]) -> list[str]:
 
 def _may_need_all_columns(found: Sequence[SqlToken]) -> bool:
     selecting = [False]
-    """Whether a SELECT has listed columns, for the top level and each open parenthesis."""
+    """For the top level and each open parenthesis, whether the current query has a SELECT."""
     for position, each in enumerate(found):
         if each.is_symbol("|>") or each.is_word(*IMPLICIT_COLUMN_KEYWORDS):
             return True

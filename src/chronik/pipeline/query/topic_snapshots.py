@@ -31,8 +31,8 @@ from chronik.protocol.messages.metadata import MetadataResponseTopic
 NO_SUCH_TOPIC: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 GAP_ATTEMPTS: Final = 3
-"""Attempts to take a snapshot without a gap. Records may land and be deleted between reading the table and the topic; a
-gap that persists is real."""
+"""Maximum number of attempts to take a snapshot without a gap between table and topic. Records may land and be deleted
+between reading the table and the topic; a gap that persists is real."""
 
 GAP_RETRY_SECONDS: Final = 0.2
 
@@ -46,7 +46,7 @@ DESCRIBE_RETRY_SECONDS: Final = 0.05
 
 
 class UnreadableTopicError(ChronikError):
-    """The landed rows or the live tail cannot be determined: there is a gap, or the table has another topic's rows."""
+    """A topic's table does not match its log: records between them are missing, or the rows are another topic's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class TopicSnapshot:
     table_snapshot: TableSnapshot | None
     """The table's snapshot, or None if nothing has landed."""
     tail: tuple[OffsetRange, ...]
-    """The ranges that have not landed: from the table's next offsets to the topic's ends."""
+    """The offset ranges that are not in the table: from its next offsets to the ends of the partitions."""
     tail_error: str | None = None
-    """The reason why the live tail cannot be determined, or None."""
+    """The reason why the live tail, the records that are not in the table yet, cannot be read; otherwise None."""
     table_error: str | None = None
     """The reason why the landed rows cannot be determined, or None."""
     is_table_only: bool = False
@@ -81,7 +81,7 @@ def compute_tail(
     earliest: Mapping[TopicPartition, int],
     latest: Mapping[TopicPartition, int],
 ) -> list[OffsetRange]:
-    """Return the ranges between the table's next offsets and the partitions' ends.
+    """Return the live tail: the offset ranges from the table's next offsets to the ends of the partitions.
 
     Raises:
         UnreadableTopicError: Records were deleted before they landed, or a partition ends before the table does.
@@ -137,7 +137,7 @@ class SnapshotReader:
         return found
 
     def _take_once(self, topics: list[str]) -> tuple[dict[str, TopicSnapshot], bool]:
-        """Take snapshots once; also return whether there is a gap that a retry may close."""
+        """Take snapshots once; also return whether a table and its topic have a gap that a retry may close."""
         tables = {topic: self._read_table_snapshot(topic) for topic in topics}
         described = self._describe_topics(topics)
         results, has_gap = {}, False
@@ -186,7 +186,7 @@ class SnapshotReader:
     def _compute_topic_tail(
         self, landed: TableSnapshot | None, topic: MetadataResponseTopic, name: str
     ) -> list[OffsetRange]:
-        """Return the ranges of a topic's live tail.
+        """Return the offset ranges of a topic's live tail, the records that are not in its table yet.
 
         Raises:
             UnreadableTopicError: There is a gap, or the table belongs to another topic.
@@ -209,7 +209,7 @@ class SnapshotReader:
 
 
 def _retry_period_s(topic: MetadataResponseTopic) -> float:
-    """Return how many seconds to retry because the error in a topic's metadata may be transient."""
+    """Return for how many seconds to retry if a topic's metadata has an error that may be transient; otherwise 0."""
     if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return UNKNOWN_TOPIC_SECONDS_MAX
     is_transient = topic.error_code and ErrorCode(topic.error_code).retriable
@@ -217,7 +217,7 @@ def _retry_period_s(topic: MetadataResponseTopic) -> float:
 
 
 def _list_tables(root: str) -> set[str]:
-    """Return the names of the tables in a local root. Object stores are not listed; topics name their tables."""
+    """Return the names of the topics' tables in a local root, or an empty set for an object store."""
     directory = local_directory(root)
     if directory is None or not directory.is_dir():
         return set()

@@ -54,11 +54,11 @@ NO_GLOBBING: Final = {"__globPaths__": "false"}
 
 LISTING_THRESHOLD: Final = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 LISTING_THRESHOLD_DEFAULT: Final = 32
-"""Spark's default of LISTING_THRESHOLD."""
+"""Spark's default for LISTING_THRESHOLD, the number of files above which Spark lists them in tasks."""
 
 NO_SUCH_COLUMN = "UNRESOLVED_COLUMN"
 NOT_A_STRUCT = "INVALID_EXTRACT_BASE_FIELD_TYPE"
-"""Spark's error conditions for an unknown column, and for a field access on a column that has no fields."""
+"""Spark's error condition for a field access on a column without fields; NO_SUCH_COLUMN is for an unknown column."""
 
 logger = logging.getLogger("chronik.pipeline")
 
@@ -94,7 +94,7 @@ def build_dataframe(
 
 
 def _build_cold_half(spark: SparkSession, snapshot: TopicSnapshot, names: Sequence[str]) -> DataFrame:
-    """Read the snapshot's files with Spark's Parquet reader, which prunes columns, partitions and row groups."""
+    """Read the landed rows with Spark's Parquet reader, which prunes columns, partitions and row groups."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     landed = snapshot.table_snapshot
@@ -143,18 +143,18 @@ def _select_fields(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 class RawFieldError(ChronikError):
-    """A statement uses a JSON field of a raw topic. The message explains how to extract the field."""
+    """A statement uses a JSON field of a topic with undecoded values. The message explains how to extract it."""
 
 
 class RawTopic(NamedTuple):
-    """A topic whose values are bytes, and whether it has a table."""
+    """A topic whose values are queried as bytes, because they are not decoded into columns."""
 
     topic: str
     has_landed: bool
 
 
 def explain_raw_field(condition: str, name: Sequence[str], raw: Mapping[str, RawTopic]) -> RawFieldError | None:
-    """Explain a Spark analysis error caused by a field of a raw topic; return None for other errors.
+    """Explain a Spark error caused by a JSON field of a topic with undecoded values; return None for other errors.
 
     Args:
         condition: Spark's error condition.
@@ -197,7 +197,7 @@ class UnknownTopicError(ChronikError):
 
 @dataclass(frozen=True, slots=True)
 class CreatedViews:
-    """The result of creating views."""
+    """The views of topics that were created, and those that could not be created."""
 
     names: tuple[str, ...]
     """Names of the created views."""
@@ -221,7 +221,7 @@ class PreparedViews:
 def views(
     spark: SparkSession, bootstrap: Bootstrap, table_root: str, topics: Iterable[str] | None = None
 ) -> CreatedViews:
-    """Create views of these topics, or of all topics and tables, from one snapshot.
+    """Create Spark views of these topics, or of all topics and tables, from one snapshot.
 
         spark = session()
         views(spark, "127.0.0.1:9092", "tables", ["orders"])

@@ -50,14 +50,14 @@ from chronik.protocol.records import RECORD_BYTES_MIN
 from chronik.protocol.varint import INT64_MAX, read_varint
 
 PARALLEL_SCANS_MIN: Final = 64
-"""Minimum number of parallel scans at which a vectorised step is faster than plain Python (0.15 µs per scan)."""
+"""Minimum number of batch parts (scans) for which scanning them in parallel is faster than plain Python."""
 
 RECORDS_PER_SCAN: Final = 200
-"""Records per scan of a long batch: a compromise between parallelism and the cost of finding split points."""
+"""Number of records per scan, a part of a long batch: a compromise between parallelism and the cost of splitting."""
 
 WINDOW_RECORDS: Final = 3
 WINDOW_BYTES_MAX: Final = 1024
-"""Search window for the start of a record: WINDOW_RECORDS average records, but at most this many bytes."""
+"""Maximum size in bytes of the search window for the start of a record, usually WINDOW_RECORDS average records."""
 
 CHAIN_RECORDS: Final = 5
 """Number of consecutive plausible records required to accept a position as the start of a record."""
@@ -81,7 +81,7 @@ DecompressedBatch = tuple[BatchHeader, Body]
 
 
 class _Scans(NamedTuple):
-    """The start and end positions of parallel scans."""
+    """The start and end positions of the batch parts that are scanned in parallel."""
 
     start: IntArray
     end: IntArray
@@ -136,7 +136,7 @@ def _scan_parallel(data: ByteArray, scans: _Scans, total: int) -> IntArray:
 
 
 def _split_scans(data: ByteArray, bases: IntArray, ends: IntArray, counts: IntArray) -> _Scans:
-    """Return a scan for every non-empty batch, and several for a long batch."""
+    """Split batches into parts to scan in parallel: one for each non-empty batch, several for a long one."""
     filled = counts > 0
     bases, ends, counts = bases[filled], ends[filled], counts[filled]
     parts = counts // RECORDS_PER_SCAN + 1
@@ -154,7 +154,7 @@ def _split_scans(data: ByteArray, bases: IntArray, ends: IntArray, counts: IntAr
 
 
 def _plausible_starts(data: ByteArray, guesses: IntArray, ends: IntArray, window: int) -> IntArray:
-    """Return the first position after each guess that starts a chain of plausible records, if any."""
+    """Return, for each guessed position, the first one from there that starts a chain of plausible records, if any."""
     candidates = (guesses[:, None] + np.arange(window)).ravel()
     origins = np.repeat(np.arange(len(guesses)), window)
     at = candidates

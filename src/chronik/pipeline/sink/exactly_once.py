@@ -30,7 +30,7 @@ from chronik.pipeline.sink.publisher import Publisher, PublishSettings
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 EPOCHS_TOPIC: Final = "__chronik_epochs"
-"""Topic without records. Committed offsets of its partitions store the epochs of a query's tasks."""
+"""Name of an empty topic. Committed offsets of its partitions store the last epoch that each task of a query wrote."""
 
 PARTITIONS_MIN: Final = 16
 """Initial number of partitions of the epochs topic. Queries with more tasks add partitions."""
@@ -46,7 +46,7 @@ attempt aborts the transaction of a failed one long before the timeout."""
 
 
 class TaskEpoch(NamedTuple):
-    """One task's part of a micro-batch, identical in every attempt."""
+    """The identity of one task's part of an epoch (micro-batch), which is the same in every attempt."""
 
     query: str
     """The consumer group of the query, which is also the prefix of its transactional ids."""
@@ -63,7 +63,7 @@ class TaskEpoch(NamedTuple):
 
 
 def epoch_commit_offset(epoch: TaskEpoch, records: int) -> dict[TopicPartition, GroupOffset]:
-    """Return the offset commit that marks the epoch as written."""
+    """Return the offset to commit to mark a task's epoch as written, with the record count as metadata."""
     return {epoch.epochs_partition: GroupOffset(epoch.number, f"{_RECORDS}{records}")}
 
 
@@ -184,7 +184,7 @@ def write_exactly_once(
 
 
 def _check_rows(epoch: TaskEpoch, written: int, rows: Iterator[pa.RecordBatch]) -> None:
-    """Raise EpochMismatchError if the task has more rows than were written; fewer may be due to retention."""
+    """Raise EpochMismatchError if the task has more rows than an earlier attempt wrote. Retention may explain fewer."""
     row_count = sum(batch.num_rows for batch in rows)
     if row_count > written > 0:
         raise EpochMismatchError(

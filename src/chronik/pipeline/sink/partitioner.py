@@ -11,7 +11,7 @@ import pyarrow as pa
 from chronik.client.partitioner import murmur2
 
 KEY_BYTES_MAX: Final = 1024
-"""Maximum length of keys hashed together, in bytes. A vectorised step hashes only four bytes of every key."""
+"""Maximum length in bytes of keys that are hashed together, since each vectorised step hashes only four bytes."""
 
 _SEED: Final = np.uint32(0x9747B28C)
 _M: Final = np.uint32(0x5BD1E995)

@@ -143,7 +143,7 @@ class PublishSettings:
 
 
 class Publisher:
-    """A publisher of Arrow rows. All in-sync replicas have the records when `publish` returns.
+    """A publisher that writes Arrow rows to topics. All in-sync replicas have the records when `publish` returns.
 
     Without a transaction, each publisher has its own producer id: its own retries are deduplicated, but a task that
     Spark runs again writes its rows again (at least once).

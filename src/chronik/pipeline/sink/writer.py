@@ -92,7 +92,7 @@ class ChronikWriter(DataSourceArrowWriter):  # type: ignore[misc]
         )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Check on the driver that no earlier attempt had more tasks."""
+        """Check on the driver that no earlier attempt of this write had more tasks."""
         if self._settings.exactly_once is not None:
             _check_tasks(self._settings, messages, self._settings.exactly_once.epoch)
 

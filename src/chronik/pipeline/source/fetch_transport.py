@@ -24,7 +24,7 @@ from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
 from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 
 FETCH_WAIT_S: Final = 0.5
-"""Maximum time that a broker waits for records, in seconds. Only a new leader may not have a planned range yet."""
+"""Maximum time in seconds that a broker waits for records. Only a new leader may not have the planned ones yet."""
 
 EMPTY_RESPONSES_MAX: Final = 3
 """Number of empty responses after which the rest of the range is assumed to be removed by compaction.
@@ -33,7 +33,7 @@ Only responses with a high watermark beyond the range count.
 """
 
 CHUNK_BYTES_MAX: Final = 128 * MIB
-"""Maximum fetch size in bytes. It doubles when a broker older than Kafka 0.10.1 truncates a large batch."""
+"""Maximum fetch size in bytes. The fetch size is doubled when a broker before Kafka 0.10.1 truncates a large batch."""
 
 
 def fetch_chunks(cluster: ClusterClient, target: OffsetRange, settings: ReadSettings) -> Generator[RecordChunk]:

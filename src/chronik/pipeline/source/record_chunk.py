@@ -40,4 +40,4 @@ def report_data_loss(target: OffsetRange, first: int, end: int, reason: str, *, 
     message = f"{target.topic_partition}: offsets {first} to {end - 1} cannot be read: {reason}"
     if fail:
         raise DataLossError(f"{message}; set failOnDataLoss = false to skip them")
-    logger.warning("%s; skipping these offsets", message)
+    logger.warning("data loss: %s; skipping these offsets", message)

@@ -80,7 +80,7 @@ def _list_stable(directory: str) -> set[str]:
 
 
 class SegmentsDeletedError(ChronikError):
-    """Segment files before the next offset to read have been deleted by retention."""
+    """Retention has deleted the segment file with the next offset to read."""
 
     def __init__(self, directory: Path, position: int, first_offset: int) -> None:
         super().__init__(f"{directory}: offset {position} was deleted: the segment files now start at {first_offset}")

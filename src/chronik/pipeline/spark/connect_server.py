@@ -71,7 +71,7 @@ class ConnectServer:
 
 
 def ensure_server(master: str | None = None, directory: Path | None = None) -> ConnectServer:
-    """Return the running server if it matches; otherwise replace it with a new one.
+    """Return the running Connect server if it has this master and installation; otherwise replace it with a new one.
 
     Raises:
         ServerStartError, JavaNotFoundError, PySparkNotFoundError: No server could be started.
@@ -88,7 +88,7 @@ def ensure_server(master: str | None = None, directory: Path | None = None) -> C
 
 
 def matching_server(master: str | None = None, directory: Path | None = None) -> ConnectServer | None:
-    """Return the running server if its installation and master match (None matches any master), or None."""
+    """Return the running server if its installation and master match; otherwise None. A master of None matches any."""
     found = running_server(directory)
     is_match = found is not None and master in (None, found.master) and found.made_by == _installation()
     return found if is_match else None
@@ -101,7 +101,7 @@ def running_server(directory: Path | None = None) -> ConnectServer | None:
 
 
 def stop_server(directory: Path | None = None) -> bool:
-    """Stop the recorded server, and return whether one was running."""
+    """Stop the Spark Connect server recorded in server.json, and return whether one was running."""
     directory = directory or _default_directory()
     with _locked(directory):
         found = _read_record(directory)

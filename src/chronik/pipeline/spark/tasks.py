@@ -177,7 +177,7 @@ def _run(spark: SparkSession, function: Callable[[Item], Result], items: Sequenc
 
 
 def _run_item(function: Callable[[Any], Any], item_index: int, item: bytes) -> pa.RecordBatch:
-    """Run one item and return its result; ChronikErrors are returned because a retry would fail again."""
+    """Run the function on one item and return its result, or its ChronikError, which a retry would not fix."""
     result, error = None, None
     try:
         result = pickle.dumps(function(pickle.loads(item)))

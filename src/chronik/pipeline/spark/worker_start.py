@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 RESPONSE_SECONDS_MAX = 120.0
-"""Maximum time for the JVM's response to the secret. Only a suspended JVM does not respond."""
+"""Maximum time for the JVM to respond to the authentication secret. Only a suspended JVM does not respond."""
 
 TIMEOUT_SECONDS = 15
 """Default timeout of pyspark's own socket, in seconds."""

@@ -14,19 +14,19 @@ from chronik.errors import ChronikError, check_invariant
 
 
 class CommitRejectedError(ChronikError):
-    """Written ranges do not continue the table. The round must be planned again from the table's next offsets."""
+    """A commit does not continue the table at its next offsets. The landing round must be planned again."""
 
 
 class OverlappingRangesError(CommitRejectedError):
-    """Only a part of the written ranges is already committed."""
+    """A range to commit overlaps offsets that the table already has, or another range of the commit."""
 
 
 class OffsetGapError(CommitRejectedError):
-    """Written ranges start after the table's next offset, so the records in between would never land."""
+    """A range to commit starts after the table's next offset, so the records in between would be missing."""
 
 
 class WrittenFilesLostError(CommitRejectedError):
-    """A vacuum has deleted written files as orphans, or may delete them before the commit. Write them again."""
+    """A vacuum has deleted uncommitted files, or may delete them before the commit. They must be written again."""
 
 
 @dataclass(frozen=True, slots=True)

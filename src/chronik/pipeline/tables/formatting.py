@@ -80,7 +80,7 @@ CELL_CHARACTERS_MAX = 256
 SAMPLE_SIZES = tuple(
     (columns, characters) for columns in (100, 20, 4, 1) for characters in (CELL_CHARACTERS_MAX, 64, 16)
 )
-"""Limits of columns and of characters per cell. They are tried in order until the encoded rows fit."""
+"""Limits for the columns of a sample and the characters per cell, tried in order until the encoded rows fit."""
 
 
 def encode_sample(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:

@@ -90,7 +90,7 @@ def initial_schema(kind: TableKind, partitioning: Partitioning = Partitioning.DA
 
 
 def system_columns(partition: int, records: RecordColumns, names: Container[str] | None = None) -> dict[str, pa.Array]:
-    """Return the system columns of records, including `_value` and `_hour`, or only those in `names`.
+    """Return the system columns of records, such as `_offset`, `_value` and `_hour`, or only those in `names`.
 
     The records must have been decoded with the columns that `names` require.
     """

@@ -12,7 +12,7 @@ from chronik.pipeline.tables.layout import OFFSET, PARTITION
 from chronik.pipeline.tables.table_files import TableFiles
 
 OffsetSets = dict[int, npt.NDArray[np.int64]]
-"""Ascending offsets by partition."""
+"""Offsets by partition, each as an array in ascending order."""
 
 
 def collect_offsets(batches: Iterable[pa.RecordBatch]) -> OffsetSets:
@@ -62,7 +62,7 @@ def offsets_mask(batch: pa.RecordBatch, sets: OffsetSets) -> npt.NDArray[np.bool
 
 
 def files_containing_offsets(table: TableFiles, sets: OffsetSets) -> list[TableFiles]:
-    """Yield one at a time the files that may contain one of the offsets according to their statistics."""
+    """Return the files that may contain one of the offsets according to their statistics, each as a TableFiles."""
     return [
         table.with_files(file)
         for file in table.files

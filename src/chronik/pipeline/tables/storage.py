@@ -60,7 +60,7 @@ def check_table_uri(uri: str) -> None:
 
 
 class TableStorage:
-    """The files of one table."""
+    """The storage of one table's files, on a local disk or in an object store."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None) -> None:
         self._directory = local_directory(uri)
@@ -72,7 +72,7 @@ class TableStorage:
             self.filesystem = fs.PyFileSystem(DeltaStorageHandler(uri, dict(options) if options else None))
 
     def full_path(self, path: str) -> str:
-        """Return the path in the format of `filesystem`."""
+        """Return the path of a file of the table in the format that `filesystem` expects."""
         return path if self._directory is None else str(self._directory / path)
 
     def create(self, path: str) -> Any:

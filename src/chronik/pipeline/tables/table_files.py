@@ -25,13 +25,13 @@ ROWS_PER_BATCH = 16_384
 """Rows per batch: about 16 MiB for records of one kilobyte."""
 
 UNKNOWN_BOUNDS = (0, 2**63 - 1)
-"""Bounds of a column without statistics."""
+"""Minimum and maximum that are assumed for a column without statistics."""
 
 COMMIT_HOURS_MAX = 12
 """Maximum age of a written file at its commit, in hours; older files are written again. Tasks take minutes."""
 
 ORPHAN_HOURS_MIN = 24
-"""Minimum age of an orphan in hours. Younger uncommitted files may still be committed."""
+"""Age in hours at which a vacuum may delete an uncommitted file as an orphan. Younger files may yet be committed."""
 
 
 @dataclass(frozen=True, slots=True)

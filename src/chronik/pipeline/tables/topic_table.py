@@ -29,7 +29,7 @@ class TableMissingError(TableError):
 
 
 class TableMismatchError(TableError):
-    """An existing table belongs to another topic or has another kind."""
+    """An existing table belongs to another topic or stores another kind of rows."""
 
 
 class TornLogError(TableError):
@@ -63,7 +63,7 @@ class TableSnapshot:
     version: int
     spec: TableSpec
     next_offsets: dict[int, int]
-    """Next offset by partition; partitions without rows are omitted."""
+    """Offset of the next record to write to the table, by partition; partitions without rows are omitted."""
     file_uris: tuple[str, ...]
     descriptor: TableDescriptor
 
@@ -95,7 +95,7 @@ class CommitResult:
 
 
 class TopicTable(Protocol):
-    """A topic's table. Not thread-safe.
+    """A table that stores the records of one topic. Not thread-safe.
 
     Any number of processes may use the same table concurrently. Every method reads the table's current version, and
     raises TableMissingError if the table was deleted.
@@ -109,14 +109,14 @@ class TopicTable(Protocol):
 
     @property
     def spec(self) -> TableSpec:
-        """The table's identity. It raises TableMismatchError if the table has no topic, like all uses of offsets."""
+        """The table's identity. Reading it raises TableMismatchError if the table does not belong to a topic."""
 
     # Reading
 
     def snapshot(self) -> TableSnapshot: ...
 
     def next_offsets(self) -> dict[int, int]:
-        """Return the next offset of each partition, without listing the files."""
+        """Return the offset of the next record to write to the table, by partition, without listing the files."""
 
     def descriptor(self) -> TableDescriptor:
         """Return the table's location and current schema, with which tasks write files."""
@@ -131,7 +131,7 @@ class TopicTable(Protocol):
     # Appending
 
     def commit(self, landed: Sequence[TaskOutput]) -> CommitResult:
-        """Commit all files and next offsets atomically.
+        """Commit the files of all task outputs and the new next offsets atomically.
 
         Raises:
             CommitRejectedError: The outputs do not continue the table.
@@ -139,7 +139,7 @@ class TopicTable(Protocol):
         """
 
     def append_in_sequence(self, files: Sequence[WrittenFile], sequence: str, number: int) -> None:
-        """Append files independently of the next offsets, as element `number` (from 0) of a named sequence.
+        """Append files as commit `number` (from 0) of a named sequence, without changing the next offsets.
 
         Raises:
             SequenceConflictError: This number is already committed.
@@ -147,10 +147,10 @@ class TopicTable(Protocol):
         """
 
     def next_sequence_number(self, sequence: str) -> int:
-        """Return the number that `append_in_sequence` expects next."""
+        """Return the number of the next commit of a sequence, as `append_in_sequence` expects it."""
 
     def add_columns(self, fields: Sequence[pa.Field]) -> EvolvedSchema:
-        """Add the valid columns, and return the new schema for decoding.
+        """Add the fields that are valid as columns, and return the new schema and the rejected fields.
 
         Raises:
             TableCommitError: The commit did not succeed within its attempts.

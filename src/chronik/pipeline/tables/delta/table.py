@@ -56,7 +56,7 @@ from chronik.pipeline.tables.values.schema_evolution import EvolvedSchema, plan_
 from chronik.wording import pluralize
 
 CONFLICTS_MAX = 100
-"""Maximum number of conflicts per commit. In each, another writer succeeded, so only heavy contention reaches it."""
+"""Maximum number of conflicts with other writers per commit, which only heavy contention reaches."""
 
 FAILURES_MAX = 3
 """Maximum number of errors per commit other than conflicts.
@@ -68,13 +68,13 @@ considered permanent.
 RETRY_DELAY_SECONDS_MAX = 0.2
 
 WITHOUT_RETRIES = CommitProperties(max_commit_retries=0)
-"""Commit properties that disable delta-rs's retries: it commits onto the version read by the handle, or fails."""
+"""Commit properties that disable delta-rs's retries, so that a commit fails if the table has changed."""
 
 Result = TypeVar("Result")
 
 CHECKPOINT_INTERVAL = "20"
-"""Commits between checkpoints. Every commit reads the log from the last checkpoint on; with delta-rs's default of 100,
-that would take most of the commit's time."""
+"""Number of commits between checkpoints. Every commit reads the log from the last checkpoint on; with delta-rs's
+default of 100, that would take most of the commit's time."""
 
 TOPIC, TOPIC_ID, KIND, PARTITIONING = "chronik.topic", "chronik.topic.id", "chronik.kind", "chronik.partitioning"
 DECODING_RULES_PROPERTY = "chronik.decoding.rules"
@@ -148,7 +148,7 @@ def _column_bounds(actions: pa.Table, name: str) -> list[tuple[int, int]]:
 
 
 def commit_durably(uri: str, table: DeltaTable, attempt: Callable[[DeltaTable], Result]) -> Result:
-    """Call `attempt`, which commits atomically onto the table's version, and sync the log before and after it."""
+    """Call `attempt`, which commits atomically to the table, and sync the transaction log before and after it."""
     version = table.version()
     sync_log_entry(uri, version)
     result = attempt(table)
@@ -221,10 +221,10 @@ class DeltaTopicTable:
         return found
 
     def _upgrade_rules(self) -> None:
-        """Upgrade the table's decoding rules to this version's.
+        """Upgrade the version of the decoding rules stored in the table to the current version.
 
         A driver with older rules then fails at its next commit. Otherwise a record could become both a row and a
-        dead-letter letter, or neither.
+        dead-letter record, or neither.
         """
 
         def attempt(table: DeltaTable) -> None:
@@ -390,7 +390,7 @@ class DeltaTopicTable:
     # Transactions
 
     def _append(self, table: DeltaTable, files: Sequence[WrittenFile], transactions: list[Transaction]) -> None:
-        """Append files to the table's version; raise CommitRejectedError if any of them is lost."""
+        """Append files to the table; raise CommitRejectedError if a vacuum has deleted or may delete any of them."""
         lost = find_uncommittable_files(self.storage, files)
         if lost:
             message = f"{len(lost)} of {pluralize(len(files), 'file')} deleted or older than {COMMIT_HOURS_MAX} h"

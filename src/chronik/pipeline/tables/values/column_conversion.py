@@ -49,11 +49,11 @@ class DecodedValues:
 
 @dataclass(frozen=True, slots=True)
 class ConvertedColumns:
-    """The columns of converted values, and the rescued fields."""
+    """JSON objects converted to table columns, and the rescued fields, which have no matching column."""
 
     columns: dict[str, pa.Array]
     rescued: list[JsonObject | None]
-    """Rescued fields of each row, from which `infer_fields` derives the missing columns."""
+    """Fields of each row without a matching column, from which `infer_fields` derives new columns."""
 
 
 def decode_json_values(values: Sequence[bytes | None]) -> DecodedValues:
@@ -96,7 +96,7 @@ def _describe_type(value: Any) -> str:
 
 
 def convert_to_columns(objects: Sequence[JsonObject | None], schema: pa.Schema) -> ConvertedColumns:
-    """Convert objects to the table's columns and `_rescued`.
+    """Convert JSON objects to the table's columns. Fields without a matching column are stored in `_rescued`.
 
     Without `_rescued` in the schema (in a query of few columns), values that do not fit are dropped.
     """
@@ -200,18 +200,18 @@ def _convert_lists(values: list[Any], data_type: pa.DataType) -> tuple[pa.Array,
 
 
 class DecodedRows(NamedTuple):
-    """Rows of a decoded table, with rescued values and dead-letter records."""
+    """Records decoded for a table: its rows, the fields without a matching column, and dead-letter records."""
 
     rows: dict[str, pa.Array]
     """System columns and fields of the values, for `build_table_batch` with the table's schema."""
     rescued: list[JsonObject | None]
-    """Rescued fields of each row, from which `infer_fields` derives the missing columns."""
+    """Fields of each row without a matching column, from which `infer_fields` derives new columns."""
     dead_letters: dict[str, pa.Array] | None
     """System columns and `_error` of dead-letter records for `build_table_batch`; None if there are none."""
 
 
 def decode_records(partition: int, records: RecordColumns, schema: pa.Schema) -> Iterator[DecodedRows]:
-    """Yield decoded rows in order, in chunks of DECODE_BATCH_ROWS."""
+    """Decode records in order, and yield the results in chunks of DECODE_BATCH_ROWS."""
     for start in range(0, len(records), DECODE_BATCH_ROWS):
         part = RecordColumns(*(None if each is None else each.slice(start, DECODE_BATCH_ROWS) for each in records))
         yield decode_rows(system_columns(partition, part), schema)

@@ -23,7 +23,7 @@ Real records have far less. The parser and encoder support far more, depending o
 """
 
 DEEP_BYTES_MIN = 2 * NESTING_MAX
-"""Minimum length in bytes of valid JSON that exceeds NESTING_MAX. The parser handles shorter, invalid texts."""
+"""Length in bytes that valid JSON must exceed to be nested deeper than NESTING_MAX: two brackets per level."""
 
 FLOAT_DIGITS_MAX = 767
 """Maximum number of significant digits in the exact decimal expansion of a float64."""
@@ -36,7 +36,7 @@ STEPS[list(b"[{")], STEPS[list(b"]}")] = 1, -1
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 FLOAT_TEXT_SAFE = 16
-"""Characters of a number (15 digits and a point) that float64 preserves, except for extreme exponents."""
+"""Maximum length of a number (15 digits and a point) that float64 preserves, except for extreme exponents."""
 
 OUTLINES = bytes(
     ord("0") if byte in b"0123456789." else ord("e") if byte in b"eE" else byte if byte in b"-" else ord(" ")
@@ -45,7 +45,7 @@ OUTLINES = bytes(
 LONG_NUMBER, LOW_EXPONENT = b"0" * (FLOAT_TEXT_SAFE + 1), b"0e-000"
 
 TEXTS_PER_SEARCH = 256
-"""Texts searched at once: tens of kilobytes, which fit into the CPU cache."""
+"""Number of texts searched at once: tens of kilobytes, which fit into the CPU cache."""
 
 BLANKS = b" \t\r\n"
 

@@ -44,7 +44,7 @@ interpret a dot as a path into a struct.
 
 
 def infer_fields(objects: Iterable[JsonObject | None]) -> list[pa.Field]:
-    """Return one field for each key with a known type, in order of occurrence.
+    """Infer the fields of JSON objects: one for each key with a known type, in order of occurrence.
 
     Where the values of a key conflict, the first type wins and other values are rescued; only integers and floats are
     merged (to float).
@@ -116,7 +116,10 @@ class EvolvedSchema:
 
 
 def plan_new_columns(schema: pa.Schema, wanted: Iterable[pa.Field]) -> PlannedColumns:
-    """Return the columns to add for the wanted fields. Existing columns keep their types; other values are rescued."""
+    """Return the columns to add for the wanted fields, and the fields that cannot be added.
+
+    Existing columns keep their types; values of other types are rescued.
+    """
     column_budget = COLUMNS_MAX - sum(map(_count_leaves, schema.types))
     types = {field.name: field.type for field in schema}
     added: dict[str, pa.Field] = {}
@@ -211,7 +214,7 @@ class SchemaEvolution:
         self._fields: list[pa.Field] = []
 
     def add_rescued(self, rescued: Iterable[JsonObject | None]) -> None:
-        """Add the fields of rescued values to the schema."""
+        """Add the fields of rescued values, which have no matching column, to the schema."""
         found = infer_fields(rescued)
         if not found:
             return
