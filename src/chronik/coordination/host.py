@@ -54,7 +54,7 @@ P = ParamSpec("P")
 class CoordinatorTerm(NamedTuple):
     """A period in which a node coordinates a key. A node that is elected again starts a new term.
 
-    State in its memory is then invalid: it may never have been stored, or another node may have changed it.
+    State in the node's memory is then invalid: it may never have been stored, or another node may have changed it.
     """
 
     epoch: int
@@ -228,7 +228,7 @@ class StateMachineHost(Generic[MachineT]):
         return machine
 
     def peek(self, key: str, term: CoordinatorTerm) -> MachineT | None:
-        """Return the machine of a key like `get`, but do not host a machine that was loaded for this call."""
+        """Return the machine of a key like `get`, but do not keep a newly loaded machine in memory."""
         return self._machines.get(key) or self._kind.load(key, term.epoch, self.now_ms())
 
     def get_hosted(self, key: str) -> MachineT | None:

@@ -123,7 +123,7 @@ class MachineKind(Protocol[MachineT_co]):
 
     @property
     def name(self) -> str:
-        """Name of the kind in log messages, such as "group"."""
+        """Name of the kind in log and error messages, such as "group"."""
 
     @property
     def stored_keys(self) -> Collection[str]:

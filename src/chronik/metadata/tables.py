@@ -156,8 +156,8 @@ class UserTable:
     def shape_at(self, mechanism: int, position: float) -> CredentialShape | None:
         """Return the shape (iterations and kind of salt) of the credential at a relative position from 0 to 1.
 
-        A uniformly distributed position returns each shape as often as it is in use. Returns None if the mechanism has
-        no credentials.
+        The mechanism's credentials are ordered by shape, so a uniformly distributed position returns each shape as
+        often as it is in use. Returns None if the mechanism has no credentials.
         """
         shapes = self._shapes.get(mechanism)
         if not shapes:

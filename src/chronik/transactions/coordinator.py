@@ -315,7 +315,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
         return self._store.image.transactions.get(transactional_id) or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
     def iterate_transactions(self) -> Iterator[Transaction | None]:
-        """Yield the transactions that this node coordinates, and None for others, so that the caller can yield."""
+        """Yield the transactions that this node coordinates. Yield None for others, so that the caller can pause."""
         for transactional_id in list(self._store.image.transactions):
             found = self.describe(transactional_id)
             yield None if isinstance(found, ErrorCode) else found

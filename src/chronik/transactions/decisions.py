@@ -128,7 +128,7 @@ def decide(request: TransactionRequested, transaction: Transaction | None) -> Re
 
 
 def _uses_next_producer_id(request: TransactionRequested, transaction: Transaction) -> bool:
-    """Return whether the request uses the next producer id of a transaction that is being completed.
+    """Return whether the request uses the new producer id that becomes valid when the transaction is completed.
 
     The producer received the new id when the transaction was committed or aborted. The record contains it only after
     the markers, which use the old id, have been written.

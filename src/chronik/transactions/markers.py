@@ -66,7 +66,7 @@ class MarkerAppender:
         self._is_fenced = is_fenced
 
     async def serve(self, peer: int, markers: WriteMarkersRequest) -> WriteMarkersResponse:
-        """Handle a marker request of another node."""
+        """Handle another node's request to append transaction markers."""
         return WriteMarkersResponse(tuple(await self.append(markers)))
 
     async def append(self, markers: WriteMarkersRequest) -> list[ErrorCode]:

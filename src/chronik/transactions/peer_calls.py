@@ -32,7 +32,7 @@ long. They must not delay heartbeats, fetches and calls to other nodes.
 
 
 class TransactionPeerCalls:
-    """The implementation of `TransactionPeers` over peer calls."""
+    """The implementation of `TransactionPeers` by remote calls to other nodes."""
 
     def __init__(self, calls: PeerCalls) -> None:
         self._calls = calls

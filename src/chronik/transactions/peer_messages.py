@@ -27,7 +27,7 @@ class WriteMarkersRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WriteMarkersResponse(msgspec.Struct, frozen=True, array_like=True):
-    """The response to a marker request."""
+    """The response to a request to append transaction markers."""
 
     errors: tuple[int, ...]
     """An error code for each partition, in the order of the request."""

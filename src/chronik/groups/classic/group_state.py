@@ -109,7 +109,7 @@ class PendingEmptyGroup(msgspec.Struct, frozen=True):
 
 
 class PendingReplacement(msgspec.Struct, frozen=True):
-    """A pending write of a restarted static member's new id. After the write, it joins without a rebalance."""
+    """A pending write of a restarted static member's new id. After the write, the member joins without a rebalance."""
 
     member_id: str
     waiter: int

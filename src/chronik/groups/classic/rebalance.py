@@ -388,7 +388,7 @@ def _sync_request_error(group: ClassicGroupState, request: SyncRequest) -> Error
 
 
 def _differs(requested: str | None, actual: str | None) -> bool:
-    """Return whether a request's protocol differs from the group's. A request without a protocol never differs."""
+    """Return whether a request's protocol differs from the group's. SyncGroup before version 5 sends none."""
     return requested is not None and actual is not None and requested != actual
 
 

@@ -247,7 +247,7 @@ class LocalStore:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many metadata commands are pending")
 
     def _encode_proposal(self, command: Command) -> PendingCommand:
-        """Encode a command with its envelope. The decoded bytes are applied, never the original object."""
+        """Encode a command with its sender and sequence number. The decoded bytes are applied, not the command."""
         levels.check_command_level(command, levels.cluster_level(self.image.features))
         sequence = self._sequence + 1
         answered = (sequence - 1) // RESULTS_KEPT * RESULTS_KEPT

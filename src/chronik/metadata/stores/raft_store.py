@@ -124,7 +124,7 @@ class RaftStore:
         self._publish(diff_images(Image(), self.image))
 
     def limit_proposals(self, seconds: float) -> None:
-        """Set a deadline in `seconds` for all pending and later proposals, because the node is stopping."""
+        """Limit the time of all pending and later proposals to `seconds` from now, because the node is stopping."""
         self._deadline = asyncio.get_running_loop().time() + seconds
         for pending in self._pending.values():
             when = pending.limit.when()
