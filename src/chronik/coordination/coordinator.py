@@ -28,7 +28,7 @@ FENCING_CHECK_SECONDS: Final = 0.5
 
 
 class MachineCoordinator(Generic[MachineT]):
-    """A coordinator for the state machines of one kind whose keys this node owns."""
+    """A coordinator of groups or transactions, which runs a state machine for each key that this node coordinates."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class MachineCoordinator(Generic[MachineT]):
             self._terms_changed.set()
 
     def schedule_check(self) -> None:
-        """Load machines with pending timers, in slices, and check the hosted machines for expired deadlines."""
+        """Schedule a background check that loads machines with timers and processes expired deadlines."""
         self._terms_changed.set()
 
     def check_fencing(self) -> None:

@@ -52,9 +52,9 @@ P = ParamSpec("P")
 
 
 class CoordinatorTerm(NamedTuple):
-    """A term of a coordinator. A node that is elected again starts a new term.
+    """A period in which a node coordinates a key. A node that is elected again starts a new term.
 
-    State in its memory is then invalid: it may never have been stored, or another node may have changed it.
+    State in the node's memory is then invalid: it may never have been stored, or another node may have changed it.
     """
 
     epoch: int
@@ -62,11 +62,11 @@ class CoordinatorTerm(NamedTuple):
 
 
 STANDALONE_TERM: Final = CoordinatorTerm(NO_EPOCH)
-"""The term of a standalone node."""
+"""The term of a standalone node, which always coordinates all keys."""
 
 
 class CoordinatorTerms:
-    """The assignment of keys to coordinators according to the image."""
+    """The assignment of keys (group ids or transactional ids) to coordinator nodes, according to the metadata image."""
 
     def __init__(self, store: MetadataStore, node_id: int, topic: str) -> None:
         self._store = store
@@ -134,7 +134,7 @@ class MachineTimers(Generic[MachineT]):
 
 
 class StateMachineHost(Generic[MachineT]):
-    """The host of all state machines of one kind on this node."""
+    """The host of all state machines of one kind on this node. It passes events and executes the instructions."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class StateMachineHost(Generic[MachineT]):
         return len(self._machines)
 
     def __iter__(self) -> Iterator[MachineT]:
-        """Iterate over a copy, because machines are added and removed concurrently."""
+        """Iterate over a copy of the hosted machines, because machines are added and removed concurrently."""
         return iter(list(self._machines.values()))
 
     # --- ownership of keys ---
@@ -219,7 +219,7 @@ class StateMachineHost(Generic[MachineT]):
     # --- machines by key ---
 
     def get(self, key: str, term: CoordinatorTerm) -> MachineT | None:
-        """Return the machine of a key in this term, or None. Load it from the image if necessary."""
+        """Return the machine of a key in this term, loaded from the image if necessary, or None if there is none."""
         if self.unload_if_deleted(key):
             return None
         machine = self.peek(key, term)
@@ -228,7 +228,7 @@ class StateMachineHost(Generic[MachineT]):
         return machine
 
     def peek(self, key: str, term: CoordinatorTerm) -> MachineT | None:
-        """Return the machine of a key like `get`, but do not host a machine that was loaded for this call."""
+        """Return the machine of a key like `get`, but do not keep a newly loaded machine in memory."""
         return self._machines.get(key) or self._kind.load(key, term.epoch, self.now_ms())
 
     def get_hosted(self, key: str) -> MachineT | None:
@@ -346,7 +346,7 @@ class StateMachineHost(Generic[MachineT]):
             self.handle_event(machine, StoreFailed(self.now_ms(), ticket, error))
 
     def _update_memory(self, machine: MachineT) -> None:
-        """Update the memory account. Unloaded machines do not count."""
+        """Update the total memory usage after a change of the machine. Unloaded machines do not count."""
         memory_bytes_now = machine.memory_bytes if self._machines.get(machine.key) is machine else 0
         self.memory_bytes += memory_bytes_now - self._memory_by_machine.get(machine, 0)
         if memory_bytes_now:

@@ -24,7 +24,7 @@ class MachineEvent(msgspec.Struct, frozen=True):
 
 
 class MachineRequest(MachineEvent, frozen=True):
-    """A request to a machine. The reply goes to `waiter`, a number chosen by the host."""
+    """A client's request to a state machine. The host chooses the number `waiter` to match the reply."""
 
     waiter: int
 
@@ -58,7 +58,7 @@ class StoredChange(Protocol):
     """A change of a machine's stored state."""
 
     def to_command(self, epoch: int, time_ms: int) -> Command:
-        """Return the command for the coordinator term `epoch` and the wall-clock time `time_ms`."""
+        """Return the metadata command that stores the change in the coordinator term `epoch` at time `time_ms`."""
 
 
 class StoreState(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ Instruction = StoreState | MachineReply | Unload | ExecuteAction
 
 
 class CoordinatedStateMachine(Protocol):
-    """A state machine for one key."""
+    """A state machine for one key, such as a group id, which processes events and returns instructions to its host."""
 
     @property
     def key(self) -> str: ...
@@ -100,7 +100,7 @@ class CoordinatedStateMachine(Protocol):
 
     @property
     def wake_at_ms(self) -> int | None:
-        """Time of the next deadline, or None."""
+        """Monotonic time of the machine's next deadline in milliseconds, or None if it has none."""
 
     @property
     def memory_bytes(self) -> int:
@@ -111,7 +111,7 @@ class CoordinatedStateMachine(Protocol):
         """Whether the machine has no clients and no pending store commands, so that it may be unloaded."""
 
     def handle(self, event: MachineEvent) -> Sequence[Instruction]:
-        """Process an event, the only way to change the machine. Raise InvariantError if its state is inconsistent."""
+        """Process an event and return the resulting instructions. Raise InvariantError if the state is inconsistent."""
 
 
 MachineT = TypeVar("MachineT", bound=CoordinatedStateMachine)
@@ -119,11 +119,11 @@ MachineT_co = TypeVar("MachineT_co", bound=CoordinatedStateMachine, covariant=Tr
 
 
 class MachineKind(Protocol[MachineT_co]):
-    """A kind of state machine and its storage."""
+    """A kind of state machine, such as groups, and the access to its stored state."""
 
     @property
     def name(self) -> str:
-        """Name for messages, such as "group"."""
+        """Name of the kind in log and error messages, such as "group"."""
 
     @property
     def stored_keys(self) -> Collection[str]:

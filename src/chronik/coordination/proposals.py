@@ -34,7 +34,7 @@ PAUSE_FRACTION: Final = 0.5
 PAUSE_STEP_SECONDS: Final = 0.001
 
 PAUSE_SECONDS_MAX: Final = 0.02
-"""Maximum pause, which applies to batches that were slow for another reason, such as an election."""
+"""Maximum pause in seconds. It limits the pause after a batch that was slow, for example because of an election."""
 
 OutcomeCallback = Callable[[ErrorCode | None], None]
 
@@ -54,11 +54,11 @@ class CoordinatorStore(Protocol):
 
 
 class ProposalEntry(Protocol):
-    """A queue entry, which is proposed as one command and receives the command's outcome."""
+    """An entry of the proposal queue, which is proposed as one metadata command and receives the command's outcome."""
 
     @property
     def keys(self) -> Set[str]:
-        """Keys of the proposal. Proposals for the same key are applied in order."""
+        """Keys that the command changes, such as group ids. Commands for the same key are applied in order."""
 
     @property
     def acks(self) -> Acks: ...
@@ -69,7 +69,7 @@ class ProposalEntry(Protocol):
 
 
 class _SingleEntry(msgspec.Struct):
-    """A queue entry for a command with a single outcome."""
+    """An entry of the proposal queue for a command with a single outcome."""
 
     keys: frozenset[str]
     command: Command
@@ -85,7 +85,7 @@ class _SingleEntry(msgspec.Struct):
 
 
 class _ItemizedEntry(msgspec.Struct):
-    """A queue entry for a command whose items have separate outcomes."""
+    """An entry of the proposal queue for a command whose items succeed or fail separately."""
 
     keys: frozenset[str]
     command: Command
@@ -106,7 +106,7 @@ class _ItemizedEntry(msgspec.Struct):
 
 
 class ProposalQueue:
-    """The queue of a coordinator's proposals."""
+    """The queue of the commands that a coordinator proposes to the metadata store in batches."""
 
     def __init__(self, store: CoordinatorStore) -> None:
         self._store = store
@@ -115,11 +115,11 @@ class ProposalQueue:
         self._closing = False
 
     def submit(self, key: str, command: Command, when_done: OutcomeCallback) -> None:
-        """Queue a command. `when_done` is called with None, or with the error code for the client."""
+        """Queue a command. `when_done` is called with None on success, or with the error code for the client."""
         self.put(_SingleEntry(frozenset((key,)), command, when_done))
 
     async def propose(self, key: str, command: Command) -> ErrorCode | None:
-        """Propose a command and return None or the error code for the client."""
+        """Propose a command, and return None on success or the error code for the client."""
         waiter: asyncio.Future[ErrorCode | None] = asyncio.get_running_loop().create_future()
         self.submit(key, command, lambda error: None if waiter.done() else waiter.set_result(error))
         return await waiter
@@ -169,7 +169,7 @@ class ProposalQueue:
             await asyncio.sleep(PAUSE_STEP_SECONDS)
 
     async def _propose_all(self, batch: list[ProposalEntry]) -> bool:
-        """Propose a batch. Return False if no outcome is known."""
+        """Propose a batch of commands and complete their entries. Return False if all outcomes are unknown."""
         # A single proposal, the common case, is not wrapped in a task, which would take two event-loop iterations.
         pending = [self._propose(entry) for entry in batch]
         outcomes = [await pending[0]] if len(pending) == 1 else await asyncio.gather(*pending)
@@ -207,7 +207,7 @@ def _count_keys(entries: list[ProposalEntry]) -> int:
 
 
 def _finish(entry: ProposalEntry, outcome: ApplyResult | Exception) -> Exception | None:
-    """Complete the entry. Return an unexpected error, to be raised after all entries are completed."""
+    """Report the outcome of a command to its queue entry. Return an unexpected error, which the caller raises later."""
     try:
         match outcome:
             case ApplyResult():

@@ -25,10 +25,10 @@ GROUPS_MAX: Final = 100_000
 """Maximum number of groups in memory, so that a client that uses many group ids cannot exhaust the node's memory."""
 
 GROUPS_BYTES_MAX: Final = 32 << 20
-"""Maximum size of the protocols, assignments and names of all members on a node in bytes. Most have a few hundred."""
+"""Maximum size of the protocols, assignments and names of all group members on a node, in bytes."""
 
 SMALL_MEMBER_BYTES_MAX: Final = 64 << 10
-"""Maximum size of a small member in bytes. Twice `GROUPS_BYTES_MAX` applies to small members."""
+"""Maximum size of a small member in bytes. Small members may join until twice `GROUPS_BYTES_MAX` is in use."""
 
 GROUP_OFFSETS_BYTES_MAX: Final = 32 << 20
 """Maximum memory of one group's committed offsets in bytes: about 160,000 offsets without metadata."""
@@ -63,9 +63,9 @@ class GroupConfig(msgspec.Struct, frozen=True):
     """Configuration of the group coordinator."""
 
     min_session_timeout_ms: int = 6_000
-    """`group.min.session.timeout.ms`"""
+    """Kafka's `group.min.session.timeout.ms`: the minimum session timeout that a member may request."""
     max_session_timeout_ms: int = 1_800_000
-    """`group.max.session.timeout.ms`"""
+    """Kafka's `group.max.session.timeout.ms`: the maximum session timeout that a member may request."""
     max_size: int = 10_000
     """`group.max.size`. Unlimited in Kafka; limited here because the leader's JoinGroup response lists all members."""
     initial_rebalance_delay_ms: int = 0
@@ -76,9 +76,9 @@ class GroupConfig(msgspec.Struct, frozen=True):
     offset_metadata_characters_max: int = 4096
     """`offset.metadata.max.bytes`. Like Kafka, this limit counts characters despite its name."""
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
-    """`offsets.retention.minutes`"""
+    """Kafka's `offsets.retention.minutes`, in milliseconds: how long the offsets of an empty group are kept."""
     offsets_retention_check_interval_ms: int = 600_000
-    """`offsets.retention.check.interval.ms`"""
+    """Kafka's `offsets.retention.check.interval.ms`: the interval of the checks for expired offsets."""
 
     @classmethod
     def from_broker_configs(cls, configs: Mapping[str, str]) -> GroupConfig:

@@ -120,12 +120,12 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
         return LeaveResult(ErrorCode.NONE, left)
 
     def _has_capacity(self, growth: int) -> bool:
-        """Return whether the memory limit of all groups allows `growth` more bytes."""
+        """Return whether the groups on this node may use `growth` more bytes of memory."""
         bytes_max = GROUPS_BYTES_MAX * (2 if growth <= SMALL_MEMBER_BYTES_MAX else 1)
         return growth <= 0 or self._host.memory_bytes + growth <= bytes_max
 
     def _find(self, group_id: str, missing: ErrorCode) -> GroupMachine | ErrorCode:
-        """Return the group's state machine, `missing` if the group does not exist, or an ownership error."""
+        """Return the group's state machine, `missing` if there is none, or an error if this node does not serve it."""
         term = self._host.check_ownership(group_id)
         if isinstance(term, ErrorCode):
             return term

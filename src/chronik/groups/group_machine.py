@@ -20,7 +20,7 @@ from chronik.metadata.image import Image
 
 
 class GroupMachine(CoordinatedStateMachine, Protocol):
-    """The state machine of a group of any group protocol."""
+    """The interface of group state machines, regardless of the group protocol."""
 
     @property
     def is_empty(self) -> bool:
@@ -38,7 +38,7 @@ class GroupMachine(CoordinatedStateMachine, Protocol):
     def protocol_type(self) -> str | None: ...
 
     def filter_subscribed(self, topics: Iterable[str]) -> frozenset[str]:
-        """Return the given topics to which members subscribe, or all topics if a subscription cannot be decoded."""
+        """Return those of the topics that members subscribe to, or all of them if a subscription cannot be decoded."""
 
     def join_growth_bytes(self, request: JoinRequest) -> int:
         """Return the change in the group's memory in bytes if a join request is accepted."""
@@ -52,7 +52,7 @@ class GroupMachine(CoordinatedStateMachine, Protocol):
 
 
 class GroupMachineKind:
-    """The state machine kind of groups, which are loaded from the metadata image."""
+    """The kind of state machine for groups, which loads groups from the metadata image."""
 
     name: Final = "group"
 

@@ -71,7 +71,7 @@ OFFSET_OVERHEAD_BYTES: Final = 32
 
 
 class OffsetManager:
-    """The offset operations of the group coordinator."""
+    """The part of the group coordinator that commits, stages and expires offsets."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class OffsetManager:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_group_limit_reached(host, self._store.image) else None
 
     def _propose(self, commit: CommitOffset, size_bytes: int) -> asyncio.Future[list[ErrorCode]]:
-        """Add a commit to the queued batch, or start a new batch if none is queued."""
+        """Add an offset commit to the last queued batch, or start a new batch if there is none or it is full."""
         last = self._proposals.last_queued
         if not isinstance(last, OffsetCommitBatch) or last.size_bytes + size_bytes > COMMIT_BATCH_BYTES_MAX:
             last = OffsetCommitBatch(self._acks, self._on_offsets_stored)
@@ -194,7 +194,7 @@ class OffsetManager:
             await self.expire()
 
     async def expire(self) -> None:
-        """Expire the offsets of all groups once."""
+        """Delete the expired offsets of all groups that this node coordinates."""
         for group_id in list(self._store.image.groups):
             await asyncio.sleep(0)  # there may be 100,000 groups, and most of them have nothing to expire
             while await self._expire_batch(group_id):
@@ -269,7 +269,7 @@ class OffsetCommitBatch(msgspec.Struct):
 
 
 def offset_error(offset: OffsetToCommit, config: GroupConfig) -> ErrorCode:
-    """Return the error of an invalid offset, or NONE."""
+    """Return OFFSET_METADATA_TOO_LARGE if the offset's metadata exceeds the configured limit, or NONE."""
     exceeds_metadata_limit = (
         offset.metadata is not None and len(offset.metadata) > config.offset_metadata_characters_max
     )

@@ -137,7 +137,7 @@ class DescribedGroup(msgspec.Struct, frozen=True):
     """The selected protocol, empty unless the group is stable (as in Kafka)."""
     members: tuple[DescribedMember, ...]
     error: ErrorCode = ErrorCode.NONE
-    """GROUP_ID_NOT_FOUND with state Dead for a missing group. DescribeGroups before version 6 omits the error."""
+    """The error code; GROUP_ID_NOT_FOUND for a missing group. DescribeGroups before version 6 omits the error."""
 
 
 class ListedGroup(msgspec.Struct, frozen=True):
@@ -192,4 +192,4 @@ class DeletionRequested(MachineRequest, frozen=True):
 
 
 class OffsetsStored(MachineEvent, frozen=True):
-    """Offsets of the group were committed. The store creates the group if necessary."""
+    """An event: offsets of the group were committed. If necessary, the commit has created the group in the store."""

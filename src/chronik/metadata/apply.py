@@ -32,14 +32,14 @@ HANDLERS: Final = (
 
 
 class AppliedCommand(NamedTuple):
-    """The result of a command and the delta that it produced."""
+    """The result of an applied metadata command and the changes that it made to the metadata image."""
 
     result: ApplyResult
     delta: Delta
 
 
 def apply(image: Image, envelope: Envelope, index: int) -> AppliedCommand:
-    """Apply the command at `index` of the metadata log.
+    """Apply the command at `index` of the metadata log to the metadata image.
 
     A command that was applied before returns its first result again.
     """

@@ -37,7 +37,7 @@ class RecordChange(NamedTuple, Generic[T]):
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """The changes between two images.
+    """The changes between two versions of the metadata image.
 
     Topics are identified by id: deleting a topic and creating one with the same name are two changes, the deletion
     first.
@@ -82,7 +82,7 @@ class Delta(msgspec.Struct, frozen=True):
 
 
 def diff_images(old: Image, new: Image) -> Delta:
-    """Return the delta between two images. `old` is an empty image at startup."""
+    """Return the changes between two versions of the metadata image. At startup, `old` is an empty image."""
     steps = diff_images_in_steps(old, new)
     while True:
         try:
@@ -93,7 +93,7 @@ def diff_images(old: Image, new: Image) -> Delta:
 
 
 def diff_images_in_steps(old: Image, new: Image) -> Steps[Delta]:
-    """Return the delta between two images, yielding to the event loop regularly. The images must not change."""
+    """Return the changes between two metadata images, yielding to the event loop. The images must not change."""
     topics = yield from _changes(old.all_topics_by_id, new.all_topics_by_id)
     brokers = yield from _changes(old.brokers, new.brokers)
     nodes = yield from _changes(old.nodes, new.nodes)

@@ -19,7 +19,7 @@ Brokers = Mapping[int, Broker]
 
 
 def elect(partition: Partition, isr: tuple[int, ...], brokers: Brokers) -> int:
-    """Return the first candidate of `isr` in replica order, or NO_LEADER if none is available."""
+    """Return the new leader of a partition: the first available member of `isr` in replica order, or NO_LEADER."""
     for wanted in (BrokerStatus.ONLINE, BrokerStatus.MAINTENANCE):
         for replica in partition.replicas:
             broker = brokers.get(replica)
@@ -29,7 +29,7 @@ def elect(partition: Partition, isr: tuple[int, ...], brokers: Brokers) -> int:
 
 
 def elect_unclean_leader(partition: Partition, brokers: Brokers) -> int:
-    """Return any online replica, or NO_LEADER.
+    """Return an available replica as the new leader, in sync or not, or NO_LEADER if there is none.
 
     A replica that is still being added is the last choice: it has the fewest records.
     """
@@ -54,7 +54,7 @@ def with_isr(partition: Partition, isr: tuple[int, ...]) -> Partition:
 
 
 def after_restart(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """Return the partition after a restart of `broker_id` that may have lost records.
+    """Return the partition with a new ISR and leader after a restart of `broker_id` that may have lost records.
 
     The broker leaves the ISR unless it is the last member.
     """
@@ -92,7 +92,7 @@ def after_disk_loss(partition: Partition, broker_id: int, brokers: Brokers) -> P
 
 
 def after_fencing(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """Return the partition after `broker_id` was fenced.
+    """Return the partition with a new ISR and leader after `broker_id` was fenced.
 
     The broker loses its leadership, and leaves the ISR unless it is the last member.
     """

@@ -39,7 +39,7 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def record_hash(*key_and_value: Any) -> int:
-    """Return the hash of a record: its type, then its key, then its value."""
+    """Return the hash of a record, given its type, its key and its value in this order."""
     return int.from_bytes(blake2b(_encode(key_and_value), digest_size=HASH_BITS // 8).digest(), "little")
 
 

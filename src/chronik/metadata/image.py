@@ -166,7 +166,7 @@ class Image:
         return self._offsets.get(group_id, topic, partition)
 
     def offset_sizes(self, group_id: str) -> OffsetSizes:
-        """Return the memory usage of committed offsets, which is subject to limits."""
+        """Return the memory usage of the group's and of all committed offsets, as counted by the memory limits."""
         return self._offsets.sizes(group_id)
 
     def groups_with_offsets(self) -> Iterator[str]:
@@ -209,7 +209,7 @@ class Image:
 
     @property
     def commit_hold_index(self) -> int:
-        """Return the log index of the active hold on transaction commits, or 0."""
+        """Return the log index of the HoldCommits command that currently blocks transaction commits, or 0."""
         return self._commits_hold
 
     @property
@@ -224,7 +224,7 @@ class Image:
 
     @property
     def staged_count(self) -> int:
-        """Return the number of staged offsets of all groups."""
+        """Return the number of offsets of all groups that are staged in open transactions."""
         return self._staged.count
 
     @property
@@ -241,11 +241,11 @@ class Image:
         return self._salt_secret
 
     def topic_with_metric_name(self, metric: str) -> str | None:
-        """Return the topic whose name equals `metric` when '.' and '_' are not distinguished."""
+        """Return the topic that has this name in metrics, where '.' is replaced by '_', or None."""
         return self._names_by_metric.get(metric)
 
     def session(self, node_id: int) -> CommandSession | None:
-        """Return the command session of a node, or None."""
+        """Return a node's command session, which has the results of its recent commands, or None."""
         return self._sessions.get(node_id)
 
     def recent_hashes(self) -> tuple[tuple[int, int], ...]:

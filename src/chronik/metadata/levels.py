@@ -23,34 +23,34 @@ from chronik.errors import ChronikError
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 FEATURE_NAME: Final = "chronik.version"
-"""The name of the feature whose level is the cluster's level."""
+"""The name of the feature whose level determines which commands and fields the metadata log may contain."""
 
 FIRST_LEVEL: Final = 1
-"""The level of an image without a feature level."""
+"""The lowest feature level, which applies if the metadata contains no feature level."""
 
 TRANSACTIONS_LEVEL: Final = 2
-"""The first level with transactions."""
+"""The feature level that introduced transactions."""
 
 DYNAMIC_MEMBERSHIP_LEVEL: Final = 3
-"""The first level at which the image defines the intended members and voters of the cluster."""
+"""The feature level from which on the metadata image defines the intended members and voters of the cluster."""
 
 SECURITY_LEVEL: Final = 4
-"""The first level with users, ACLs and quotas."""
+"""The feature level that introduced users, ACLs and quotas."""
 
 IMPORTED_GROUPS_LEVEL: Final = 5
-"""The first level at which an import transfers groups and committed offsets in several commands."""
+"""The feature level from which on an import transfers groups and committed offsets in several commands."""
 
 LOWEST: int = 1
 HIGHEST: int = 5
-"""The range of levels that this version supports. Access both as module attributes, because tests patch them."""
+"""The range of feature levels that this version supports. Access both as module attributes: tests patch them."""
 
 AnyClass = TypeVar("AnyClass", bound=type)
 
 CLASS_LEVELS: Final[dict[type, int]] = {}
-"""The level that introduced each command and snapshot entry that is newer than level 1. See `since_level`."""
+"""The feature level that introduced each command and snapshot entry newer than level 1. See `since_level`."""
 
 FIELD_LEVELS: Final[dict[type, dict[str, int]]] = {}
-"""The levels of fields that were appended to a struct after its first release, by struct. See `added_fields`."""
+"""The feature levels that introduced later fields of a struct, by struct and field. See `added_fields`."""
 
 
 def since_level(level: int) -> Callable[[AnyClass], AnyClass]:
@@ -89,7 +89,7 @@ class UnsupportedLevelError(ChronikError):
 
 
 def cluster_level(features: Mapping[str, int]) -> int:
-    """Return the feature level of the cluster."""
+    """Return the feature level of the cluster, which is 1 if none is set."""
     return features.get(FEATURE_NAME, FIRST_LEVEL)
 
 
@@ -102,7 +102,7 @@ def timestamp_if_supported(features: Mapping[str, int], now_ms: int) -> int:
 
 
 def omit_default_fields(value: Any) -> Any:
-    """Return the value to encode for a struct, without trailing added fields that have their default values."""
+    """Convert a struct to a list for encoding, without trailing later-added fields that have default values."""
     if isinstance(value, tuple):
         return [omit_default_fields(each) for each in value]
     added = FIELD_LEVELS.get(type(value))
@@ -133,7 +133,7 @@ def check_command_level(command: Any, level: int) -> None:
 
 
 def _needed(value: Any) -> int:
-    """Return the lowest feature level that allows the value."""
+    """Return the lowest feature level that supports a command, or a part of one, with all its non-default fields."""
     if isinstance(value, tuple):
         return max(map(_needed, value), default=FIRST_LEVEL)
     added, needed = FIELD_LEVELS.get(type(value)), CLASS_LEVELS.get(type(value), FIRST_LEVEL)
@@ -152,7 +152,7 @@ def _has_default(value: Any, field: str) -> bool:
 
 
 def bootstrap_level(brokers: Mapping[int, HasSupportedLevels]) -> int:
-    """Return the highest level that this node and all registered brokers support, for a new cluster.
+    """Return the feature level of a new cluster: the highest that this node and all registered brokers support.
 
     Raises:
         KafkaError: The supported ranges do not overlap.
@@ -208,7 +208,7 @@ def find_registration_obstacle(features: Mapping[str, int], broker_id: int, supp
 
 
 def check_level_supported(level: int, where: str) -> None:
-    """Check that this version supports the feature level of `where`.
+    """Check that this version supports the feature level of the metadata that `where` names, such as "the snapshot".
 
     Raises:
         UnsupportedLevelError: The level is too high.

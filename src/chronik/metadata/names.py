@@ -27,7 +27,7 @@ Their state is in the metadata log, so they have no records and every online rep
 
 JAVA_HASHES_CACHED: Final = 10_000
 CACHED_KEY_CHARACTERS_MAX: Final = 256
-"""Limits of the cache of coordinator partitions, which uses a few megabytes at most. Longer keys are not cached.
+"""Maximum length of group ids and transactional ids whose hashes are cached. The cache uses a few megabytes at most.
 
 Each offset commit looks up the partition of its group four times.
 """
@@ -52,7 +52,7 @@ def find_name_error(name: str) -> str | None:
 
 
 def topic_metric_name(name: str) -> str:
-    """Return the topic's name in metrics.
+    """Return the topic's name in metrics, with '_' instead of '.'.
 
     Topics that differ only in '.' and '_' share it, so Kafka rejects the second one.
     """

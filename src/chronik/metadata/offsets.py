@@ -34,7 +34,7 @@ CHUNK_RECORDS_MAX: Final = 256
 """The maximum number of records per chunk. A commit may copy one chunk of up to 12 kB, in about a microsecond."""
 
 UNUSED_TOPICS_MAX: Final = 1000
-"""The minimum number of topics without offsets before their numbers are dropped."""
+"""The number of topics without committed offsets up to which their topic numbers are always kept."""
 
 _VALUE: Final = Struct(">qqiB16s")
 """The layout of a record: offset, commit time, leader epoch, metadata kind and record hash."""
@@ -49,21 +49,24 @@ PARTITION_MASK: Final = (1 << PARTITION_BITS) - 1
 _KEYS_END: Final = 1 << 64
 
 _NONE, _EMPTY, _NOTED = range(3)
-"""Metadata kinds: None, the empty string, or the metadata in the record's note."""
+"""Kinds of offset metadata: None, the empty string, or a string that is stored outside the record, in a note."""
 
 Note = str | CommittedOffset
-"""An offset's metadata, or the whole offset if it has an expiry or a number that does not fit into a record."""
+"""Data of a committed offset that does not fit into its fixed-size record.
+
+Either the metadata string, or the whole offset if it has an expiry time or a number that is too large.
+"""
 
 
 class _Chunk(msgspec.Struct, gc=False):
-    """Up to CHUNK_RECORDS_MAX offsets of a group."""
+    """A chunk of up to CHUNK_RECORDS_MAX committed offsets of a group, as fixed-size records."""
 
     version: int
     keys: array[int] = msgspec.field(default_factory=lambda: array("Q"))
-    """The topic number and partition of each record, sorted."""
+    """The sorted keys of the records. A key consists of the topic number and the partition."""
     values: bytearray = msgspec.field(default_factory=bytearray)
     notes: list[Note | None] | None = None
-    """The note of each record, or None if no record of the chunk has one."""
+    """The notes of the records, for data that does not fit into a record, or None if no record has a note."""
 
     def copy(self, version: int) -> _Chunk:
         return _Chunk(version, self.keys[:], self.values[:], self.notes and self.notes[:])
@@ -106,7 +109,7 @@ class _Chunk(msgspec.Struct, gc=False):
         return (int.from_bytes(record_hash, "little") for (record_hash,) in _HASH.iter_unpack(some))
 
     def topics(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the topic numbers in a range of records, each with the range of its own records."""
+        """Split a range of records by topic, and yield each topic number with the start and end of its records."""
         keys = self.keys
         while first < end:
             number = keys[first] >> PARTITION_BITS
@@ -116,7 +119,7 @@ class _Chunk(msgspec.Struct, gc=False):
             first = after
 
     def put(self, key: int, committed: CommittedOffset, record_hash: bytes) -> tuple[bytes | None, int]:
-        """Store a record.
+        """Insert or replace the record of a committed offset.
 
         Return the hash of the record that it replaces, and the growth of the metadata in characters.
         """
@@ -145,7 +148,7 @@ class _Chunk(msgspec.Struct, gc=False):
         return old_hash, self._put_note(index, note, is_new=old_hash is None)
 
     def append(self, keys: array[int], values: bytes) -> None:
-        """Append records without notes."""
+        """Append encoded records that have no notes, that is, no data outside the fixed-size records."""
         self.keys.extend(keys)
         self.values += values
         if self.notes is not None:
@@ -214,12 +217,12 @@ _NO_OFFSETS: Final = _Chunk(0)
 
 
 class OffsetSizes(NamedTuple):
-    """The sizes that the limits on committed offsets apply to."""
+    """The memory usage of committed offsets in bytes, as counted by the memory limits."""
 
     group_bytes: int
     all_bytes: int
     all_metadata_bytes: int
-    """The part of `all_bytes` that is metadata."""
+    """The part of `all_bytes` that offset metadata strings use."""
 
 
 class _TopicNumbers:
@@ -338,7 +341,7 @@ class _Items(ItemsView[tuple[str, int], CommittedOffset]):
 
 
 class FrozenOffsets:
-    """A read-only version of the offset table."""
+    """A read-only snapshot of the committed offsets of all groups."""
 
     __slots__ = ("_groups", "_topics")
 
@@ -397,11 +400,11 @@ class OffsetTable:
         return None if group is None or number is None else _get(group, number << PARTITION_BITS | partition)
 
     def releasable_parts(self) -> list[object]:
-        """Return the objects that use most of the table's memory."""
+        """Return the objects that use most of the table's memory, so that they can be freed one by one."""
         return [chunk for group in self._groups.values() for chunk in _all(group)]
 
     def sizes(self, group_id: str) -> OffsetSizes:
-        """Return the charged memory of a group's offsets and of all offsets."""
+        """Return the memory usage of a group's offsets and of all offsets, as counted by the memory limits."""
         group = self._groups.get(group_id, _NO_OFFSETS)
         return OffsetSizes(
             OFFSET_BYTES * group.count + group.metadata_characters,
@@ -410,7 +413,7 @@ class OffsetTable:
         )
 
     def freeze(self) -> FrozenOffsets:
-        """Return a snapshot of the table."""
+        """Return a read-only snapshot of the table, which later commits do not change."""
         self._version += 1
         return FrozenOffsets(dict(self._groups), self._topics)
 
@@ -578,12 +581,12 @@ def _get(group: _Group, key: int) -> CommittedOffset | None:
 
 
 def _keys_of(number: int) -> tuple[int, int]:
-    """Return the half-open range of a topic's keys."""
+    """Return the half-open range of the record keys of a topic, given its number."""
     return number << PARTITION_BITS, (number + 1) << PARTITION_BITS
 
 
 def _ranges(group: _Group, low: int, high: int) -> Iterator[_Range]:
-    """Yield the ranges of records with `low <= key < high`."""
+    """Yield the ranges of a group's records with `low <= key < high`, one range per chunk."""
     chunks = [group] if isinstance(group, _Chunk) else group.chunks[bisect_right(group.separators, low) :]
     for chunk in chunks:
         first, end = bisect_left(chunk.keys, low), bisect_left(chunk.keys, high)
@@ -598,7 +601,7 @@ def _read(ranges: Iterable[_Range]) -> Iterator[tuple[int, CommittedOffset]]:
 
 
 def _encode(committed: CommittedOffset, record_hash: bytes) -> bytes:
-    """Encode an offset without a note."""
+    """Encode a committed offset without a metadata string as a fixed-size record."""
     kind = _NONE if committed.metadata is None else _EMPTY
     return _VALUE.pack(committed.offset, committed.commit_time_ms, committed.leader_epoch, kind, record_hash)
 

@@ -55,7 +55,7 @@ IP_ENTITY: Final = "ip"
 
 
 class ImageRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """The base class of image records.
+    """The base class of records in the metadata image.
 
     Encoded as an array; a field may only be appended, with a default and a level.
     """
@@ -72,7 +72,7 @@ class NodeRecord(ImageRecord, frozen=True):
     host: str
     port: int
     voter: bool
-    """Whether the node should be a voter."""
+    """Whether the node should be a voter of the metadata log."""
     draining: bool = False
 
 
@@ -109,7 +109,7 @@ class Broker(ImageRecord, frozen=True):
     listeners: tuple[Endpoint, ...] = ()
     levels: tuple[int, int] = (1, 1)
     first_registered_ms: int = -1
-    """The time of the first registration of this broker id, or -1 if it was registered below level 3."""
+    """The time of the first registration of this broker id, or -1 if the feature level was below 3 at that time."""
     registered_ms: int = -1
     """The time at which this incarnation was registered."""
 
@@ -280,7 +280,7 @@ class Transaction(ImageRecord, frozen=True):
     timeout_ms: int
     state: TransactionState
     index: int
-    """The log index of the coordinator's last change: that of the commit or abort decision in a prepared state."""
+    """The log index of the coordinator's last change. In a prepared state, this is the commit or abort decision."""
     time_ms: int
     """The time of the coordinator's last change."""
     began_index: int = -1
@@ -339,7 +339,7 @@ class SaltSecret(ImageRecord, frozen=True, tag=21):
 
 
 def normalize_entity(pairs: Iterable[tuple[str, str]]) -> Entity:
-    """Return the entity with these (type, name) pairs."""
+    """Return a quota entity in normal form: its (type, name) pairs, sorted."""
     return tuple(sorted(pairs))
 
 

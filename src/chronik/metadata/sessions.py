@@ -20,14 +20,14 @@ from chronik.metadata.records import ApplyResult, ImageRecord
 from chronik.protocol.errors import ErrorCode
 
 RESULTS_KEPT_MAX: Final = 4096
-"""The maximum number of results kept per node, which is also the maximum number of its pending commands."""
+"""The maximum number of command results kept per node to detect retries, which limits its pending commands as well."""
 
 INCARNATIONS_REMEMBERED_MAX: Final = 16
-"""The maximum number of past incarnations kept per node, whose delayed commands are rejected."""
+"""The maximum number of past incarnations (runs) remembered per node, whose delayed commands are rejected."""
 
 
 class CommandSession(msgspec.Struct):
-    """The recent command results of one node.
+    """The results of a node's recent commands, by which a retried command is detected.
 
     `results` holds the results above `floor` by sequence; `past` are the previous incarnations, the latest first.
     """
@@ -40,7 +40,7 @@ class CommandSession(msgspec.Struct):
 
 
 class SessionRecord(ImageRecord, frozen=True):
-    """A session in a snapshot."""
+    """A node's command session, as stored in a snapshot."""
 
     node_id: int
     incarnation: bytes
@@ -50,7 +50,7 @@ class SessionRecord(ImageRecord, frozen=True):
 
     @classmethod
     def from_session(cls, session: CommandSession) -> SessionRecord:
-        """Return the snapshot record of a session."""
+        """Convert a command session to its snapshot record."""
         results = tuple(sorted(session.results.items()))
         return cls(session.node_id, session.incarnation, session.floor, session.past, results)
 
@@ -66,11 +66,11 @@ STALE_INCARNATION: Final = ApplyResult(
 INCARNATION_ENDED: Final = ApplyResult(
     ErrorCode.REQUEST_TIMED_OUT, "another incarnation of the node ended this one: the outcome of the command is unknown"
 )
-"""The result of pending commands of an incarnation that was ended by another incarnation of the node."""
+"""The result of commands that were pending when another incarnation of the node ended their session."""
 
 
 def has_incarnation_ended(session: CommandSession | None, incarnation: bytes) -> bool:
-    """Return whether another incarnation of the node has ended this incarnation."""
+    """Return whether another incarnation (run) of the node has replaced this incarnation."""
     return session is not None and session.incarnation != incarnation and incarnation in session.past
 
 

@@ -62,7 +62,7 @@ SNAPSHOT_FORMAT: Final = 1
 FEATURE_TAG: Final = 5
 
 CHUNK_RECORDS: Final = 1000
-"""The maximum number of records per chunk, which blocks the event loop for about 3 ms."""
+"""The maximum number of records per snapshot chunk. Processing a chunk blocks the event loop for about 3 ms."""
 
 CHARACTERS_PER_RECORD: Final = 500
 """The number of characters in group members and configs that count as one record.
@@ -233,12 +233,12 @@ SnapshotEntry = (
 
 
 WeightedEntry = tuple[SnapshotEntry, int]
-"""A snapshot entry and its weight as a number of records."""
+"""A snapshot entry and its weight: the number of records that it counts as in the size limit of a chunk."""
 
 
 @cache
 def _decoder() -> msgspec.msgpack.Decoder[list[SnapshotEntry]]:
-    """Return the decoder, which is built on first use because that takes milliseconds."""
+    """Return the decoder of snapshot chunks. It is built on first use, because that takes milliseconds."""
     return msgspec.msgpack.Decoder(list[SnapshotEntry])
 
 
@@ -261,14 +261,14 @@ def encode_snapshot(frozen: FrozenImage) -> Iterator[bytes]:
 
 
 class SnapshotLoader:
-    """A decoder that builds an image chunk by chunk."""
+    """A decoder that builds a metadata image from the chunks of a snapshot."""
 
     def __init__(self) -> None:
         self._writer = ImageWriter(Image())
         self._head: SnapshotHeader | None = None
 
     def add(self, chunk: bytes) -> None:
-        """Decode a chunk.
+        """Decode a chunk of the snapshot and add its entries to the image.
 
         Raises:
             DamagedDataError: The chunk cannot be decoded.
@@ -285,7 +285,7 @@ class SnapshotLoader:
             _load(self._writer, entry)
 
     def finish(self) -> Image:
-        """Return the decoded image.
+        """Verify the state hash and return the decoded image.
 
         Raises:
             DamagedDataError: The image does not match its state hash.

@@ -12,10 +12,10 @@ from chronik.metadata.commands.topics import NO_LEADER
 from chronik.metadata.records import Partition, ScramCredential, StagedOffset, Transaction
 
 StagedByPartition = dict[tuple[str, int], StagedOffset]
-"""Staged offsets by topic and partition."""
+"""Offsets staged in open transactions, by topic and partition."""
 
 TopicCounts = dict[bytes, int]
-"""The number of matching partitions by topic id; topics without any are omitted."""
+"""A number of partitions by topic id, such as that of leaderless partitions. Topics with a count of 0 are omitted."""
 
 
 class TransactionTable:
@@ -154,10 +154,10 @@ class UserTable:
             yield from credentials.values()
 
     def shape_at(self, mechanism: int, position: float) -> CredentialShape | None:
-        """Return the shape at a position from 0 to 1 among the mechanism's credentials, ordered by shape.
+        """Return the shape (iterations and kind of salt) of the credential at a relative position from 0 to 1.
 
-        A uniformly distributed position returns each shape as often as it is in use. Returns None if the mechanism has
-        no credentials.
+        The mechanism's credentials are ordered by shape, so a uniformly distributed position returns each shape as
+        often as it is in use. Returns None if the mechanism has no credentials.
         """
         shapes = self._shapes.get(mechanism)
         if not shapes:
@@ -204,7 +204,7 @@ class ReplicaIndex:
         self._count(topic_id, partitions, -1)
 
     def update(self, topic_id: bytes, old: Partition, new: Partition) -> None:
-        """Update the counts for a changed partition."""
+        """Update the index after a partition's replicas or leader changed."""
         # Most changes keep the replicas, and with them the same tuple.
         if old.replicas is not new.replicas and old.replicas != new.replicas:
             self._count_replicas(topic_id, (old,), -1)

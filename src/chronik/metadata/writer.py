@@ -406,7 +406,7 @@ class ImageWriter:
         return session
 
     def _raise_floor(self, session: CommandSession, floor: int) -> None:
-        """Drop the results up to sequence `floor`."""
+        """Drop the session's command results up to the sequence number `floor`."""
         self._hash_change -= session_hash(session)
         for sequence in _dropped_sequences(session, floor):
             result = session.results.pop(sequence)
@@ -422,7 +422,7 @@ class ImageWriter:
         return self._hash_change != 0
 
     def finish_load(self, index: int) -> None:
-        """Complete the loading of a new image at `index`, without a delta."""
+        """Complete the loading of an image whose last applied command is at `index`. No delta is computed."""
         image = self.image
         image._applied_index = index
         image._state_hash = (image._state_hash + self._hash_change) & HASH_MASK
@@ -463,7 +463,7 @@ def _with_shared_strings(group: Group) -> Group:
 
 
 def _dropped_sequences(session: CommandSession, floor: int) -> list[int]:
-    """Return the sequences of the results to drop for a new floor.
+    """Return the sequence numbers of the command results to drop from a session: those up to `floor`.
 
     These are usually one or two out of thousands. Looking up the sequences between the floors is therefore faster than
     scanning all results, unless there are more sequences than results.

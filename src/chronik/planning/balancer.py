@@ -16,14 +16,14 @@ from typing import Final
 from chronik.planning.views import PlannedNode, PlannedPartition, ReplicaMove
 
 MIN_IMBALANCE: Final = 2
-"""The minimum difference in load for a move. With a difference of one, a move would only swap the loads."""
+"""The minimum difference in load between two nodes for a move. If it were one, a move would only swap the loads."""
 
 NodeMove = tuple[int, int]
-"""A source node id and a target node id."""
+"""A move of one partition between nodes: the ids of the source node and the target node."""
 
 
 class ReplicaLayout:
-    """The replicas of all partitions. A partition is identified by its position in `partitions`."""
+    """A planned assignment of all replicas to nodes. A partition is identified by its position in `partitions`."""
 
     def __init__(self, nodes: Iterable[PlannedNode], partitions: Sequence[PlannedPartition]) -> None:
         nodes = list(nodes)
@@ -34,18 +34,18 @@ class ReplicaLayout:
         self._racks = {node.id: node.rack for node in nodes}
         self._rack_count = len({node.rack for node in nodes if node.can_receive_replicas})
         self.held: dict[int, set[int]] = defaultdict(set)
-        """Partitions by hosting node."""
+        """Partitions that have a replica on a node, by node id."""
         self.preferring: dict[int, set[int]] = defaultdict(set)
-        """Partitions by preferred leader."""
+        """Partitions whose preferred leader is a node, by node id."""
         self.of_topic: Counter[tuple[str, int]] = Counter()
-        """Number of replicas by topic and node."""
+        """Number of a topic's replicas on a node, by topic and node id."""
         self.led_of_topic: Counter[tuple[str, int]] = Counter()
-        """Number of partitions by topic and preferred leader."""
+        """Number of a topic's partitions whose preferred leader is a node, by topic and node id."""
         for position, replicas in enumerate(self.replicas):
             self._count(position, replicas, 1)
 
     def set_replicas(self, position: int, replicas: tuple[int, ...]) -> None:
-        """Set the replicas of a partition."""
+        """Set the replicas of a partition and update the counters."""
         self._count(position, self.replicas[position], -1)
         self.replicas[position] = replicas
         self._count(position, replicas, 1)
@@ -130,7 +130,7 @@ class Balancer(ABC):
             pass
 
     def _relieve_nodes(self) -> bool:
-        """Move load off the nodes with the highest load, repeatedly. Return whether anything changed.
+        """Repeatedly move partitions away from the nodes with the highest load. Return whether any partition was moved.
 
         Nodes without a possible move are skipped until the next sweep, because other moves rarely change that.
         """
@@ -147,7 +147,7 @@ class Balancer(ABC):
         return has_changed
 
     def _find_chain(self, sources: list[int], most: int) -> list[NodeMove] | None:
-        """Return a shortest chain of moves to a node whose load is lower by at least two, the last move first."""
+        """Return a shortest chain of moves to a node whose load is lower by at least two, in reverse order, or None."""
         load = self._load
         by_load = sorted(self._layout.takers, key=lambda node: (len(load[node]), node))
         goals = {node for node in by_load if len(load[node]) + MIN_IMBALANCE <= most}
@@ -182,7 +182,7 @@ class Balancer(ABC):
 
 
 class ReplicaBalancer(Balancer):
-    """A balancer of replicas.
+    """A balancer that moves replicas until all nodes host about the same number of them.
 
     It moves only replicas that `may_move(partition, node)` allows and preserves rack diversity.
     """
@@ -239,7 +239,7 @@ class _Candidates:
         heapify(self._topics)
 
     def best(self, layout: ReplicaLayout) -> int | None:
-        """Return the best partition to move, or None.
+        """Return the best of these partitions to move, or None if none can move.
 
         Prefers a topic of which the source hosts many more partitions than the target, and a partition led by the
         source if it leads more partitions than the target.
@@ -265,7 +265,7 @@ class _Candidates:
 
 
 class LeaderBalancer(Balancer):
-    """A balancer of preferred leaders. It only reorders replicas, so no data is copied."""
+    """A balancer that changes preferred leaders. It only reorders replicas, so no data is copied."""
 
     def __init__(self, layout: ReplicaLayout, may_change: Callable[[int], bool]) -> None:
         super().__init__(layout)

@@ -35,7 +35,7 @@ class ClusterPlan:
 
 
 def plan_addition(nodes: Sequence[PlannedNode], node_id: int) -> ClusterPlan:
-    """Plan the addition of a node as an observer, and promotions if three nodes then have fewer than three voters."""
+    """Plan the addition of a node as an observer. If the cluster then has too few voters, also plan promotions."""
     known = {node.id: node for node in nodes}
     after = nodes if node_id in known else [*nodes, PlannedNode(node_id)]
     promotes = voter_selection.find_missing_voters(after)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class PlacementCandidate(NamedTuple):
-    """A broker and its rack."""
+    """A broker on which replicas of a new topic may be placed, and its rack."""
 
     broker_id: int
     rack: str | None
@@ -18,7 +18,7 @@ class PlacementCandidate(NamedTuple):
 def place_replicas(
     partition_count: int, replication_factor: int, places: Sequence[PlacementCandidate], start: int
 ) -> list[tuple[int, ...]]:
-    """Return the replicas of each partition, the preferred leader first.
+    """Place the replicas of new partitions. Return the broker ids for each partition, the preferred leader first.
 
     `start` selects the first broker, so that many small topics are spread as well. The caller checks that there are
     enough brokers.

@@ -68,7 +68,7 @@ def plan_rebalance_moves(
 def _layout_without(
     nodes: Sequence[PlannedNode], partitions: Sequence[PlannedPartition], leaving: int
 ) -> ReplicaLayout:
-    """Return the layout without the leaving node.
+    """Return a replica layout in which the leaving node cannot receive replicas.
 
     Raises:
         PlanRejectedError: No other node can host a replica, or no in-sync replica is online.
@@ -94,7 +94,7 @@ def _layout_without(
 
 
 def _replace_node(layout: ReplicaLayout, leaving: int, substitute: int | None) -> None:
-    """Replace the leaving node in all partitions: by `substitute` if given and rack diversity allows it."""
+    """Replace the leaving node in all partitions, by `substitute` if it is given and rack diversity allows it."""
     for position in sorted(layout.held[leaving]):
         recipient = layout.best_recipient(position, leaving)
         if recipient is None:

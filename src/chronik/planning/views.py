@@ -61,14 +61,14 @@ class PlannedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaMove:
-    """A partition and its new replicas, which may differ from the current ones only in their order."""
+    """A planned change of a partition's replicas or only of their order."""
 
     partition: PlannedPartition
     replicas: tuple[int, ...]
 
     @property
     def added_replicas(self) -> tuple[int, ...]:
-        """Return the new replicas, to which data must be copied."""
+        """Return the replicas that the move adds, to which data must be copied."""
         return tuple(replica for replica in self.replicas if replica not in self.partition.replicas)
 
 

@@ -25,7 +25,7 @@ PRODUCER_EPOCH_MAX: Final = 2**15 - 1
 """The last epoch of a producer id, reserved for markers that fence the last producer. Never assigned to producers."""
 
 MARKER_WAIT_MS_MAX: Final = 3_000
-"""Maximum time that a request waits for the previous transaction's markers before CONCURRENT_TRANSACTIONS."""
+"""Maximum time that a request waits for the previous transaction's markers before it is rejected."""
 
 COMPLETION_DELAY_MS: Final = 20
 """Delay between writing the last marker and completing the transaction with a separate command.
@@ -43,8 +43,8 @@ class TransactionConfig(msgspec.Struct, frozen=True):
     """Configuration of the transaction coordinator."""
 
     timeout_ms_max: int = 900_000
-    """`transaction.max.timeout.ms`"""
+    """Kafka's `transaction.max.timeout.ms`: the maximum timeout that a producer may request for its transactions."""
     expiration_ms: int = 7 * 24 * 3600 * 1000
-    """`transactional.id.expiration.ms`"""
+    """Kafka's `transactional.id.expiration.ms`: the time after which an unused transactional id is deleted."""
     expiration_check_interval_ms: int = 3_600_000
-    """`transaction.remove.expired.transaction.cleanup.interval.ms`"""
+    """The interval of the checks for expired ids (`transaction.remove.expired.transaction.cleanup.interval.ms`)."""

@@ -53,14 +53,14 @@ from chronik.transactions.peer_messages import (
 logger = logging.getLogger("chronik.transactions")
 
 DELTA_TRANSACTIONS_MAX: Final = 10
-"""Maximum number of changed transactions that are handled one by one. Larger deltas check all transactions."""
+"""Maximum number of changed transactions per delta that are handled one by one. With more, all are checked."""
 
 
 COMMIT_HOLD_SECONDS_MAX: Final = 10.0
-"""Maximum duration of a commit hold. A backup needs well below a second to read the log end offsets."""
+"""Maximum time that a backup may block transaction commits. It needs well below a second to read log end offsets."""
 
 JOIN_TIMEOUT_SECONDS: Final = 6.0
-"""Timeout of a join request, longer than a coordinator waits for the markers of the previous transaction."""
+"""Timeout of a request to add partitions to a transaction, longer than its coordinator waits for earlier markers."""
 
 
 class MarkerTransport(Protocol):
@@ -71,7 +71,7 @@ class MarkerTransport(Protocol):
 
 
 class TransactionMachineKind:
-    """The state machine kind of transactional ids, which are loaded from the metadata image."""
+    """The kind of state machine for transactional ids, which loads them from the metadata image."""
 
     name: Final = "transaction"
 
@@ -128,7 +128,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
         self._new_id_quota = ClientRateLimiter(TRANSACTIONAL_IDS_PER_CLIENT_MAX, self._config.expiration_ms / 1000)
         self._marker_tasks: set[asyncio.Task[None]] = set()
         self._observed_hold = 0, 0.0
-        """The index of the latest commit hold, and the time at which it was first observed."""
+        """The log index of the latest hold on transaction commits, and the time at which it was first observed."""
         self.changes: Final = Notifier()
         """The notifier for changes of any transaction in the image, including those of other coordinators."""
         super().__init__(self._transactions, TRANSACTIONS_TOPIC, store, clock, owns, is_fenced, on_fatal)
@@ -262,7 +262,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
                 await self._store.propose(ReleaseCommits(hold))
 
     async def _with_producer_id(self, ask: Callable[[int], Awaitable[TransactionResult]]) -> TransactionResult:
-        """Run a request. If it needs a new producer id, allocate one and repeat the request."""
+        """Process a producer's request. If the request needs a new producer id, allocate one and repeat the request."""
         given = await ask(NO_PRODUCER_ID)
         if not given.needs_producer_id:
             return given
@@ -315,7 +315,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
         return self._store.image.transactions.get(transactional_id) or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
     def iterate_transactions(self) -> Iterator[Transaction | None]:
-        """Yield the transactions that this node coordinates, and None for others, so that the caller can yield."""
+        """Yield the transactions that this node coordinates. Yield None for others, so that the caller can pause."""
         for transactional_id in list(self._store.image.transactions):
             found = self.describe(transactional_id)
             yield None if isinstance(found, ErrorCode) else found
@@ -430,7 +430,7 @@ class TransactionJoiner:
         partitions: Sequence[TransactionPartition] = (),
         groups: Sequence[str] = (),
     ) -> ErrorCode:
-        """Add partitions and groups to a transaction. Return NONE once the local image durably has them."""
+        """Add partitions and groups to a transaction. Return NONE when the local image durably contains them."""
         request = JoinTransactionRequest(
             transactional_id, producer_id, producer_epoch, tuple(partitions), tuple(groups)
         )
@@ -451,7 +451,7 @@ class TransactionJoiner:
         return await self._peers.join(node_id, request, JOIN_TIMEOUT_SECONDS)
 
     async def serve(self, peer: int, request: JoinTransactionRequest) -> JoinTransactionResponse:
-        """Handle a join request of another node, as the transaction coordinator."""
+        """Handle another node's request to add partitions or groups to a transaction that this node coordinates."""
         error = await self._local_coordinator.add_to_transaction(
             request.transactional_id,
             request.producer_id,
@@ -463,7 +463,7 @@ class TransactionJoiner:
 
 
 class TransactionComponents(NamedTuple):
-    """The transaction components of a node."""
+    """The components of a node that process transactions."""
 
     coordinator: TransactionCoordinator
     appender: MarkerAppender

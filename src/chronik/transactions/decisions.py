@@ -72,7 +72,7 @@ class EndRequested(MachineRequest, frozen=True):
 
 
 class MarkersWritten(MachineEvent, frozen=True):
-    """An event: the markers of the decision at this metadata index have been written to all partitions."""
+    """An event: all markers of the transaction that was committed or aborted at this metadata log index are written."""
 
     index: int
 
@@ -89,7 +89,7 @@ PRODUCER_ID_REQUIRED: Final = TransactionResult(ErrorCode.NONE, needs_producer_i
 
 
 class StoreDecision(NamedTuple):
-    """A change to store. Without a `result`, the request is decided again after the change is stored."""
+    """A decision to store a change before replying. Without a `result`, the request is decided again afterwards."""
 
     change: TransactionChange
     result: TransactionResult | None
@@ -106,7 +106,7 @@ class StoreDecision(NamedTuple):
 
 
 class WaitDecision(NamedTuple):
-    """The request must wait for the markers of the previous transaction."""
+    """A decision that the request must wait until the markers of the previous transaction are written."""
 
 
 WAIT_FOR_MARKERS: Final = WaitDecision()
@@ -115,7 +115,7 @@ RequestDecision = TransactionResult | StoreDecision | WaitDecision
 
 
 def decide(request: TransactionRequested, transaction: Transaction | None) -> RequestDecision:
-    """Decide a request, given the current transaction of its transactional id."""
+    """Decide how to answer a producer's request, given the current transaction of its transactional id."""
     if transaction is not None and _uses_next_producer_id(request, transaction):
         return WAIT_FOR_MARKERS
     match request:
@@ -128,7 +128,7 @@ def decide(request: TransactionRequested, transaction: Transaction | None) -> Re
 
 
 def _uses_next_producer_id(request: TransactionRequested, transaction: Transaction) -> bool:
-    """Return whether the request uses the next producer id of a transaction that is being completed.
+    """Return whether the request uses the new producer id that becomes valid when the transaction is completed.
 
     The producer received the new id when the transaction was committed or aborted. The record contains it only after
     the markers, which use the old id, have been written.
@@ -189,7 +189,7 @@ def _init(request: InitProducerRequested, transaction: Transaction | None) -> Re
 
 
 def _assign_producer(request: InitProducerRequested, transaction: Transaction | None) -> RequestDecision:
-    """Assign the next epoch, or epoch 0 of a new producer id."""
+    """Assign the next epoch of the producer id, or epoch 0 of a new producer id if there is no next epoch."""
     remember = transaction is not None
     if transaction is not None and not is_epoch_exhausted(transaction.producer_epoch):
         given = TransactionResult(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch + 1)
@@ -276,7 +276,7 @@ def _is_decided(transaction: Transaction) -> bool:
 
 
 def _repeat_result(request: EndRequested, transaction: Transaction) -> TransactionResult:
-    """Return the result of the original EndTxn for a repeated one."""
+    """Return the result of a repeated EndTxn request: the same as that of the original request."""
     if not _is_decided(transaction) or transaction.state.is_commit != request.commit:
         return TransactionResult(ErrorCode.INVALID_TXN_STATE)
     return TransactionResult(ErrorCode.NONE, *transaction.next_producer)

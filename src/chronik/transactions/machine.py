@@ -49,7 +49,7 @@ REQUEST_BYTES = 500
 
 
 class WriteMarkersAction(NamedTuple):
-    """An action that writes the markers of a decided transaction to all its partitions. Results in `MarkersWritten`."""
+    """An action that writes the markers of a committed or aborted transaction. Results in `MarkersWritten`."""
 
     transaction: Transaction
 
@@ -81,15 +81,15 @@ class TransactionMachine:
         self._read_transaction = read_transaction
         self._deadline_ms = deadline_ms
         self._deadline_began_index = -1
-        """The metadata index at which the transaction of the deadline started."""
+        """The metadata log index at which the transaction started that the deadline belongs to."""
         self._retry_at_ms: int | None = now_ms
-        """The time of the next check for pending work; initially the current time."""
+        """The earliest time to write markers, complete a transaction or abort an expired one; None for no limit."""
         self._queue: deque[TransactionRequested] = deque()
         self._pending_store: _PendingStore | None = None
         self._ticket = 0
         self._markers_requested_index = -1
         self._markers_written_index = -1
-        """The metadata index of the latest decision whose markers have been written."""
+        """The metadata log index of the latest commit or abort decision whose markers have been written."""
         self._is_dead = False
 
     # --- the interface of the host ---
@@ -182,7 +182,7 @@ class TransactionMachine:
     # --- the next step ---
 
     def _advance(self, now_ms: int) -> list[Instruction]:
-        """Process the current transaction, then decide waiting requests until one must wait or store a change."""
+        """Perform the next step of the current transaction, then answer queued requests until one has to wait."""
         instructions: list[Instruction] = []
         while self._pending_store is None:
             transaction = self._read_transaction()
@@ -208,7 +208,7 @@ class TransactionMachine:
         return instructions
 
     def _note_deadline(self, transaction: Transaction | None, now_ms: int) -> None:
-        """Set the deadline of a newly started transaction, even if the outcome of its command was unknown."""
+        """Set the timeout deadline if a new transaction has started, or clear it if no transaction is open."""
         if transaction is None or transaction.state is not TransactionState.ONGOING:
             self._deadline_ms = None
         elif self._deadline_began_index != transaction.began_index:
@@ -217,7 +217,7 @@ class TransactionMachine:
             self._deadline_began_index = transaction.began_index
 
     def _do_own_work(self, transaction: Transaction, now_ms: int) -> list[Instruction]:
-        """Abort an expired transaction, write the markers of a committed or aborted one, or complete it."""
+        """Perform the next step that needs no request: abort an expired transaction, write markers, or complete it."""
         if self._retry_at_ms is not None and now_ms < self._retry_at_ms:
             return []
         self._retry_at_ms = None

@@ -38,7 +38,7 @@ from chronik.transactions.peer_messages import (
 )
 
 DECISION_TIMEOUT_SECONDS: Final = 5.0
-"""Time that a partition leader waits for the decision to be in its image. After that, the coordinator retries."""
+"""Time that a partition leader waits until its image contains the commit or abort. Then, the coordinator retries."""
 
 REPLICATION_TIMEOUT_SECONDS: Final = 10.0
 """Time to wait for all in-sync replicas to replicate a marker. Slow replicas leave the ISR within that time."""
@@ -51,7 +51,7 @@ WARNING_DELAY_SECONDS: Final = 5.0
 
 PAUSE_SECONDS_MIN: Final = 0.02
 PAUSE_SECONDS_MAX: Final = 1.0
-"""Minimum and maximum delay between two attempts, doubled after each attempt."""
+"""Minimum and maximum delay between two attempts to send markers. The delay doubles after each attempt."""
 
 
 class MarkerAppender:
@@ -66,7 +66,7 @@ class MarkerAppender:
         self._is_fenced = is_fenced
 
     async def serve(self, peer: int, markers: WriteMarkersRequest) -> WriteMarkersResponse:
-        """Handle a marker request of another node."""
+        """Handle another node's request to append transaction markers."""
         return WriteMarkersResponse(tuple(await self.append(markers)))
 
     async def append(self, markers: WriteMarkersRequest) -> list[ErrorCode]:
@@ -87,7 +87,7 @@ class MarkerAppender:
         return [_outcome(each) for each in appended]
 
     def _partitions_due(self, markers: WriteMarkersRequest) -> Set[TransactionPartition]:
-        """Return the partitions that may need a marker of this decision; empty if the transaction is completed."""
+        """Return the partitions that may still need a marker of the transaction; empty if it is completed."""
         transaction = self._store.image.transaction_by_producer(markers.producer_id)
         is_due = (
             transaction is not None and transaction.state.is_prepared and transaction.index == markers.decision_index

@@ -24,7 +24,7 @@ JOIN_TRANSACTION_CALL: Final = TypedCall(CallKind.JOIN_TRANSACTION, JoinTransact
 
 PENDING_MARKER_CALLS_MAX: Final = 256
 PENDING_JOIN_CALLS_MAX: Final = 256
-"""Maximum numbers of concurrent calls to each node.
+"""Maximum numbers of concurrent calls to each node, for writing markers and for joining transactions.
 
 A peer accepts a limited number of calls in total (`PENDING_CALLS_MAX`), and calls to leaders with missing replicas take
 long. They must not delay heartbeats, fetches and calls to other nodes.
@@ -32,7 +32,7 @@ long. They must not delay heartbeats, fetches and calls to other nodes.
 
 
 class TransactionPeerCalls:
-    """The implementation of `TransactionPeers` over peer calls."""
+    """The implementation of `TransactionPeers` by remote calls to other nodes."""
 
     def __init__(self, calls: PeerCalls) -> None:
         self._calls = calls
@@ -40,7 +40,7 @@ class TransactionPeerCalls:
         self._join_slots = defaultdict[int, asyncio.Semaphore](lambda: asyncio.Semaphore(PENDING_JOIN_CALLS_MAX))
 
     def serve(self, appender: MarkerAppender, joining: TransactionJoiner) -> None:
-        """Register the handlers of both calls. Must be called before the peer transport starts."""
+        """Register the handlers of marker requests and join requests. Call it before the peer transport starts."""
         WRITE_MARKERS_CALL.serve(self._calls, appender.serve)
         JOIN_TRANSACTION_CALL.serve(self._calls, joining.serve)
 

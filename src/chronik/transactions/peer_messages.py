@@ -15,19 +15,19 @@ from chronik.metadata.commands.transactions import TransactionPartition
 
 
 class WriteMarkersRequest(msgspec.Struct, frozen=True, array_like=True):
-    """A request to append the markers of a decided transaction to partitions that the receiving node leads."""
+    """A request to append the markers of a committed or aborted transaction to partitions that the receiver leads."""
 
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
     decision_index: int
-    """The index of the decision in the metadata log."""
+    """The metadata log index at which the transaction was committed or aborted."""
     commit: bool
     partitions: tuple[TransactionPartition, ...]
 
 
 class WriteMarkersResponse(msgspec.Struct, frozen=True, array_like=True):
-    """The response to a marker request."""
+    """The response to a request to append transaction markers."""
 
     errors: tuple[int, ...]
     """An error code for each partition, in the order of the request."""
@@ -44,11 +44,11 @@ class JoinTransactionRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JoinTransactionResponse(msgspec.Struct, frozen=True, array_like=True):
-    """The response to a join request."""
+    """The response to a request to add partitions or groups to a transaction."""
 
     error: int
     applied_index: int = -1
-    """The metadata index from which on an image contains the addition."""
+    """The metadata log index at which an image contains the added partitions and groups."""
 
 
 class TransactionPeerUnreachable(ChronikError):
@@ -56,7 +56,7 @@ class TransactionPeerUnreachable(ChronikError):
 
 
 class TransactionPeers(Protocol):
-    """The transaction components of the other nodes."""
+    """The interface for transaction requests to other nodes: writing markers and joining transactions."""
 
     async def send_markers(self, node_id: int, markers: WriteMarkersRequest, timeout_seconds: float) -> Sequence[int]:
         """Send markers to a partition leader and return an error code for each partition.

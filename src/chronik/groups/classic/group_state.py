@@ -29,16 +29,16 @@ class GroupDeadlineKind(StrEnum):
 
 
 QUEUE_REBUILD_LENGTH_MIN = 64
-"""Constant part of the heap size limit. A heap with more than this plus two entries per deadline is rebuilt."""
+"""The minimum heap length for a rebuild. A heap with more than this plus two entries per deadline is rebuilt."""
 
 DeadlineKey = tuple[GroupDeadlineKind, str]
-"""The kind of a deadline and, for a session deadline, the member id; otherwise an empty string."""
+"""The kind of a deadline and its member id, which is empty except for session timeouts."""
 
 
 class _Deadline(msgspec.Struct):
     due_at_ms: int
     queued_at_ms: int
-    """The time of the heap entry, never later than `due_at_ms`."""
+    """The time of the deadline's heap entry. It is earlier than `due_at_ms` if the deadline was postponed."""
 
 
 class GroupDeadlines:
@@ -103,13 +103,13 @@ class PendingAssignment(msgspec.Struct, frozen=True):
 
 
 class PendingEmptyGroup(msgspec.Struct, frozen=True):
-    """A pending write of the empty group. Its completion completes the LeaveGroup requests of the last members."""
+    """A pending write of a group that became empty. After the write, the last members' LeaveGroup requests complete."""
 
     leavers: list[tuple[int, LeaveResult]] = msgspec.field(default_factory=list)
 
 
 class PendingReplacement(msgspec.Struct, frozen=True):
-    """A pending write of a restarted static member's new id. Its completion completes the join without a rebalance."""
+    """A pending write of a restarted static member's new id. After the write, the member joins without a rebalance."""
 
     member_id: str
     waiter: int
@@ -118,7 +118,7 @@ class PendingReplacement(msgspec.Struct, frozen=True):
 
 
 class PendingMemberId(msgspec.Struct, frozen=True):
-    """A pending write of a static member's new id during a rebalance, which waits for the write."""
+    """A pending write of a static member's new id during a rebalance. The rebalance completes after the write."""
 
 
 class PendingDeletion(msgspec.Struct, frozen=True):
@@ -249,7 +249,7 @@ class ClassicGroupState:
         self._store_snapshot(PendingMemberId(), replace(sent, members=members, leader=leader))
 
     def store_member_ids(self) -> bool:
-        """Return True if all member ids of static members are stored; otherwise store them and return False.
+        """Store the member ids of static members that are not stored yet. Return whether all were stored already.
 
         A write that failed earlier is sent again.
         """

@@ -265,7 +265,7 @@ class ClassicGroup(ClassicGroupState):
         return self.is_empty and not (self.members.pending_member_ids or self.pending_stores)
 
     def filter_subscribed(self, topics: Iterable[str]) -> frozenset[str]:
-        """Return the given topics to which members subscribe, or all topics if a subscription cannot be decoded."""
+        """Return those of the topics that members subscribe to, or all of them if a subscription cannot be decoded."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return frozenset()
         subscribed = subscribed_topics(member.metadata(self.protocol_name) for member in self.members)

@@ -48,7 +48,7 @@ class ClassicMember(msgspec.Struct):
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 
     def preferred_protocol(self, candidates: set[str]) -> str:
-        """Return the candidate that the member prefers."""
+        """Return the protocol in `candidates` that the member prefers."""
         return next(name for name, _ in self.protocols if name in candidates)
 
 
@@ -63,7 +63,7 @@ def member_names_size(client_id: str, group_instance_id: str | None) -> int:
 
 
 class GroupMembers:
-    """The members of a group, with counters that make a join independent of the number of members."""
+    """The members of a group, with counters that keep the cost of a join independent of the number of members."""
 
     def __init__(self) -> None:
         self._members: dict[str, ClassicMember] = {}

@@ -243,7 +243,7 @@ def _new_id(event: JoinRequested, name: str) -> str:
 
 
 def _hand_out_id(group: ClassicGroupState, event: JoinRequested, member_id: str) -> None:
-    """Return a member id with MEMBER_ID_REQUIRED, so that a client that retries its join adds no second member."""
+    """Reply with a new member id and MEMBER_ID_REQUIRED, so that a retried join does not add a second member."""
     if len(group.members.pending_member_ids) >= PENDING_MEMBERS_MAX:
         group.reply(event.waiter, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID))
         return
@@ -350,7 +350,7 @@ def _restarted_member_result(
 
 
 def on_replacement_stored(group: ClassicGroupState, awaited: PendingReplacement, error: ErrorCode | None) -> None:
-    """Complete the join of a restarted static member, unless a rebalance has started, which then completes it."""
+    """Complete the join of a restarted static member. If a rebalance has started, the rebalance completes the join."""
     member = group.members.get(awaited.member_id)
     if member is None or member.join_waiter != awaited.waiter:
         return
@@ -388,7 +388,7 @@ def _sync_request_error(group: ClassicGroupState, request: SyncRequest) -> Error
 
 
 def _differs(requested: str | None, actual: str | None) -> bool:
-    """Return whether a request's protocol differs from the group's. SyncGroup sends none before version 5."""
+    """Return whether a request's protocol differs from the group's. SyncGroup before version 5 sends none."""
     return requested is not None and actual is not None and requested != actual
 
 

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 NO_EPOCH: Final = -1
-"""The epoch of an unfenced command, which is applied regardless of the current epoch."""
+"""A placeholder for a missing epoch. A command without an epoch is applied regardless of the current epoch."""
 
 BrokerId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 """A broker or node id."""
@@ -19,7 +19,7 @@ TimeMs = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
 
 
 class CommandPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """A struct nested in a command. Encoded as an array without a tag."""
+    """The base class of structs that are nested in metadata commands. Encoded as an array without a type tag."""
 
 
 class CommandBase(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):

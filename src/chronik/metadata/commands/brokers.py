@@ -15,12 +15,12 @@ FeatureLevel = Annotated[int, Meta(ge=1, le=2**15 - 1)]
 
 
 class BrokerStatus(Enum):
-    """The status of a registered broker."""
+    """The status of a registered broker: online, offline, or drained for maintenance."""
 
     ONLINE = "online"
     OFFLINE = "offline"
     MAINTENANCE = "maintenance"
-    """Drained: replicates, but gets no new replicas and leads a partition only if no other ISR member can."""
+    """The broker is drained: it gets no new replicas, and leads a partition only if no other ISR member can."""
 
 
 class Endpoint(CommandPart, frozen=True):

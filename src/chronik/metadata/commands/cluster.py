@@ -8,7 +8,7 @@ from chronik.metadata.commands.base import BrokerId, CommandBase, Port, TimeMs
 from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, since_level
 
 SET_FEATURE_LEVEL_TAG: Final = 4
-"""The tag of SetFeatureLevel, by which a node finds the feature level of a log before decoding it."""
+"""The type tag of SetFeatureLevel commands. With it, a node finds the feature level of a log before decoding it."""
 
 
 class CreateCluster(CommandBase, frozen=True, tag=1):
@@ -47,13 +47,13 @@ class UpdateNode(CommandBase, frozen=True, tag=6):
     host: str | None = None
     port: Port | None = None
     voter: bool | None = None
-    """The intended voter status. The controller changes the membership of the metadata log to match it."""
+    """Whether the node should be a voter of the metadata log. The controller changes the membership accordingly."""
     draining: bool | None = None
     """Whether to drain the node: its broker transfers leadership where possible and gets no new replicas."""
 
 
 class SetFeatureLevel(CommandBase, frozen=True, tag=SET_FEATURE_LEVEL_TAG):
-    """A command that sets the level of a feature. Level 0 removes the feature.
+    """A command that sets the level of a cluster feature, as in Kafka's UpdateFeatures. Level 0 removes the feature.
 
     `chronik.metadata.levels` defines which levels of `chronik.version` are allowed.
     """

@@ -88,7 +88,7 @@ _decoder = msgspec.msgpack.Decoder(Envelope)
 
 
 def encode_command(envelope: Envelope) -> bytes:
-    """Encode a command for the metadata log, omitting added fields that have their default values."""
+    """Encode a command for the metadata log. Fields that were added later are omitted if they have default values."""
     command = omit_default_fields(envelope.command)
     if command is envelope.command:
         return _encoder.encode(envelope)
@@ -96,7 +96,7 @@ def encode_command(envelope: Envelope) -> bytes:
 
 
 def decode_command(data: bytes | memoryview) -> Envelope:
-    """Decode a command of the metadata log.
+    """Decode an entry of the metadata log: a command with its sender and sequence number.
 
     Raises:
         UnknownCommandError: This version does not know the command or one of its fields.

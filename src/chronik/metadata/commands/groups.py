@@ -111,7 +111,7 @@ class DeleteOffsets(CommandBase, frozen=True, tag=35):
 
 
 class ExpiredOffset(CommandPart, frozen=True):
-    """An expired committed offset, with its commit time when the coordinator checked it."""
+    """A committed offset to expire, identified by its partition and by the commit time that the coordinator checked."""
 
     topic: str
     partition: PartitionIndex

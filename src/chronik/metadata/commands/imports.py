@@ -28,7 +28,7 @@ NonNegativeCount = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 @since_level(DYNAMIC_MEMBERSHIP_LEVEL)
 class BeginImport(CommandBase, frozen=True, tag=60):
-    """A command that starts an import and reserves producer ids for it. The result's `value` is the first reserved id.
+    """A command that starts an import from another cluster. The result's `value` is the first reserved producer id.
 
     That id is added to every producer id in the imported batches. Only one import runs at a time; repeating the command
     has no effect.
@@ -45,7 +45,7 @@ class BeginImport(CommandBase, frozen=True, tag=60):
 
 @since_level(DYNAMIC_MEMBERSHIP_LEVEL)
 class ImportTopics(CommandBase, frozen=True, tag=61):
-    """A command that creates topics of an import; each topic succeeds or fails separately.
+    """A command that creates the imported topics, invisible to clients; each topic succeeds or fails separately.
 
     Existing topics of the import are ignored. `leader_epochs` are the initial leader epochs of the partitions. They
     exceed every epoch in the imported batches.
@@ -69,7 +69,7 @@ class ImportedOffset(CommandPart, frozen=True):
 
 
 class ImportedGroup(CommandPart, frozen=True):
-    """A consumer group of an import with its committed offsets."""
+    """An imported consumer group and its committed offsets."""
 
     group_id: str
     protocol_type: str
@@ -78,7 +78,7 @@ class ImportedGroup(CommandPart, frozen=True):
 
 @since_level(IMPORTED_GROUPS_LEVEL)
 class ImportGroups(CommandBase, frozen=True, tag=66):
-    """A command that adds groups of an import and their committed offsets, before the topics become visible.
+    """A command that adds imported consumer groups and their committed offsets before the topics become visible.
 
     An existing group keeps its state and gets the offsets. Repeating the command has no effect.
     """
@@ -100,7 +100,7 @@ class FinishImport(CommandBase, frozen=True, tag=62):
     time_ms: TimeMs
     group_configs: dict[str, dict[str, str]] = {}
     cluster_configs: dict[str, str] = {}
-    """The cluster-wide broker configs."""
+    """The cluster-wide broker configs to import."""
 
 
 @since_level(DYNAMIC_MEMBERSHIP_LEVEL)

@@ -30,7 +30,7 @@ class AssignPartition(CommandBase, frozen=True, tag=25):
 
 
 class SetPartitionLeader(CommandBase, frozen=True, tag=26):
-    """A command that makes a replica the leader.
+    """A command that makes a replica the leader of its partition.
 
     With `unclean`, a replica outside the ISR may lead and becomes the only ISR member.
     """
@@ -78,7 +78,7 @@ class OffsetCheckpoint(CommandPart, frozen=True):
 
 
 class UpdatePartitionOffset(CommandBase, frozen=True, tag=28):
-    """A command that periodically checkpoints high watermarks and log start offsets.
+    """A command that stores the current high watermarks and log start offsets of partitions as checkpoints.
 
     Each checkpoint succeeds or fails separately.
     """
@@ -87,7 +87,7 @@ class UpdatePartitionOffset(CommandBase, frozen=True, tag=28):
 
 
 class Reassignment(CommandPart, frozen=True):
-    """The target replicas of a partition, or None to cancel its reassignment."""
+    """A change of a partition's replicas. If `replicas` is None, the partition's current reassignment is cancelled."""
 
     topic_id: UuidBytes
     partition: PartitionIndex

@@ -17,7 +17,7 @@ NO_PRODUCER_ID: Final = -1
 """A placeholder for a missing producer id or producer epoch."""
 
 NO_RECORD_INDEX: Final = -1
-"""The `seen` index of a command for a transactional id without a record."""
+"""The value of a command's `seen` field for a new transactional id, which has no record in the metadata yet."""
 
 TransactionalId = Annotated[str, Meta(min_length=1)]
 ProducerId = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
@@ -87,7 +87,7 @@ class EndTransaction(CommandBase, frozen=True, tag=42):
 
 @since_level(TRANSACTIONS_LEVEL)
 class CompleteTransaction(CommandBase, frozen=True, tag=43):
-    """A command that completes a decided transaction after all its markers have been written."""
+    """A command that completes a committed or aborted transaction after all its markers have been written."""
 
     transactional_id: TransactionalId
     seen: LogIndex
@@ -129,7 +129,7 @@ class HoldCommits(CommandBase, frozen=True, tag=64):
 
 @since_level(DYNAMIC_MEMBERSHIP_LEVEL)
 class ReleaseCommits(CommandBase, frozen=True, tag=65):
-    """A command that ends a hold on transaction commits.
+    """A command that unblocks transaction commits after HoldCommits.
 
     The result's `value` is 1 if the hold was still active, else 0.
     """

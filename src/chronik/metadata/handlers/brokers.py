@@ -139,7 +139,7 @@ def update_broker_config(writer: ImageWriter, command: UpdateBrokerConfig, index
 
 
 def require_registered_broker(writer: ImageWriter, broker_id: int, epoch: int) -> Broker:
-    """Return a registered broker.
+    """Return the broker with this id, after checking that it is registered under this epoch.
 
     Raises:
         CommandRejectedError: The broker is not registered, or has another epoch.

@@ -61,7 +61,7 @@ def create_cluster(writer: ImageWriter, command: CreateCluster, index: int) -> A
 
 
 def set_feature_level(writer: ImageWriter, command: SetFeatureLevel, index: int) -> ApplyResult:
-    """Set or remove a feature level."""
+    """Set the level of a feature. Level 0 removes the feature."""
     features = writer.image.features
     if not command.name:
         raise CommandRejectedError(ErrorCode.FEATURE_UPDATE_FAILED, "a feature needs a name")
@@ -81,7 +81,7 @@ def set_feature_level(writer: ImageWriter, command: SetFeatureLevel, index: int)
 
 
 def allocate_producer_ids(writer: ImageWriter, command: AllocateProducerIds, index: int) -> ApplyResult:
-    """Allocate a block of producer ids."""
+    """Allocate a block of producer ids to a broker."""
     require_registered_broker(writer, command.broker_id, command.broker_epoch)
     first = writer.image.next_producer_id
     if first > PRODUCER_ID_MAX - command.count:
@@ -106,7 +106,7 @@ def add_node(writer: ImageWriter, command: AddNode, index: int) -> ApplyResult:
 
 
 def update_node(writer: ImageWriter, command: UpdateNode, index: int) -> ApplyResult:
-    """Change fields of a node."""
+    """Update the address, the voter status or the draining status of a node. Fields that are None keep their values."""
     node = _require_node(writer.image, command.node_id)
     changes = {name: getattr(command, name) for name in ("host", "port", "voter", "draining")}
     node = replace(node, **{name: value for name, value in changes.items() if value is not None})
@@ -158,7 +158,7 @@ def _check_voters_remain(image: Image, node: NodeRecord) -> None:
 
 
 def _put(writer: ImageWriter, node: NodeRecord) -> None:
-    """Store a node. Draining a node changes the status of its running broker."""
+    """Store a node record, and update the status of the node's running broker if draining starts or stops."""
     if writer.image.nodes.get(node.id) == node:
         return
     writer.put_node(node)

@@ -27,7 +27,7 @@ def apply_config_changes(
 
 
 def validate_configs(configs: Mapping[str, str]) -> dict[str, str]:
-    """Return the configs sorted by key.
+    """Check the number and size of the configs, and return the configs sorted by key.
 
     Raises:
         CommandRejectedError: The configs are too many or too large.

@@ -177,7 +177,7 @@ def abort_import(writer: ImageWriter, command: AbortImport, index: int) -> Apply
 
 
 def _remove_some(writer: ImageWriter) -> None:
-    """Remove topics of the import and their committed offsets, up to the limit per command.
+    """Remove some topics of the unfinished import and their committed offsets, up to the limits per command.
 
     The order of names makes the choice the same on every node. The number of topics is limited as well, because finding
     the groups of a topic scans all groups.

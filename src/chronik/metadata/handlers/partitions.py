@@ -39,7 +39,7 @@ from chronik.protocol.errors import ErrorCode
 
 
 class PartitionChangeBatch:
-    """The collected partition changes of one command.
+    """The partition changes of one command, which are collected and then written together.
 
     Writing a topic copies the tuple of its partitions, so a command on thousands of partitions writes each topic once.
     """
@@ -68,7 +68,7 @@ class PartitionChangeBatch:
         return self._changed.get(topic_id, {}).get(number, partition)
 
     def put(self, topic_id: bytes, number: int, partition: Partition) -> None:
-        """Add the changed partition."""
+        """Add a changed partition to the batch."""
         self._changed.setdefault(topic_id, {})[number] = partition
 
     def write(self) -> ApplyResult:
@@ -124,7 +124,7 @@ def complete_reassignment(partition: Partition, brokers: Brokers) -> Partition:
 
 
 def _adapt_isr(before: Partition, changed: Partition, brokers: Brokers) -> Partition:
-    """Return the partition with an ISR and a leader that are among its changed replicas."""
+    """Restrict a partition's ISR to its changed replicas, and elect a new leader if the current one was removed."""
     isr = tuple(replica for replica in changed.replicas if replica in before.isr)
     if before.isr and not isr:
         message = "no replica that would be left is in sync: it would take an unclean election, and records be lost"
@@ -137,7 +137,7 @@ def _adapt_isr(before: Partition, changed: Partition, brokers: Brokers) -> Parti
 
 
 def _led(before: Partition, after: Partition, brokers: Brokers) -> Partition:
-    """Elect a new leader if the current one has left the ISR.
+    """Return the partition with a newly elected leader if the current leader has left the ISR.
 
     The leader epoch is also incremented if any replica was removed. A removed replica may not know about it yet and
     still fetch, from a log that it will delete. If it were added again in the meantime, the leader could take it for in
@@ -322,7 +322,7 @@ def _with_changed_isr(writer: ImageWriter, partition: Partition, broker_id: int,
 
 
 def _refuse_member(writer: ImageWriter, broker_id: int, broker_epoch: int) -> None:
-    """Check that a proposed ISR member is alive and has not restarted since the leader saw it caught up.
+    """Reject a proposed ISR member that is fenced, unknown, or has restarted since the leader saw it caught up.
 
     After a restart, the broker may have lost the end of its log.
     """

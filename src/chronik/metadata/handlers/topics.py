@@ -185,7 +185,7 @@ def build_partitions(
 
 
 def check_replicas(image: Image, number: int, replicas: tuple[int, ...]) -> None:
-    """Check the replicas of a partition.
+    """Check that the replicas of a partition are known and distinct brokers.
 
     A replica may be a node that has not registered as a broker yet: the creation of system topics does not wait for it.
     """

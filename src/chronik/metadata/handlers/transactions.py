@@ -152,7 +152,7 @@ def stage_offsets(writer: ImageWriter, command: StageOffsets, index: int) -> App
 
 
 def _check(image: Image, command: FromCoordinator) -> Transaction | None:
-    """Return the record of the transactional id, or None if it does not exist.
+    """Check that the command is not outdated, and return the record of its transactional id, or None if there is none.
 
     Raises:
         CommandRejectedError: The coordinator was replaced, or the record has changed since it was read.
@@ -171,7 +171,7 @@ def _check(image: Image, command: FromCoordinator) -> Transaction | None:
 
 
 def _require_record(image: Image, command: FromCoordinator) -> Transaction:
-    """Return the existing record of the transactional id, checked like `_check`."""
+    """Return the record of the command's transactional id like `_check`, but reject the command if there is none."""
     known = _check(image, command)
     if known is None:
         raise CommandRejectedError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"there is no {command.transactional_id}")
@@ -204,7 +204,7 @@ def _partition_exists(image: Image, partition: TransactionPartition) -> bool:
 
 
 def _settle_offsets(writer: ImageWriter, group_id: str, producer_id: int, *, commit: bool) -> None:
-    """Commit or discard the offsets staged in a transaction."""
+    """Commit or discard the offsets that a group has staged in a transaction."""
     image = writer.image
     staged = dict(image.staged_offsets(group_id).get(producer_id, {}))
     for (topic, partition), each in staged.items():
@@ -223,13 +223,13 @@ def _new_among(wanted: Iterable[T], known: Iterable[T]) -> list[T]:
 
 
 def hold_commits(writer: ImageWriter, command: HoldCommits, index: int) -> ApplyResult:
-    """Block transaction commits."""
+    """Block transaction commits until ReleaseCommits, for a backup."""
     writer.set_commits_hold(index)
     return ApplyResult(value=index)
 
 
 def release_commits(writer: ImageWriter, command: ReleaseCommits, index: int) -> ApplyResult:
-    """End a hold on transaction commits if it is still active."""
+    """Unblock transaction commits, unless the hold to release has been released or replaced."""
     is_in_force = writer.image.commit_hold_index == command.hold
     if is_in_force:
         writer.set_commits_hold(0)

@@ -20,7 +20,7 @@ from chronik.wal.log import WalEntry, WriteAheadLog
 from chronik.wal.snapshots import WalSnapshotWriter, find_newest_snapshot, read_snapshot, remove_older_snapshots
 
 METADATA_DIRECTORY: Final = "__meta"
-"""The directory of the metadata log in the data directory."""
+"""The name of the metadata log's directory within the data directory."""
 
 
 class MetadataJournal:

@@ -46,20 +46,20 @@ from chronik.wal.snapshots import WalSnapshotWriter
 
 SNAPSHOT_ENTRIES: Final = 100_000
 SNAPSHOT_BYTES: Final = 64 * MIB
-"""Snapshot thresholds, which limit the log replay at startup to about two seconds."""
+"""The log size, in entries and bytes, at which a snapshot is taken. It limits log replay to about two seconds."""
 
 GROUP_BYTES_MAX: Final = 4 * MIB
-"""The maximum size of a group commit in bytes. A larger batch would delay its first command."""
+"""The maximum size in bytes of commands that are synced together. A larger batch would delay its first command."""
 
 PENDING_COMMANDS_MAX: Final = 50_000
 PENDING_BYTES_MAX: Final = 64 * MIB
-"""Limits on commands that wait to be written. Beyond them, the disk is too slow and commands are rejected."""
+"""The maximum number and size of commands that wait to be written. If the disk is too slow, commands are rejected."""
 
 APPLY_SLICE_SECONDS: Final = 0.005
 """The time after which applying commands yields to the event loop."""
 
 RESULTS_KEPT: Final = 64
-"""The number of session results that are dropped together. This store never retries a command, so it needs none."""
+"""The number of command results kept before all are dropped. This store never retries a command, so it needs none."""
 
 log = logging.getLogger("chronik.metadata.local_store")
 
@@ -247,7 +247,7 @@ class LocalStore:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many metadata commands are pending")
 
     def _encode_proposal(self, command: Command) -> PendingCommand:
-        """Encode a command with its envelope. The decoded bytes are applied, never the original object."""
+        """Encode a command with its sender and sequence number. The decoded bytes are applied, not the command."""
         levels.check_command_level(command, levels.cluster_level(self.image.features))
         sequence = self._sequence + 1
         answered = (sequence - 1) // RESULTS_KEPT * RESULTS_KEPT
@@ -277,7 +277,7 @@ class LocalStore:
             self._stop(error)
 
     async def _take_group(self) -> bool:
-        """Wait for commands and select the group for the next write. Return False if the store is closing."""
+        """Wait for commands and select those to write together. Return False if the store is closing or has failed."""
         while not self._pending:
             if self._closing or self._failure is not None:
                 return False
@@ -293,7 +293,7 @@ class LocalStore:
         return True
 
     async def _ack_early(self) -> None:
-        """Write and apply the leading commands of the group that need no sync.
+        """Write, apply and acknowledge the leading commands of the group that need no sync.
 
         Commands are applied in log order, so those after the first that needs a sync wait for it.
         """
@@ -304,7 +304,7 @@ class LocalStore:
             self._group = self._group[len(early) :]
 
     async def _sync_group(self) -> None:
-        """Write and sync the rest of the group, including commands that were acknowledged early."""
+        """Write the rest of the group and sync the log, which also makes the commands acknowledged early durable."""
         assert self._log_thread is not None
         await self._in_thread(self._log_thread, self._journal.write, [pending.data for pending in self._group])
         self._durable_index = self._image.applied_index + len(self._group)

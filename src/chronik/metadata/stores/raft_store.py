@@ -50,16 +50,16 @@ PROPOSE_SECONDS: Final = 10.0
 """The default timeout of a proposal in seconds, long enough for several elections."""
 
 ATTEMPT_SECONDS: Final = 3.0
-"""The timeout of one attempt in seconds, so that a partitioned leader does not exhaust the proposal's timeout."""
+"""The timeout in seconds of one attempt to propose a command. Several attempts fit into the proposal's timeout."""
 
 LEADERLESS_SECONDS: Final = 0.1
-"""The delay before a retry in seconds, unless a new leader is elected earlier."""
+"""The delay in seconds before a read or a proposal is retried, unless a new leader is elected earlier."""
 
 LEADERLESS_SECONDS_MAX: Final = 1.5
 """The maximum time in seconds that a read waits for a leader: the maximum election timeout."""
 
 PENDING_PROPOSALS_MAX: Final = RESULTS_KEPT_MAX - 64
-"""The maximum number of pending commands: the number of results kept per node, by which retries are detected."""
+"""The maximum number of pending commands, slightly less than the number of results kept to detect retries."""
 
 
 class _Pending(msgspec.Struct):
@@ -69,7 +69,7 @@ class _Pending(msgspec.Struct):
     limit: asyncio.Timeout
     may_be_done: bool = False
     news: Notifier = msgspec.field(default_factory=Notifier)
-    """The notifier for a new leader or a result."""
+    """The notifier that wakes the proposal when a leader is elected or the result arrives."""
 
     def end(self, result: ApplyResult) -> None:
         """Complete the proposal with a result."""
@@ -100,11 +100,11 @@ class RaftStore:
         self.machine: Final = ImageStateMachine(self._publish, self._applied, self._restored)
 
     def _start_incarnation(self, incarnation: bytes) -> None:
-        """Start a new incarnation with an empty session."""
+        """Start a new incarnation of this node's command session, without pending commands."""
         self.incarnation = incarnation
         self._sequence = 0
         self._answered = 0
-        """The sequence up to which all commands are completed or abandoned."""
+        """The sequence number up to which all commands are completed or abandoned."""
         self._pending: dict[int, _Pending] = {}
 
     def attach(self, driver: RaftDriver) -> None:
@@ -124,7 +124,7 @@ class RaftStore:
         self._publish(diff_images(Image(), self.image))
 
     def limit_proposals(self, seconds: float) -> None:
-        """Set a deadline in `seconds` for all pending and later proposals, because the node is stopping."""
+        """Limit the time of all pending and later proposals to `seconds` from now, because the node is stopping."""
         self._deadline = asyncio.get_running_loop().time() + seconds
         for pending in self._pending.values():
             when = pending.limit.when()
@@ -202,8 +202,8 @@ class RaftStore:
     ) -> ApplyResult:
         """Propose a command and wait for its result (see `MetadataStore`).
 
-        With `only_here`, the command is not forwarded to another leader: a controller's decision is valid only while it
-        leads.
+        With `local_only`, the command is not forwarded to another leader: a controller's decision is valid only while
+        it leads.
         """
         if self._closing:
             raise StoreClosedError("the metadata store is closing")
@@ -290,7 +290,7 @@ class RaftStore:
             self._answer(envelope.sequence, result)
 
     def _restored(self) -> None:
-        """Complete pending commands whose results the installed snapshot contains."""
+        """After a snapshot was installed, complete the pending commands whose results it contains."""
         session = self.image.session(self._node_id)
         if self._is_over:
             self._restart_incarnation()
@@ -301,11 +301,11 @@ class RaftStore:
 
     @property
     def _is_over(self) -> bool:
-        """Return whether another incarnation has ended the current incarnation."""
+        """Return whether a command of another incarnation has ended the current command session."""
         return has_incarnation_ended(self.image.session(self._node_id), self.incarnation)
 
     def _restart_incarnation(self) -> None:
-        """Start a new incarnation after a delayed command of an earlier one has ended this one (see `sessions`).
+        """Start a new command session after a delayed command of an earlier incarnation has ended it (see `sessions`).
 
         Pending commands may have been applied before, but will not be applied any more.
         """

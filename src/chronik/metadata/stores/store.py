@@ -13,7 +13,7 @@ from chronik.metadata.image import Image
 from chronik.metadata.records import ApplyResult
 
 DeltaSubscriber = Callable[[Delta], None]
-"""A callback for deltas."""
+"""A callback that receives the delta of each change of the metadata image."""
 
 BARRIER_SECONDS: Final = 10.0
 """The default timeout of a read barrier in seconds, long enough for several elections."""
