@@ -31,15 +31,15 @@ DRIVER_SILENT_SECONDS: Final = 30.0
 
 
 class LandingState(StrEnum):
-    """The state of a topic in a pipeline, as reported by its driver."""
+    """The state of landing a topic, that is, writing it to a table, as reported by the pipeline's driver."""
 
     LANDING = "landing"
-    """Rounds succeed, and more records remain to land."""
+    """Records are written to the table, and more records remain."""
     WAITING = "waiting"
-    """All existing records have landed."""
+    """All existing records have been written to the table."""
     PAUSED = "paused"
     FAILING = "failing"
-    """The last round failed with `last_error` and will be retried."""
+    """The last attempt to write records to the table failed with `last_error` and will be retried."""
     STOPPED = "stopped"
     """The driver has stopped after a final report."""
 
@@ -67,9 +67,9 @@ class TopicProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     table: str = ""
     next_offsets: dict[int, int] = {}
     high_watermarks: dict[int, int] = {}
-    """End offsets when the last round was planned."""
+    """End offset of each partition when the last landing round was planned."""
     round_rows: int = 0
-    """Rows landed in the last round that landed records."""
+    """Number of rows written to the table in the last round that wrote any."""
     round_seconds: float = 0.0
     total_rows: int = 0
     total_dead_letters: int = 0
@@ -96,7 +96,7 @@ class TableSchema(msgspec.Struct, frozen=True):
 
 
 class PauseControl(msgspec.Struct, frozen=True):
-    """Whether landing of a topic is paused."""
+    """A control record that pauses or resumes landing a topic, that is, writing it to a table."""
 
     paused: bool
 

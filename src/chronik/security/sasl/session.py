@@ -122,11 +122,11 @@ class SaslSession:
 
     @property
     def machine(self) -> MechanismServer | None:
-        """Return the state machine for the next message, or None if no message is expected."""
+        """Return the mechanism's state machine that handles the next message, or None if no message is expected."""
         return self._machine
 
     def step(self, data: bytes) -> SaslOutcome:
-        """Pass a message to the state machine and return its outcome."""
+        """Pass a client's SASL message to the mechanism's state machine and return its outcome."""
         if self._machine is None:
             return SaslFailure(
                 "unexpected message", "SaslAuthenticate request received after successful authentication"
@@ -142,7 +142,7 @@ class SaslSession:
         return self._machine.step(data)
 
     def conclude(self, outcome: SaslOutcome, now: float, now_ms: int) -> SaslResponse:
-        """Convert the final outcome of a message to a response; `now` is monotonic, `now_ms` wall-clock time."""
+        """Return the response for the outcome of a SASL message; `now` is monotonic, `now_ms` wall-clock time."""
         if isinstance(outcome, SaslChallenge):
             return SaslResponse(
                 outcome.data,
