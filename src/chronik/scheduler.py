@@ -413,7 +413,7 @@ class Scheduler:
         run_in_thread: Callable[[Callable[[], Any], DoneCallback], None] | None = None,
         accepted_max: int | None = None,
     ) -> None:
-        """Create a scheduler.
+        """Create a scheduler without accounts or queued work.
 
         Args:
             call_soon: Schedules a callback for the next event-loop iteration.

@@ -26,7 +26,7 @@ class PartitionChangeCounters:
         """Number of unclean elections: this node became the leader without being in the ISR, so records may be lost."""
 
     def apply_delta(self, delta: Delta) -> None:
-        """Count the changes of a metadata delta."""
+        """Count the ISR changes and leader elections in a metadata delta."""
         if not delta.topics or not self._is_counting():
             return
         for change in delta.topics:

@@ -154,7 +154,7 @@ class Quarantine:
                 self._move(f"{UNKNOWN_DIRECTORY}/{name}", DELETED_DIRECTORY, name)
 
     def delete_removed(self) -> None:
-        """Delete the contents of the `deleted` directory."""
+        """Delete the contents of the `deleted` directory, the data of removed topics and partitions."""
         for name in self._files.list_directory(DELETED_DIRECTORY):
             remove_tree(self._files, f"{DELETED_DIRECTORY}/{name}")
 

@@ -200,7 +200,7 @@ class Replica:
                 self._start_leader_epoch(self.isr_state)
 
     def open_or_raise(self) -> None:
-        """Open the log.
+        """Open the log if it is closed. Raise an error if the disk has lost all its records.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR if the disk has lost the log; it must not look like an empty partition.

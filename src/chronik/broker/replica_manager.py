@@ -458,7 +458,7 @@ class ReplicaManager:
 
     def _report_damage(self, replica: Replica, log: PartitionLog) -> None:
         partition = self._store.image.all_topics_by_id[replica.topic_id].partitions[replica.index]
-        logger.error("%s", format_missing_records(replica, log, self._node_id, partition.replicas))
+        logger.error("data loss detected: %s", format_missing_records(replica, log, self._node_id, partition.replicas))
         for listener in self.damage_listeners:
             listener(replica)
 

@@ -32,7 +32,7 @@ class FileCache:
         return len(self._open)
 
     def get(self, path: str) -> File:
-        """Return the open file.
+        """Return the file at this path from the cache, or open it.
 
         Raises:
             FileNotFoundError: The file does not exist.

@@ -48,11 +48,11 @@ WritableBuffer = bytearray | memoryview
 
 
 class AppendOrigin(IntEnum):
-    """The origin of an appended batch."""
+    """The origin of an appended batch: a client or the broker itself."""
 
     CLIENT = 0
     COORDINATOR = 1
-    """The broker itself, which appends control batches without sequence numbers."""
+    """The broker itself, as transaction coordinator, which appends control batches without sequence numbers."""
 
 
 class AppendInfo(msgspec.Struct, frozen=True):

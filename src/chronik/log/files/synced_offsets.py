@@ -57,7 +57,7 @@ class SyncedOffsets:
         return self._offsets.get(key, 0)
 
     def record(self, topic_id: bytes, partition: int, offset: int) -> None:
-        """Record that the log is synced up to `offset`."""
+        """Record that the partition's log is synced up to `offset`, unless a higher offset is recorded."""
         key = (topic_id, partition)
         if offset > self._offsets.get(key, 0):
             self._write(key, offset)

@@ -30,7 +30,7 @@ class MechanismServer(Protocol):
 
 
 class HandshakeResult(Enum):
-    """The result of a SaslHandshake request."""
+    """The result of a SaslHandshake request, with which a client selects the SASL mechanism."""
 
     ACCEPTED = auto()
     UNSUPPORTED = auto()
@@ -64,7 +64,7 @@ class SaslSession:
         begin: Callable[[str], MechanismServer],
         lifetime_ms_max: Callable[[str], int],
     ) -> None:
-        """Create a session.
+        """Create the session of a new, unauthenticated connection.
 
         Args:
             mechanisms: Returns the enabled mechanisms.
@@ -99,11 +99,11 @@ class SaslSession:
         return self.principal is not None
 
     def is_expired(self, now: float) -> bool:
-        """Return whether the session has expired."""
+        """Return whether the client's authentication has expired, so that it must re-authenticate."""
         return self.expires_at is not None and now > self.expires_at
 
     def handshake(self, mechanism: str, version: int, now: float) -> HandshakeResult:
-        """Handle a SaslHandshake request."""
+        """Handle a SaslHandshake request, with which the client selects the SASL mechanism."""
         if self._machine is not None or (self.is_authenticated and not self._may_reauthenticate(now)):
             return HandshakeResult.UNEXPECTED
         if mechanism not in self._mechanisms():
