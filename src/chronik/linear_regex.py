@@ -24,7 +24,7 @@ class Pattern:
     """A compiled regular expression that must match the whole text."""
 
     def __init__(self, expression: str) -> None:
-        """Compile the expression.
+        """Compile the regular expression with RE2.
 
         Raises:
             PatternError: The expression is invalid or too large.

@@ -31,7 +31,7 @@ DRIVER_SILENT_SECONDS: Final = 30.0
 
 
 class LandingState(StrEnum):
-    """The state of a topic in a pipeline, as reported by its driver."""
+    """The state of landing a topic, that is, writing it to a table, as reported by the pipeline's driver."""
 
     LANDING = "landing"
     """The driver is writing records to the table, and more records remain."""
@@ -39,7 +39,7 @@ class LandingState(StrEnum):
     """All existing records have been written to the table."""
     PAUSED = "paused"
     FAILING = "failing"
-    """The last round failed with `last_error` and will be retried."""
+    """The last attempt to write records to the table failed with `last_error` and will be retried."""
     STOPPED = "stopped"
     """The driver has stopped after a final report."""
 

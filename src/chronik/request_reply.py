@@ -73,7 +73,7 @@ class ConnectedClient(msgspec.Struct, eq=False):
 
 
 class UnsentByteCounter(msgspec.Struct, eq=False):
-    """A counter of the response bytes, over all clients of a node, that have not been read."""
+    """A counter of the response bytes of all connections of a node that the clients have not read yet."""
 
     unsent_bytes: int = 0
     on_decrease: Callable[[], None] | None = None
@@ -107,7 +107,7 @@ class EarlyCompletion(msgspec.Struct, eq=False):
         self.check()
 
     def check(self) -> None:
-        """Reevaluate the condition, and wake the waiting reply if early completion is requested and useful."""
+        """Wake the waiting reply if early completion is requested and now useful."""
         if self.is_requested and self.wake is not None and self.is_useful():
             self.wake()
 

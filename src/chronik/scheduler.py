@@ -37,19 +37,19 @@ UNAUTHENTICATED_SECONDS_MAX: Final = 0.002
 """Time budget of unauthenticated clients per iteration, in seconds: twenty times the cost of polling the sockets."""
 
 LISTING_SECONDS: Final = 0.002
-"""Part of the iteration's budget, in seconds, that is reserved for listings while any are queued. The rest is for
-requests that run without interruption, such as produce and fetch."""
+"""Part of the iteration's budget, in seconds, that is reserved for queued listings, that is, requests that run in
+steps. The rest is for requests that run without interruption, such as produce and fetch."""
 
 SLICE_SECONDS: Final = 0.002
 """Maximum run time in seconds of a queued connection or request before the next one runs, long enough to make the cost
 of switching small."""
 
 LONGEST_WAITING_EVERY: Final = 8
-"""Number of scheduling decisions after which the longest-waiting account is served, instead of the one with the least
-attained service."""
+"""Number of scheduling decisions after which the longest-waiting account is served, instead of the one that has used
+the least time."""
 
 ATTAINED_HALF_LIFE_SECONDS: Final = 10.0
-"""Half-life, in seconds, of the attained service by which long-running requests are admitted."""
+"""Half-life in seconds of an account's attained service, its recent processing time. Less of it gives priority."""
 
 SUSPENDED_MAX: Final = 8
 """Maximum number of requests that build long responses concurrently. Each may hold a response of
@@ -60,11 +60,11 @@ SUSPENDED_PER_ACCOUNT_MAX: Final = 2
 slots."""
 
 LARGE_RESPONSE_BYTES: Final = 2 * 1024 * 1024
-"""Response size in bytes beyond which a request needs the single large-response slot; other requests are suspended at
-this size."""
+"""Response size in bytes beyond which a request needs the single large-response slot. It is suspended until it gets the
+slot."""
 
 STARTED_PER_ACCOUNT_MAX: Final = 4
-"""Maximum number of unfinished requests per account that have run for a slice. Further requests wait before they
+"""Maximum number of requests per account that have started but not finished. Further requests wait before they
 start."""
 
 _TICK_AFTER_SECONDS: Final = 0.001
@@ -80,8 +80,8 @@ Steps = Generator[Callable[[], Any] | None, Any, T]
 whose result is sent back to the generator."""
 
 EXAMINED_MAX: Final = 1_000_000
-"""Maximum number of steps of a request. Each step examines one element. Listing everything in a large cluster takes a
-tenth of the limit."""
+"""Maximum number of elements, such as topics, that a request may examine, one per step. Listing everything in a large
+cluster takes a tenth of the limit."""
 
 DoneCallback = Callable[[Any, BaseException | None], None]
 """Completion callback that receives a result or an error."""
@@ -98,7 +98,7 @@ class _Client(NamedTuple):
     scheduler: Scheduler
     account: Account
     has_slot: bool = False
-    """Whether the task holds a slot for long responses, which the steps it runs share."""
+    """Whether the task holds a slot for long responses. Steps that the task runs use the same slot."""
 
 
 class ExaminedLimitExceeded(Exception):
@@ -109,7 +109,7 @@ class ExaminedLimitExceeded(Exception):
 
 
 class Flow:
-    """A unit of fair scheduling. Its virtual time is its attained service relative to other flows of the queue."""
+    """An entity that a fair queue schedules. Its virtual time is its used time relative to other flows of the queue."""
 
     __slots__ = ("_entry", "virtual_time")
 
@@ -129,7 +129,7 @@ class Work(Flow):
     __slots__ = ("share",)
 
     share: _Share
-    """Share in which the work is queued. The client's account may change while it is queued."""
+    """The part of an account in which the work is queued. The client's account may change while it is queued."""
 
     min_charge_seconds = 0.0
     """Minimum charge in seconds against the iteration's budget, for work that continues after `resume` returns."""
@@ -150,7 +150,7 @@ class Callback(Work):
 
 
 class FairQueue(Generic[F]):
-    """A priority queue of flows, ordered by attained service, least first.
+    """A fair queue, which serves the flow with the least attained service (used time) first.
 
     The queue's virtual time is the least service of the flows that it serves. A flow that was idle resumes one slice
     below it, so that it precedes busy flows but cannot accumulate credit for a burst. At regular intervals, the
@@ -201,12 +201,12 @@ class FairQueue(Generic[F]):
                 self._heap.clear()
 
     def charge(self, flow: F, seconds: float) -> None:
-        """Add attained service to a flow that is not queued."""
+        """Add used time to the attained service of a flow that is not queued."""
         flow.virtual_time = max(flow.virtual_time, self.virtual_time - SLICE_SECONDS) + seconds
 
 
 class _Share(Flow):
-    """The queued work of an account of one kind, requests or listings."""
+    """The queued work of one kind of an account: either its listings or its other requests."""
 
     __slots__ = ("account", "work")
 
@@ -217,7 +217,7 @@ class _Share(Flow):
 
 
 class Account:
-    """A principal or address, among which the event loop's time is divided fairly, with its queued work."""
+    """A principal or client address with its queued work. Accounts get equal shares of the event loop's time."""
 
     __slots__ = (
         "_attained_at",
@@ -244,23 +244,23 @@ class Account:
         self.requests = _Share(self)
         self.listings = _Share(self)
         self.started_count = 0
-        """Number of unfinished requests that have run for a slice."""
+        """Number of requests of the account that have started but not finished."""
         self.suspended_count = 0
-        """Number of slots that the account's requests and tasks hold."""
+        """Number of slots for long responses that the account's requests and tasks hold."""
         self.suspended: dict[_SlotRequester, None] = {}
-        """Requests that wait for a slot, in order of arrival, before they start or after their first slice."""
+        """Requests and tasks that wait for a slot for long responses, in order of arrival."""
         self.unstarted: dict[_Suspendable, None] = {}
         """Requests that wait to start because the account has reached STARTED_PER_ACCOUNT_MAX."""
         self.offloaded: deque[_Offload] = deque()
         """Functions queued for the worker thread."""
 
     def add_attained(self, seconds: float, now: float) -> None:
-        """Add to the attained service of the account."""
+        """Add processing time to the attained service of the account."""
         self._attained_seconds = self.attained_seconds(now) + seconds
         self._attained_at = now
 
     def attained_seconds(self, now: float) -> float:
-        """Return the recent attained service in seconds, which decays exponentially."""
+        """Return the account's attained service in seconds: its processing time, which decays exponentially."""
         return float(self._attained_seconds * 0.5 ** ((now - self._attained_at) / ATTAINED_HALF_LIFE_SECONDS))
 
 
@@ -272,16 +272,16 @@ class _Offload(NamedTuple):
 
 
 class _SlotRequester(Protocol):
-    """A request or task that holds a slot or waits for one."""
+    """The interface of a request or task that holds or awaits a slot for long responses."""
 
     has_slot: bool
 
     def on_granted(self) -> None:
-        """Handle the grant of a slot by the scheduler."""
+        """Continue the request or task, to which the scheduler has granted a slot."""
 
 
 class _SlotHolder:
-    """A task that holds a slot or waits for one."""
+    """A task that holds or awaits a slot for long responses."""
 
     __slots__ = ("granted_slot", "has_slot")
 
@@ -325,7 +325,7 @@ class _Suspendable(Work):
         self._withdraw: Callable[[], None] = _do_nothing
         self.has_slot = False
         self.is_admitted = False
-        """Whether the request is exempt from the slot limit."""
+        """Whether the request needs no slot of its own, because it uses the slot of the task that runs it."""
         self.response_bytes = 0
         self.has_large_slot = False
         """Whether the request holds the single large-response slot."""
@@ -387,7 +387,7 @@ class _Suspendable(Work):
 
 
 class _Wakeup(Work):
-    """Work that wakes a waiting task for its next slice."""
+    """Work that wakes a task that has yielded, so that the task can run its next slice."""
 
     __slots__ = ("_future",)
 
@@ -413,7 +413,7 @@ class Scheduler:
         run_in_thread: Callable[[Callable[[], Any], DoneCallback], None] | None = None,
         accepted_max: int | None = None,
     ) -> None:
-        """Create a scheduler.
+        """Create a scheduler without accounts or queued work.
 
         Args:
             call_soon: Schedules a callback for the next event-loop iteration.
@@ -470,7 +470,7 @@ class Scheduler:
     # Inline work
 
     def may_run(self, account: Account) -> bool:
-        """Return whether the account's work may run inline in this iteration."""
+        """Return whether the account's work may run immediately in this iteration, without being queued."""
         if account.requests.is_queued or self._running is not None:
             return False
         if account.is_authenticated:
@@ -660,7 +660,7 @@ class Scheduler:
         return request.cancel
 
     def suspend(self, account: Account, request: _Suspendable) -> None:
-        """Queue a request whose slice is used up, or make it wait for a slot and then for the large-response slot.
+        """Suspend a request whose slice is used up. It waits for a slot, then for the large-response slot if needed.
 
         The opposite order could deadlock: the holder of the large-response slot could wait for a slot, and the holders
         of all slots for the large-response slot.
@@ -710,7 +710,7 @@ class Scheduler:
                 self._awaiting_slot[account] = None
 
     def finish(self, account: Account, request: _Suspendable) -> None:
-        """Release the slots of a finished request, and start the next request."""
+        """Release the slots of a finished request, and start the account's next waiting request."""
         self.withdraw(account, request)
         self._release_large_slot(account, request)
         if request.is_admitted:
@@ -741,7 +741,7 @@ class Scheduler:
 
     @asynccontextmanager
     async def slot(self, account: Account) -> AsyncGenerator[None, None]:
-        """Hold a slot while handling a request that needs a large amount of memory throughout.
+        """Hold a slot for long responses while the task handles a request that needs much memory.
 
         Steps that the task runs in this context share the slot.
         """
@@ -759,7 +759,7 @@ class Scheduler:
             self._grant_slots()
 
     def _next_of(self, accounts: Mapping[Account, object]) -> Account:
-        """Return the account whose long-running request is admitted next."""
+        """Return the account to serve next: usually the one with the least attained service."""
         self._admitted += 1
         if self._admitted % LONGEST_WAITING_EVERY == 0:
             return next(iter(accounts))
@@ -769,7 +769,9 @@ class Scheduler:
     # Work in the worker thread
 
     def offload(self, account: Account, function: Callable[[], Any], done: DoneCallback) -> Callable[[], None]:
-        """Run the function in the worker thread and charge the account. The least attained service has priority.
+        """Queue the function for the worker thread, and charge the account for the time that it takes.
+
+        The account with the least attained service has priority.
 
         One function runs at a time: each holds the GIL most of the time and competes with the event loop for it.
 
@@ -920,7 +922,7 @@ async def yield_loop() -> None:
 
 
 async def wait_for_turn() -> None:
-    """Yield if the iteration's budget is exhausted, so that not all tasks of one iteration run in the next."""
+    """Yield to other work if the time budget of this event-loop iteration is exhausted."""
     client = _client.get()
     if client is not None and not client.scheduler.may_run(client.account):
         await yield_loop()
@@ -983,7 +985,7 @@ async def run_in_thread(function: Callable[[], T]) -> T:
 
 
 async def measure_loop_time(coroutine: Coroutine[Any, Any, T], took: Callable[[float], None]) -> T:
-    """Await the coroutine, and report its event-loop time."""
+    """Await the coroutine, and pass the event-loop time that it used to the function `took`."""
     return cast(T, await _Timed(coroutine, took))
 
 

@@ -23,10 +23,10 @@ from chronik.log.sync import SyncTask
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 SLOW_SYNC_SECONDS: Final = 0.05
-"""Minimum duration of a slow sync in seconds, a hundred times the usual duration on a healthy disk."""
+"""Duration in seconds above which a sync counts as slow: a hundred times the usual duration on a healthy disk."""
 
 RECENT_SLOW_SYNCS_MAX: Final = 200
-"""Maximum number of recent slow syncs on the status page."""
+"""Maximum number of recent slow syncs that the status page lists."""
 
 SYNC_THREADS = 4
 """Number of threads that run syncs. fdatasync has a cost per file: 100 files take 25 ms in one thread, 8 ms in four."""
@@ -35,14 +35,14 @@ INLINE_BYTES_MAX = 16 * KIB
 """Maximum number of bytes that the event loop syncs inline. Larger syncs take longer than a thread switch."""
 
 INLINE_SECONDS_MAX = 0.0005
-"""Maximum duration of previous syncs, in seconds, for the event loop to sync inline."""
+"""Duration in seconds below which a sync counts as fast. Only after fast syncs does the event loop sync inline."""
 
 INLINE_AFTER_FAST_SYNCS = 16
 """Number of consecutive fast syncs before the event loop syncs inline."""
 
 
 class SyncInterval(NamedTuple):
-    """The start and end time of a sync by `time.perf_counter`, which all processes of a machine share."""
+    """The start and end time of a sync, measured with `time.perf_counter`."""
 
     started_at: float
     ended_at: float
@@ -53,7 +53,7 @@ class SyncInterval(NamedTuple):
 
 
 class SyncMetrics:
-    """Counters and durations of a node's syncs."""
+    """The number and the durations of a node's log syncs, including recent slow syncs."""
 
     __slots__ = ("count", "durations", "longest_seconds", "slow_count", "slow_syncs")
 
@@ -75,7 +75,7 @@ class SyncMetrics:
             self.slow_syncs.append(sync)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the values for the status page.
+        """Return the sync metrics as a JSON-compatible dict for the status page.
 
         `recent_slow` has [start, end] of each sync in seconds, oldest first.
         """
@@ -94,14 +94,14 @@ class Flushable(Protocol):
     def unsynced_bytes(self) -> int: ...
 
     def begin_sync(self) -> SyncTask | None:
-        """Return a sync task, or None if everything is synced."""
+        """Return a task that syncs the log's pending changes, or None if there are none."""
 
     def complete_sync(self, ticket: SyncTask) -> None:
-        """Record that a sync task has run."""
+        """Mark the changes that a completed sync task covers as durable."""
 
 
 class Flusher:
-    """The component that syncs logs with group commit."""
+    """The component that syncs logs to disk with group commit: one sync covers many appends."""
 
     def __init__(self, on_failure: Callable[[BaseException], None]) -> None:
         self._on_failure = on_failure
@@ -166,7 +166,7 @@ class Flusher:
         )
 
     def _complete(self, log: Flushable, ticket: SyncTask, outcome: Callable[[], SyncInterval]) -> None:
-        """Complete a sync. `outcome` returns the start and end time of the sync, or raises its error."""
+        """Record the result of a sync of `log`. `outcome` returns the times of the sync, or raises its error."""
         try:
             sync = outcome()
             self.metrics.add(sync)
@@ -182,7 +182,7 @@ class Flusher:
             self._finish(log)
 
     def _fail(self, log: Flushable, error: BaseException) -> None:
-        """Report a failed sync, and reject later syncs: after a failed fsync, the contents of the disk are unknown."""
+        """Report a failed sync and reject later syncs, because the disk contents are unknown after a failed fsync."""
         self._failed = True
         self._finish(log)
         self._on_failure(error)
@@ -264,7 +264,7 @@ class LogSyncer:
         await waiter
 
     def begin_sync(self) -> SyncTask | None:
-        """Return a sync task of the log, or None if everything is synced."""
+        """Return a task that syncs the log's pending changes, or None if there are none."""
         if self.log is None or self.is_abandoned:
             return None
         task = self.log.begin_sync()
@@ -275,7 +275,7 @@ class LogSyncer:
         return task
 
     def complete_sync(self, task: SyncTask) -> None:
-        """Record that a sync task has run, and wake its waiters."""
+        """Mark the changes that a sync task covers as durable, and wake the callers that wait for them."""
         log = self.log
         if log is None:
             return
@@ -286,7 +286,7 @@ class LogSyncer:
             self._wake_waiters()
 
     def abandon(self) -> None:
-        """Fail all waiters, because the partition was removed."""
+        """Raise an error in all callers that wait for a sync, because the partition was removed."""
         self.is_abandoned = True
         self._on_synced = _ignore_synced  # breaks the reference cycle with the replica: see `node.memory_tuning`
         for waiter in (*self._next, *self._now):

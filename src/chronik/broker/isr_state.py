@@ -18,7 +18,7 @@ UNKNOWN: Final = -1
 
 
 class FollowerBroker(Protocol):
-    """A follower's broker in one broker epoch, as observed by its fetches."""
+    """The broker that hosts a follower, in one broker epoch (from one registration of the broker to the next)."""
 
     @property
     def broker_epoch(self) -> int: ...
@@ -56,7 +56,7 @@ class Follower:
     def record_fetch(
         self, offset: int, log_start_offset: int, life: FollowerBroker, leader_end: int, now: float
     ) -> None:
-        """Record a fetch from `offset` while the leader's log end offset is `leader_end`."""
+        """Record that the follower fetched from `offset` when the leader's log end offset was `leader_end`."""
         if offset >= leader_end:
             self._caught_up_at = now
             self._set_mark(leader_end, now)
@@ -72,7 +72,7 @@ class Follower:
         self._mark_time = now
 
     def record_leader_append(self) -> None:
-        """Record that the leader appends to a log that the follower has fully replicated.
+        """Update the caught-up time when the leader appends to a log that the follower has fully replicated.
 
         The follower had caught up until its last fetch of any partition.
         """
@@ -115,7 +115,7 @@ class IsrState:
         self._counted = [follower for follower in self.followers.values() if follower.id in members]
 
     def update(self, partition: Partition, now: float) -> None:
-        """Apply a new partition state of the same leader epoch. It decides a pending ISR change."""
+        """Apply a new partition state of the same leader epoch, which also ends a pending ISR change."""
         if partition.partition_epoch != self.partition_epoch:
             self.proposed = None
             self._apply(partition, now)
@@ -176,7 +176,7 @@ class IsrState:
         caught_up_at_min: float,
         is_alive: Callable[[int], bool],
     ) -> bool:
-        """Return whether the replica should be in the ISR.
+        """Return whether the replica is caught up and has lost no records, so that it should be in the ISR.
 
         A follower that lags for too long does not join either, because it would leave again at the next check. A
         stopped follower of an idle partition has all records, and would otherwise join and leave until it is fenced.
@@ -191,7 +191,7 @@ class IsrState:
         return not self.has_lost_records(follower, high_watermark)
 
     def _broker_epoch_of(self, replica: int) -> int:
-        """Return the broker epoch in which the replica caught up."""
+        """Return the epoch of the replica's broker at its last fetch, or NO_EPOCH if it has not fetched."""
         life = self.followers[replica].broker if replica in self.followers else None
         return NO_EPOCH if life is None else life.broker_epoch
 

@@ -23,7 +23,7 @@ CHECKPOINT_SECONDS = 5.0
 """Seconds between checkpoints. After a power failure, recovery scans each log from its last checkpoint."""
 
 SYNC_SECONDS = 30.0
-"""Maximum seconds that appended bytes stay unsynced with `flush = "os"`, and that deleted files stay on disk."""
+"""Interval in seconds between periodic syncs of all logs, which also delete the files of removed segments."""
 
 COMPACTION_PAUSE_SECONDS_MIN = 0.1
 """Minimum pause in seconds between compaction rounds, because `log.cleaner.backoff.ms` may be 0."""
@@ -42,12 +42,12 @@ class LogMaintenance:
         self._configs_changed = asyncio.Event()
 
     def apply_delta(self, delta: Delta) -> None:
-        """Handle a metadata change."""
+        """Wake the compaction task if a metadata delta changes the broker configs."""
         if delta.broker_configs:
             self._configs_changed.set()
 
     def background_tasks(self) -> list[Callable[[], Awaitable[None]]]:
-        """Return the functions of the background tasks."""
+        """Return the background tasks, such as retention and compaction, as coroutine functions."""
         return [
             self._open_all,
             self._run_retention,
@@ -84,7 +84,7 @@ class LogMaintenance:
                     await asyncio.sleep(0)
 
     async def _wait_for_compaction(self) -> None:
-        """Wait for `log.cleaner.backoff.ms`. A config change takes effect during the wait."""
+        """Wait for `log.cleaner.backoff.ms` before the next compaction. Config changes take effect immediately."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         while (left := began + self._compaction_pause_seconds - loop.time()) > 0:

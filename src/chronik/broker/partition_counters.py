@@ -15,18 +15,18 @@ class PartitionChangeCounters:
     """Counters of ISR changes and leader elections of the partitions that this node leads."""
 
     def __init__(self, node_id: int, is_counting: Callable[[], bool]) -> None:
-        """Create the counters. `is_counting` returns False while a starting node replays old changes."""
+        """Create the counters. They ignore changes while `is_counting` returns False, as during replay at startup."""
         self._node_id = node_id
         self._is_counting = is_counting
         self.isr_shrinks = 0
         self.isr_expands = 0
         self.elections = 0
-        """Number of elections that this node has won, without the first election of a new partition."""
+        """Number of leader elections that this node has won, excluding the first election of each partition."""
         self.unclean_elections = 0
-        """Number of elections that this node has won without being in the ISR. Records may have been lost."""
+        """Number of unclean elections: this node became the leader without being in the ISR, so records may be lost."""
 
     def apply_delta(self, delta: Delta) -> None:
-        """Count the changes of a metadata delta."""
+        """Count the ISR changes and leader elections in a metadata delta."""
         if not delta.topics or not self._is_counting():
             return
         for change in delta.topics:

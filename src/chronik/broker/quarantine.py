@@ -36,7 +36,7 @@ _ID_CHARACTERS: Final = 22
 
 
 class QuarantineMark(msgspec.Struct, frozen=True):
-    """A marker file in a quarantined directory: the cluster that deleted the topic, and the time of the quarantine."""
+    """The marker file of a quarantined directory: which cluster deleted the topic, and when it was quarantined."""
 
     cluster_id: str
     time_ms: int
@@ -68,13 +68,13 @@ def is_partition_index(name: str) -> bool:
 
 
 class Quarantine:
-    """The quarantined directories of a node."""
+    """The quarantined directories of a node: topics and partitions that the metadata does not assign to it."""
 
     def __init__(self, files: FileSystem) -> None:
         self._files = files
 
     def move_directory(self, directory: str, under: str, mark: QuarantineMark | None = None) -> None:
-        """Move a directory below `topics` to the directory `under`, unless it is empty."""
+        """Move a topic's or partition's directory to the directory `under`, unless it is empty."""
         path = f"{TOPICS_DIRECTORY}/{directory}"
         if not self._files.list_directory(path):
             return
@@ -83,13 +83,15 @@ class Quarantine:
         self._move(path, under, directory.replace("/", "-"))
 
     def quarantine_directory(self, directory: str, deleted_by: str | None, now_ms: int) -> None:
-        """Quarantine a directory.
+        """Move a topic's or partition's directory to the quarantine, and log a warning.
 
         `deleted_by` is the cluster that deleted or moved the partitions, or None if unknown.
         """
         mark = None if deleted_by is None else QuarantineMark(deleted_by, now_ms)
         reason = "is unknown to the cluster" if mark is None else "was deleted or moved while this node was down"
-        logger.warning("directory %s/%s %s; quarantined in %s", TOPICS_DIRECTORY, directory, reason, UNKNOWN_DIRECTORY)
+        logger.warning(
+            "topic directory %s/%s %s; quarantined in %s", TOPICS_DIRECTORY, directory, reason, UNKNOWN_DIRECTORY
+        )
         self.move_directory(directory, UNKNOWN_DIRECTORY, mark)
 
     def list_topics(self) -> dict[bytes, str]:
@@ -103,7 +105,7 @@ class Quarantine:
         return {name: found for name, found in parsed.items() if found is not None}
 
     def restore(self, name: str, partitions: Collection[int]) -> None:
-        """Restore the given partitions of a quarantined topic that exists again, unless the node has new records.
+        """Move the given partitions of a quarantined topic back, except partitions that have new records.
 
         Partitions that were quarantined individually stay: their topic was known, and they had moved to other nodes.
         """
@@ -120,7 +122,7 @@ class Quarantine:
         files = self._files
         if self._has_records(target):
             logger.error(
-                "directory %s not restored: the cluster has its topic again, but %s has new records; delete the "
+                "partition directory %s not restored: its topic exists again, but %s has new records; delete the "
                 "quarantined directory if you do not need it",
                 source,
                 target,
@@ -133,7 +135,7 @@ class Quarantine:
         files.rename(source, target)
         files.sync_directory(parent_directory(source))
         files.sync_directory(parent_directory(target))
-        logger.warning("directory %s restored from %s: the cluster has its topic again", target, source)
+        logger.warning("partition directory %s restored from %s: its topic exists in the cluster again", target, source)
 
     def _has_records(self, directory: str) -> bool:
         logs = [name for name in self._files.list_directory(directory) if name.endswith(".log")]
@@ -152,7 +154,7 @@ class Quarantine:
                 self._move(f"{UNKNOWN_DIRECTORY}/{name}", DELETED_DIRECTORY, name)
 
     def delete_removed(self) -> None:
-        """Delete the contents of the `deleted` directory."""
+        """Delete the contents of the `deleted` directory, the data of removed topics and partitions."""
         for name in self._files.list_directory(DELETED_DIRECTORY):
             remove_tree(self._files, f"{DELETED_DIRECTORY}/{name}")
 

@@ -15,7 +15,7 @@ RECENT_BYTES_MAX: Final = UNCOMMITTED_BYTES_MAX
 """Maximum size in bytes of the recent batches of all partitions of a node. Other batches are read from their files."""
 
 ZERO_COPY_BYTES_MIN: Final = 64 * KIB
-"""Minimum size in bytes of a batch that is referenced.
+"""Minimum size in bytes of batches that are cached as a view of the request instead of a copy.
 
 Smaller batches are copied, because a view of a few bytes would retain the whole request.
 """
@@ -41,7 +41,7 @@ class RecentBatches:
         self._by_offset: OrderedDict[int, tuple[int, Buffer]] | None = None
 
     def add(self, base_offset: int, end_offset: int, batches: Buffer) -> None:
-        """Add the batches if the memory budget allows it."""
+        """Cache the batches with these offsets if the memory budget allows it."""
         if len(batches) < ZERO_COPY_BYTES_MIN:
             batches = bytes(batches)
         size = _retained_bytes(batches)

@@ -32,14 +32,14 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 ANY_EPOCH = -1
 
 UNKNOWN_BYTE_COUNT = 2**31
-"""Placeholder for an unknown number of new bytes, larger than any fetch can wait for."""
+"""Placeholder for an unknown number of new bytes, large enough to complete any waiting fetch."""
 
 OffsetCallback = Callable[[ErrorCode], None]
 """A callback that receives NONE when the offset is reached, or an error code if the records may be lost."""
 
 
 class FollowerListener(Protocol):
-    """A follower session that is notified of changes to a partition."""
+    """The interface through which a replica notifies a follower's fetch session of changes to the partition."""
 
     def on_append(self) -> None:
         """Handle newly appended records."""
@@ -89,7 +89,7 @@ class OffsetWaiters:
 
 
 class Replica:
-    """A partition replica and its role.
+    """A replica of a partition on this node: its log and its role, leader or follower.
 
     Consumers read up to the high watermark, the offset up to which the records are durable on every in-sync replica.
     Durable means synced with `flush = "group"` and written with `flush = "os"`. A new replica has the recorded high
@@ -147,7 +147,7 @@ class Replica:
         self.index = index
         self.high_watermark = topic.partitions[index].high_watermark
         self._confirmed_offset = 0
-        """The offset up to which a leader has confirmed this log as identical to its own and committed.
+        """The offset up to which a leader has confirmed that this log is identical to its own and committed.
 
         Later records may be uncommitted even if the recorded high watermark is higher.
         """
@@ -200,7 +200,7 @@ class Replica:
                 self._start_leader_epoch(self.isr_state)
 
     def open_or_raise(self) -> None:
-        """Open the log.
+        """Open the log if it is closed. Raise an error if the disk has lost all its records.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR if the disk has lost the log; it must not look like an empty partition.
@@ -303,7 +303,7 @@ class Replica:
                     self._log.remove_empty_epochs()
 
     def _start_leader_epoch(self, leading: IsrState) -> None:
-        """Start a leader epoch, which is assigned to later batches."""
+        """Start a leader epoch at the log end offset. Later batches are stored with this epoch."""
         leading.epoch_start_offset = self.log.log_end_offset
         self.log.epochs.assign(self.leader_epoch, self.log.log_end_offset)
         self.uncommitted.clear()
@@ -329,7 +329,9 @@ class Replica:
         self.wake_fetches()
 
     def restart_after_data_loss(self) -> int:
-        """Restart an empty log at its end offset after an operator has abandoned the lost records. Return that offset.
+        """Restart a log that has lost its records at its end offset, and return that offset.
+
+        Called after an operator has abandoned the lost records.
 
         Blocks on the disk.
 
@@ -467,7 +469,9 @@ class Replica:
     def find_divergence(
         self, offset: int, last_epoch: int, unknown: ErrorCode = ErrorCode.UNKNOWN_LEADER_EPOCH
     ) -> tuple[int, int] | None:
-        """Return where a log that ends at `offset` in `last_epoch` diverges from this log, or None if it does not.
+        """Return the epoch and end offset where another log diverges from this log, or None if it does not.
+
+        The other log ends at `offset`, in the leader epoch `last_epoch`.
 
         The result is the largest epoch that both logs may have, and its end offset in this log.
 
@@ -490,7 +494,7 @@ class Replica:
     def record_follower_fetch(
         self, broker_id: int, offset: int, log_start_offset: int, life: FollowerBroker
     ) -> Follower:
-        """Record a fetch of a follower: its log is a prefix of this log and contains all records below `offset`."""
+        """Record that a follower has replicated all records below `offset`, and update the high watermark."""
         leading = self.isr_state
         assert leading is not None
         follower = leading.followers[broker_id]
@@ -518,7 +522,7 @@ class Replica:
         return self.log.epochs.latest_epoch
 
     def append_from_leader(self, records: Buffer) -> bool:
-        """Append batches from the leader. Return False if there are none.
+        """Append batches that were fetched from the leader. Return False if there are no new batches.
 
         Raises:
             CorruptRecords: The batches are damaged or do not continue the log.
@@ -531,7 +535,7 @@ class Replica:
         return True
 
     def must_restart_earlier(self, records: Buffer) -> bool:
-        """Return whether the leader's batches start before this empty log, which must then restart there.
+        """Return whether this empty log must restart at a lower offset, because the leader's batches start there.
 
         The leader's log start offset may lie inside a batch.
 
@@ -622,7 +626,7 @@ class Replica:
         self._notify_followers()
 
     def _count_stable_bytes(self, high_watermark_before: int, arrived: int) -> int:
-        """Return how many bytes have become readable for `read_committed` consumers.
+        """Return the number of bytes that have become readable for `read_committed` consumers.
 
         A transaction marker is small, but may make all records stable that were appended during the transaction.
         """

@@ -61,7 +61,7 @@ class PartitionRemovals:
     """
 
     def __init__(self, cache: FileCache, set_aside: Quarantine, on_left: Callable[[bytes], None]) -> None:
-        """Create the queue.
+        """Create an empty queue of removals.
 
         `on_left` is called with the topic id after a partition was removed from `pending_partitions`.
         """
@@ -167,11 +167,11 @@ class ReplicaManager:
         added again.
         """
         self.listeners: list[Callable[[Replica], None]] = []
-        """Called with each replica that was added or removed or has changed its role."""
+        """Callbacks that receive each replica that was added, was removed or has changed its role."""
         self.damage_listeners: list[Callable[[Replica], None]] = []
-        """Called with each replica whose log has lost synced records, when the log is opened."""
+        """Callbacks that receive each replica whose log is found to have lost synced records when it is opened."""
         self._outdated: dict[bytes, Topic] = {}
-        """Topics with replicas that have not applied the current image, in the last version that was applied."""
+        """The last applied version of each topic whose replicas have not applied the current metadata image yet."""
         self._is_catching_up = False
         self.is_stopping = False
         """Whether the node is stopping, so that fetches no longer wait for records."""
@@ -271,7 +271,7 @@ class ReplicaManager:
     # Metadata changes
 
     def apply_delta(self, delta: Delta) -> None:
-        """Apply a metadata delta to the replicas."""
+        """Apply topic, broker and config changes of a metadata delta to the replicas."""
         if not self.registered.is_set():
             return
         for change in delta.topics:
@@ -309,7 +309,7 @@ class ReplicaManager:
                 replica.is_hidden = False
 
     def _catch_up(self) -> None:
-        """Apply the image to a limited number of replicas, and to the others in later event-loop iterations.
+        """Apply the metadata image to a limited number of replicas, and to the rest in later event-loop iterations.
 
         When a broker starts or stops, all its partitions change, and there may be thousands.
         """
@@ -327,7 +327,7 @@ class ReplicaManager:
             self._on_fatal(error)
 
     def _apply_image(self, topic_id: bytes, changes_max: int) -> int:
-        """Apply the image to a topic's changed partitions. Return the number of partitions, at least 1."""
+        """Apply the metadata image to up to `changes_max` changed partitions of a topic. Return their number."""
         old = self._outdated.pop(topic_id)
         topic = self._store.image.all_topics_by_id.get(topic_id)
         if topic is None:
@@ -350,7 +350,7 @@ class ReplicaManager:
         return max(changes, 1)
 
     def _catch_up_partition(self, topic_id: bytes, index: int) -> None:
-        """Apply the image to a requested partition ahead of schedule. The scheduled update applies it again."""
+        """Apply the metadata image to one partition immediately, because a client has requested the partition."""
         topic = self._store.image.all_topics_by_id.get(topic_id)
         if topic_id in self._outdated and topic is not None and topic.has_partition(index):
             before = self._outdated[topic_id].partitions
@@ -368,7 +368,7 @@ class ReplicaManager:
         self._quarantine_unknown()
 
     def _update_all(self, topic: Topic) -> None:
-        """Apply the image to all partitions of a topic now."""
+        """Apply the metadata image to all partitions of a topic immediately."""
         self._schedule_update(topic, None)
         self._outdated[topic.id] = msgspec.structs.replace(topic, partitions=())
         self._apply_image(topic.id, len(topic.partitions))
@@ -458,7 +458,7 @@ class ReplicaManager:
 
     def _report_damage(self, replica: Replica, log: PartitionLog) -> None:
         partition = self._store.image.all_topics_by_id[replica.topic_id].partitions[replica.index]
-        logger.error("%s", format_missing_records(replica, log, self._node_id, partition.replicas))
+        logger.error("data loss detected: %s", format_missing_records(replica, log, self._node_id, partition.replicas))
         for listener in self.damage_listeners:
             listener(replica)
 

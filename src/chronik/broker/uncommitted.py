@@ -15,7 +15,7 @@ from chronik.limits import PARTITION_UNCOMMITTED_BYTES_MAX, UNCOMMITTED_BYTES_MA
 
 
 class NodeUncommittedBytes:
-    """The uncommitted bytes of all partitions that a node leads."""
+    """The number of uncommitted bytes (above the high watermark) in all partitions that a node leads."""
 
     __slots__ = ("bytes",)
 
@@ -24,7 +24,7 @@ class NodeUncommittedBytes:
 
 
 class UncommittedBytes:
-    """The uncommitted bytes that this node has appended to one partition as its leader.
+    """The number of uncommitted bytes that this node has appended to one partition as its leader.
 
     Appends and moves of the high watermark cost O(1) per batch. Bytes that an earlier leader appended are not counted:
     no producer of this node waits for them, and that leader has limited them.
@@ -50,7 +50,7 @@ class UncommittedBytes:
         return self._node.bytes
 
     def append(self, end_offset: int, size: int) -> None:
-        """Count appended batches of `size` bytes. `end_offset` is the offset after the last batch."""
+        """Count `size` appended bytes as uncommitted until the high watermark reaches `end_offset`."""
         self.appended_bytes += size
         self._node.bytes += size
         if self._ends is None:

@@ -94,17 +94,17 @@ class ConfigKey(msgspec.Struct, frozen=True):
 
 
 def int_key(name: str, default: int, doc: str, low: int = 0, high: int = INT_MAX, **more: object) -> ConfigKey:
-    """Return a key with an INT value."""
+    """Return a config key with an INT value."""
     return ConfigKey(name, ConfigType.INT, str(default), doc, integer_in_range(low, high), **more)  # type: ignore[arg-type]
 
 
 def long_key(name: str, default: int, doc: str, low: int = 0, high: int = LONG_MAX, **more: object) -> ConfigKey:
-    """Return a key with a LONG value."""
+    """Return a config key with a LONG value."""
     return ConfigKey(name, ConfigType.LONG, str(default), doc, integer_in_range(low, high), **more)  # type: ignore[arg-type]
 
 
 def boolean_key(name: str, default: bool, doc: str, **more: object) -> ConfigKey:
-    """Return a key with a BOOLEAN value."""
+    """Return a config key with a BOOLEAN value."""
     default_text = "true" if default else "false"
     return ConfigKey(name, ConfigType.BOOLEAN, default_text, doc, validate_boolean, **more)  # type: ignore[arg-type]
 
@@ -112,12 +112,12 @@ def boolean_key(name: str, default: bool, doc: str, **more: object) -> ConfigKey
 def string_key(
     name: str, default: str | None, doc: str, check: Validator = accept_any_value, **more: object
 ) -> ConfigKey:
-    """Return a key with a STRING value."""
+    """Return a config key with a STRING value."""
     return ConfigKey(name, ConfigType.STRING, default, doc, check, **more)  # type: ignore[arg-type]
 
 
 def list_key(name: str, default: str, doc: str, check: Validator = accept_any_value, **more: object) -> ConfigKey:
-    """Return a key with a LIST value."""
+    """Return a config key with a LIST value."""
     return ConfigKey(name, ConfigType.LIST, default, doc, check, **more)  # type: ignore[arg-type]
 
 
@@ -167,8 +167,7 @@ COMPRESSION_TYPES = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer"
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 SEGMENT_BYTES_MIN = 1 << 20
-"""Minimum segment size in bytes, as in Kafka since 4.1, because each segment needs two open files. Smaller values of
-existing topics remain valid.
+"""Minimum segment size in bytes, as in Kafka since 4.1, because each segment needs two open files.
 
 Smaller values of existing topics remain valid.
 """

@@ -19,8 +19,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 T = TypeVar("T")
 
 DERIVED_CACHE_SIZE: Final = 1024
-"""Maximum number of cached objects derived from topic configs. Most clusters need only a few. The cache is cleared when
-it is full.
+"""Maximum number of cached objects derived from topic configs. Most clusters need only a few.
 
 Beyond the limit, the cache is cleared.
 """

@@ -32,7 +32,7 @@ class FileCache:
         return len(self._open)
 
     def get(self, path: str) -> File:
-        """Return the open file.
+        """Return the file at this path from the cache, or open it.
 
         Raises:
             FileNotFoundError: The file does not exist.
@@ -97,7 +97,7 @@ class FileCache:
         return file
 
     def _evict(self, left: int) -> None:
-        """Close idle files until at most `left` files are open or the maximum number of attempts is reached."""
+        """Close idle files until at most `left` files are open. Examine at most EVICTION_ATTEMPTS_MAX files."""
         for _ in range(min(EVICTION_ATTEMPTS_MAX, len(self._open) - 1)):
             path, file = self._open.popitem(last=False)
             if file not in self._pins and (not file.has_unsynced_writes or path in self._expendable):

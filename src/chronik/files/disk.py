@@ -19,7 +19,7 @@ from chronik.files.interface import Buffer, parent_directories
 T = TypeVar("T")
 
 RESERVED_DESCRIPTORS: Final = 32
-"""Number of descriptors in the reserve, more than the node opens while it closes other files."""
+"""Number of file descriptors in the reserve, more than the node opens while it closes other files."""
 
 DESCRIPTORS_EXHAUSTED_ERRNOS: Final = (errno.EMFILE, errno.ENFILE)
 """The errno values that report that the process or the system has no file descriptors left."""

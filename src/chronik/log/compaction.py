@@ -152,7 +152,7 @@ def _empty_header(base_offset: int, end_offset: int, epoch: int) -> BatchHeader:
 
 
 class _FoundTransaction:
-    """An aborted transaction, and whether compaction has found batches of it."""
+    """An aborted transaction, and whether the compaction has found any of its batches."""
 
     __slots__ = ("has_batches", "transaction")
 
@@ -162,7 +162,9 @@ class _FoundTransaction:
 
 
 class CleanedTransactions:
-    """The aborted records and removable markers that a compaction finds (Kafka's `CleanedTransactionMetadata`).
+    """The transactions that a compaction encounters (Kafka's `CleanedTransactionMetadata`).
+
+    They determine which batches were aborted, and which transaction markers can be removed.
 
     The compaction passes all transactional batches from `start_offset` on, in order. They are below the last stable
     offset, so a transaction that is not aborted is committed.
@@ -173,7 +175,7 @@ class CleanedTransactions:
     def __init__(self, aborted: AbortedTransactions, start_offset: int) -> None:
         self._rest: Iterator[AbortedTransaction] = aborted.iter_from_marker(start_offset)
         self._known_to = 0
-        """The offset below which all transaction starts have been read into `_near`."""
+        """The offset below which all aborted transactions that start there have been read into `_near`."""
         self._near: deque[_FoundTransaction] = deque()
         self._by_producer: dict[int, deque[_FoundTransaction]] = {}
         self._left = AbortedTransactions()
@@ -216,7 +218,7 @@ class CleanedTransactions:
             self._finish(self._near.popleft())
 
     def _finish(self, found: _FoundTransaction) -> None:
-        """Remove a transaction whose marker was passed, and retain it in the result if it still has batches."""
+        """Stop tracking an aborted transaction after its marker. Add it to the result if it still has batches."""
         producer_id = found.transaction.producer_id
         transactions = self._by_producer[producer_id]
         transactions.popleft()
@@ -234,12 +236,12 @@ class Compaction(msgspec.Struct, eq=False):
     config: LogConfig
     epochs: LeaderEpochHistory
     last_producer_offsets: dict[int, int]
-    """The last offset of each producer.
+    """The offset of the last record of each producer.
 
     Compaction retains this batch, if necessary without records, to preserve the producer's sequence.
     """
     producer_epochs_without_batches: dict[int, int]
-    """The current epoch of each producer without batches in that epoch.
+    """The current epoch of each producer that has not written a batch in that epoch.
 
     Compaction retains the marker that started the epoch.
     """
@@ -255,7 +257,7 @@ class Compaction(msgspec.Struct, eq=False):
     now_ms: int
     truncations: int
     compacted_offset: int
-    """The offset below which the log is compacted. After a run it is valid once the segments are replaced."""
+    """The offset below which the log is compacted once the compacted segments have replaced the old ones."""
     _cache: FileCache
     _leftovers: CleanedTransactions
     _tombstones_end: int
@@ -267,7 +269,7 @@ class Compaction(msgspec.Struct, eq=False):
     results: list[SegmentReplacement] = msgspec.field(default_factory=list)
     cleaned_end_offset: int = 0
     remaining_aborted: AbortedTransactions | None = None
-    """The aborted transactions below `cleaned_end_offset` that still have batches; None if damage was skipped."""
+    """The aborted transactions below `cleaned_end_offset` that still have batches; None if damaged data was skipped."""
     _offset_map: dict[bytes, int] = msgspec.field(default_factory=dict)
     _is_damaged: bool = False
 
@@ -279,7 +281,7 @@ class Compaction(msgspec.Struct, eq=False):
                     self.files.remove(path)
 
     def run(self) -> None:
-        """Run all steps of the compaction."""
+        """Run the whole compaction without interruption."""
         for _ in self.steps():
             pass
 

@@ -53,7 +53,7 @@ class LeaderEpochHistory:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def epoch_at(self, offset: int) -> tuple[int, int]:
-        """Return the leader epoch of batches at `offset`, and the start offset of the next epoch."""
+        """Return the leader epoch of the batch at `offset`, and the start offset of the next epoch."""
         number = bisect_right(self._starts, offset)
         end = self._starts[number] if number < len(self._starts) else LONG_MAX
         return (self._epochs[number - 1] if number else NO_EPOCH), end

@@ -48,11 +48,11 @@ WritableBuffer = bytearray | memoryview
 
 
 class AppendOrigin(IntEnum):
-    """The origin of an appended batch."""
+    """The origin of an appended batch: a client or the broker itself."""
 
     CLIENT = 0
     COORDINATOR = 1
-    """The broker itself, which appends control batches without sequence numbers."""
+    """The broker itself, as transaction coordinator, which appends control batches without sequence numbers."""
 
 
 class AppendInfo(msgspec.Struct, frozen=True):
@@ -198,7 +198,7 @@ class PartitionLog:
         return self._sync_task is not None
 
     def begin_sync(self) -> SyncTask | None:
-        """Return a sync task, or None if everything is synced. At most one task may be in progress."""
+        """Return a task that syncs all changes, or None if there are none. At most one task may be in progress."""
         self._segments.preallocate_active(self.config.segment_bytes)
         return self._begin_sync()
 
@@ -211,7 +211,7 @@ class PartitionLog:
         return self._sync_task
 
     def complete_sync(self, task: SyncTask) -> None:
-        """Record that a sync task has run: everything it covers is durable."""
+        """Mark the changes that a completed sync task covers as durable."""
         check_invariant(self._sync_task is task, "the completed sync task is not the one in progress")
         self._sync_task = None
         self._unsynced.complete_task(task)
@@ -222,7 +222,7 @@ class PartitionLog:
         )
 
     def sync(self) -> None:
-        """Sync everything. Blocks on the disk."""
+        """Sync all changes of the log to disk. Blocks on the disk."""
         task = self._begin_sync()
         if task is not None:
             task.run()
@@ -433,7 +433,7 @@ class PartitionLog:
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def remove_empty_epochs(self) -> None:
-        """Remove leader epochs of this node that have no batches, because another leader will write these offsets."""
+        """Remove leader epochs without batches, because another leader will write the batches at these offsets."""
         check_invariant(
             not self.epochs.truncate_from_end(self.log_end_offset), "a leader epoch without batches was written to disk"
         )
@@ -500,7 +500,7 @@ class PartitionLog:
         )
 
     def complete_compaction(self, compaction: Compaction) -> bool:
-        """Make readers use the compacted segments; the next syncs replace the files.
+        """Replace the segments in memory with the compacted segments. The next syncs replace the files.
 
         Return False if the log was truncated or lost segments during the compaction. Segments that were not replaced
         stay as they are.

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 LOOKUP_BLOCK_SIZE = 1024
-"""Number of transactions per lookup block.
+"""Number of aborted transactions per block, the unit that a lookup can skip.
 
 A lookup skips blocks whose transactions all start after its range, because a million transactions may be aborted while
 an older one stays open.
@@ -104,7 +104,7 @@ class AbortedTransactions:
         return duplicate
 
     def encode(self) -> list[bytes]:
-        """Return the columns as bytes in native byte order."""
+        """Return the aborted transactions as one byte string per field, in native byte order."""
         return [column.tobytes() for column in self._columns()]
 
     @classmethod
@@ -154,15 +154,15 @@ class PartitionTransactions:
 
     @property
     def has_undecided(self) -> bool:
-        """Whether the log has open transactions, or completed ones whose markers may not be committed."""
+        """Whether the log has open transactions, or completed ones whose markers may not be replicated yet."""
         return bool(self.open or self.unreplicated)
 
     def record_batch(self, producer_id: int, base_offset: int) -> None:
-        """Record a transactional batch."""
+        """Record the start of a transaction with the producer's first transactional batch; ignore later batches."""
         self.open.setdefault(producer_id, base_offset)
 
     def record_marker(self, producer_id: int, marker_offset: int, *, committed: bool) -> None:
-        """Record a transaction marker. A marker may be repeated, or have no batches in this partition."""
+        """Record a marker that ends a transaction. The transaction may have ended already, or have no batches here."""
         first_offset = self.open.pop(producer_id, None)
         if first_offset is None:
             return
@@ -178,7 +178,7 @@ class PartitionTransactions:
             ended[0] = CompletedTransaction(oldest.first_offset, ended[0].marker_offset)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Return the first offset of the oldest undecided transaction, or None if there is none."""
+        """Return the first offset of the oldest transaction that has no committed marker, or None if there is none."""
         ended = self.unreplicated
         while ended and ended[0].marker_offset < high_watermark:
             ended.popleft()

@@ -84,7 +84,7 @@ class ProducerStateStore:
         self.take_snapshot(log_end_offset)
 
     def take_snapshot(self, offset: int) -> None:
-        """Take a snapshot at `offset`, the log end offset.
+        """Write a snapshot of the producer state at `offset`, the log end offset, and delete old snapshots.
 
         The next sync makes it durable; recovery detects incomplete snapshots.
         """

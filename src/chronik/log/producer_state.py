@@ -75,7 +75,7 @@ SUPPORTED_SNAPSHOT_VERSIONS = (1, SNAPSHOT_VERSION)
 
 
 class ProducerLimit:
-    """A limit on the number of producers in all partitions of a node.
+    """A limit on the number of producers whose state the partitions of a node store.
 
     It counts additions only, and counts the producers of all partitions again when the limit is reached, so partitions
     need not report removed producers. Then it evicts producers from the partitions that have the most.
@@ -88,7 +88,7 @@ class ProducerLimit:
         """An upper bound on the current number of producers."""
 
     def add(self, states: ProducerStateManager, count: int = 1) -> None:
-        """Count producers that a partition has added."""
+        """Count producers that a partition has added, and evict idle producers if the limit is exceeded."""
         self._partitions.add(states)
         self._counted += count
         if self._counted > self._producers_max:
@@ -126,7 +126,7 @@ class ProducerStateManager:
         return list(self._producers.items())
 
     def check_batches(self, headers: Sequence[BatchHeader]) -> ProducerBatch | None:
-        """Return the stored batch if the first batch is a retry, or None if the batches are new and in order.
+        """Check the sequence numbers of batches. Return the stored batch if they are a retry, or None if they are new.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, or INVALID_TXN_STATE for a batch outside
@@ -153,7 +153,7 @@ class ProducerStateManager:
         return duplicate
 
     def check_marker(self, header: BatchHeader, marker: TransactionMarker) -> None:
-        """Check that a transaction marker is not fenced.
+        """Check that a transaction marker has a current producer epoch and coordinator epoch.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH if a later producer epoch has written to the partition, or

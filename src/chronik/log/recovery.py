@@ -90,7 +90,7 @@ def recover_log(
 
 
 class _EpochHistoryIncomplete(Exception):
-    """A synced batch has an epoch that is missing in the epoch history, because the end of the history was lost."""
+    """The leader epoch history has lost its last epochs, which synced batches of the log refer to."""
 
 
 class _TailRecovery:
@@ -113,7 +113,7 @@ class _TailRecovery:
         self._interval = index_interval_bytes
 
     def recover(self, segments: list[LogSegment]) -> int:
-        """Return the log end offset. Remove segments from `segments` that are not contiguous with the log."""
+        """Recover the segments, and return the log end offset. Segments after damaged or missing data are removed."""
         if not segments:
             return 0
         first = max(0, bisect_right([segment.base_offset for segment in segments], self._synced_offset) - 1)
@@ -133,7 +133,7 @@ class _TailRecovery:
         return log_end
 
     def _recover_segment(self, segment: LogSegment) -> tuple[int, bool]:
-        """Return the end offset of the segment, and whether its file was truncated at that offset."""
+        """Recover one segment, and return its end offset and whether its file was truncated there."""
         position, offset = segment.truncate_index(self._synced_offset, self._epochs)
         while True:
             position, offset, damaged = self._scan_segment(segment, position, offset)
@@ -161,7 +161,7 @@ class _TailRecovery:
         segment.file.fdatasync()
 
     def _scan_segment(self, segment: LogSegment, position: int, offset: int) -> tuple[int, int, bool]:
-        """Return the position and offset where the valid batches end, and whether damaged data follows."""
+        """Scan and index a segment. Return the end position and offset of its batches, and whether damage follows."""
         for piece in segment.scan(position, offset, self._epochs, self._synced_offset):
             if piece.batch is None:
                 if piece.base_offset < self._synced_offset and _is_history_incomplete(segment, piece, self._epochs):
@@ -174,7 +174,7 @@ class _TailRecovery:
         return position, offset, False
 
     def _find_synced_end(self, segment: LogSegment, position: int) -> int | None:
-        """Return the position of the first unsynced batch after a damaged batch, or None if it is not found."""
+        """Return the position of the batch at the synced offset, which follows damaged data, or None if not found."""
         size = min(segment.size - position, SEARCH_BYTES_MAX)
         data = segment.file.pread(size, position)
         wanted = _OFFSET.pack(self._synced_offset)
@@ -286,7 +286,7 @@ def _is_history_incomplete(segment: LogSegment, damage: ScannedBatch, epochs: Le
 
 
 def _find_unknown_epoch(segment: LogSegment, damage: ScannedBatch, epochs: LeaderEpochHistory) -> int | None:
-    """Return the epoch of a batch whose only defect is an epoch that is missing in the history, or None."""
+    """Return the leader epoch of an otherwise valid batch if the epoch history lacks this epoch, otherwise None."""
     offset = damage.base_offset
     epoch, epoch_end = epochs.epoch_at(offset)
     if epoch_end != LONG_MAX:

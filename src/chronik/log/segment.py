@@ -20,7 +20,7 @@ from chronik.protocol.batch import HEADER_BYTES, LENGTH_END, BatchHeader, parse_
 from chronik.protocol.errors import CorruptRecords
 
 SMALL_SYNC_BYTES = 16 * KIB
-"""Maximum size of a sync in bytes for which space is preallocated.
+"""Maximum number of bytes per sync for which the segment preallocates space.
 
 Larger syncs allocate new blocks each time, and journaling them costs as much as preallocation saves.
 """
@@ -47,7 +47,7 @@ MAX_TIMESTAMP_POSITION = 35
 
 
 class Preallocation:
-    """The length of a segment's file including preallocated space, which makes small syncs faster.
+    """The length of a segment's file including space that is preallocated to make small syncs faster.
 
     A sync that only writes bytes waits for the disk once. A sync that also changes the file's length waits for the file
     system's journal too, which takes 50 % longer. Only the active segment may be longer than its batches. After a
@@ -63,7 +63,7 @@ class Preallocation:
         return self._end > size
 
     def next_length(self, size: int, size_max: int) -> int | None:
-        """Return the length to preallocate before a sync of a segment with `size` bytes, or None.
+        """Return the length to which the file is extended before a sync at `size` bytes, or None to keep its length.
 
         The first sync preallocates nothing, because many segments are synced only once. When the file system rejects
         the preallocation, the next attempt follows after as many appended bytes, not with each sync.
@@ -188,7 +188,7 @@ class LogSegment:
             self.first_timestamp = header.max_timestamp
 
     def seal(self) -> None:
-        """Complete the index of a full segment. No batches may be appended after that."""
+        """Complete the index of a full segment, to which no more batches are appended."""
         self.index.append(IndexEntry(self.end_offset, self.size, self.max_timestamp, self.max_timestamp_offset))
         self.index.flush()
         self._read_positions.clear()
@@ -279,7 +279,7 @@ class LogSegment:
     def scan(
         self, position: int, offset: int, epochs: LeaderEpochHistory, end_offset: int | None = None
     ) -> Iterator[ScannedBatch]:
-        """Yield the batches and damaged ranges from `position`, where a batch with base offset `offset` is expected.
+        """Read the segment from `position`, the start of the batch at `offset`, and yield batches and damaged ranges.
 
         `end_offset`, the known end of the valid batches, helps to find the next valid batch after damage.
         """
@@ -308,11 +308,11 @@ class LogSegment:
             (position, offset), view, local = good, memoryview(b""), 0
 
     def scan_from_offset(self, offset: int, epochs: LeaderEpochHistory) -> Iterator[ScannedBatch]:
-        """Scan from an indexed batch at or before `offset`."""
+        """Scan the segment's batches, starting with an indexed batch at or before `offset`."""
         return self.scan(*self.find_indexed_batch(offset, epochs), epochs)
 
     def scan_from_timestamp(self, timestamp: int, epochs: LeaderEpochHistory) -> Iterator[ScannedBatch]:
-        """Scan from an indexed batch such that all earlier batches are older than `timestamp`."""
+        """Scan the segment's batches, starting where all earlier batches are older than `timestamp`."""
         entry = self._find_entry(lambda: self.index.find_entry_by_timestamp(timestamp), epochs)
         return self.scan(*(entry[1], entry[0]) if entry else (0, self.base_offset), epochs)
 
@@ -421,7 +421,7 @@ class LogSegment:
         return memoryview(self.file.pread(max(0, min(size, self.size - position)), position))
 
     def _extend_view(self, view: memoryview, position: int) -> memoryview | None:
-        """Return a longer view from `position` if the batch there is larger than `view`, otherwise None."""
+        """Return a longer view of the data at `position` if the batch there exceeds `view`, otherwise None."""
         left = self.size - position
         size = max(declared_batch_size(view, 0), min(READ_AHEAD_BYTES, left))
         if len(view) < size <= min(left, FRAME_BYTES_MAX):

@@ -20,17 +20,17 @@ from chronik.protocol.varint import INT32_MAX
 
 
 class SegmentSwap(msgspec.Struct, eq=False):
-    """A swap in progress, which replaces segments by a compacted segment."""
+    """The replacement of segments by a compacted segment, while it is in progress."""
 
     segment: LogSegment
     replaced: list[LogSegment]
     steps_done: int = 1
     is_durable: bool = False
-    """Whether the sync in progress makes the last step durable."""
+    """Whether the directory sync in progress makes the last step of the swap durable."""
 
 
 class SegmentSwaps:
-    """The segment swaps of a log that are in progress.
+    """The pending replacements of a log's segments by compacted segments.
 
     A swap replaces segments by a compacted segment. A power failure at any point leaves either the old segments or the
     new one. Each step starts when the previous step is durable:
@@ -55,18 +55,18 @@ class SegmentSwaps:
         return bool(self._swaps)
 
     def start(self, segment: LogSegment, replaced: list[LogSegment]) -> None:
-        """Start a swap (step 1). `segment` is the compacted segment."""
+        """Start replacing segments with the compacted segment `segment`, whose file is renamed to `.swap`."""
         segment.set_cache(self._cache)
         self._rename_log(segment, f"{self._directory}/{names.swap_file_name(segment.base_offset, segment.end_offset)}")
         self._swaps.append(SegmentSwap(segment, replaced))
 
     def record_sync_start(self) -> None:
-        """Record that a sync of the directory starts. When it completes, `advance` performs the next steps."""
+        """Record that a sync of the log's directory starts. It makes the last step of each swap durable."""
         for swap in self._swaps:
             swap.is_durable = True
 
     def advance(self, delete_delay_ms: int) -> None:
-        """Perform the next step of each swap that the completed sync covers."""
+        """Perform the next step of each swap whose last step the completed sync has made durable."""
         for swap in self._swaps:
             if not swap.is_durable:
                 continue
@@ -81,7 +81,7 @@ class SegmentSwaps:
         self._swaps = [swap for swap in self._swaps if swap.steps_done <= 3]
 
     def complete_all(self, delete_delay_ms: int) -> None:
-        """Complete all swaps. Blocks on the disk."""
+        """Complete all pending segment swaps. Blocks on the disk."""
         while self._swaps:
             self.record_sync_start()
             self._cache.files.sync_directory(self._directory)

@@ -11,7 +11,7 @@ from chronik.log.files.checkpoints import OffsetCheckpointFile
 
 
 class SyncTask(msgspec.Struct, eq=False):
-    """A task that makes all changes durable that were made to a log before the task was created."""
+    """A task that makes a log's pending changes durable: those made before the task was created."""
 
     storage: FileSystem
     end_offset: int
@@ -101,7 +101,7 @@ class PendingSync:
         return ticket
 
     def complete_task(self, ticket: SyncTask) -> None:
-        """Record that a sync task has run."""
+        """Release the files of a sync task that has run, and record the checkpoints that it wrote."""
         for file in ticket.files:
             self._cache.unpin(file)
         for offset_file, offset in ticket.checkpoints:

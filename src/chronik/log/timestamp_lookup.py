@@ -19,19 +19,19 @@ from chronik.protocol.errors import RecordsTooLarge
 from chronik.protocol.record_scan import scan_lazily
 
 MAX_TIMESTAMP_SEARCH_BYTES = 16 << 20
-"""Number of bytes at the end of a segment that are searched for the largest remaining timestamp.
+"""Maximum number of bytes at a segment's end that are searched for the largest remaining timestamp.
 
 The search takes place if the record with the segment's largest timestamp was deleted.
 """
 
 HEADER_READ_BYTES: Final = 8192
-"""Size of a header read in bytes.
+"""Number of bytes per read from a segment file when a lookup reads batch headers.
 
 An indexed batch is about 4 kB before the requested batch, so one read covers both.
 """
 
 HEADER_READS_MAX: Final = 16
-"""Maximum number of header reads per lookup.
+"""Maximum number of reads from a segment file when a lookup reads batch headers.
 
 Each large batch takes one read. With a high `index.interval.bytes`, the result is less precise.
 """
@@ -110,7 +110,9 @@ def find_batch_with_max_timestamp(
 
 
 def _max_timestamp_search_offset(segment: LogSegment, start_offset: int, epochs: LeaderEpochHistory) -> int:
-    """Return the offset of the batch with the largest timestamp, or one near the segment's end if it is empty.
+    """Return the offset at which the search for the segment's largest timestamp starts.
+
+    This is the batch with the largest timestamp or, if that batch is empty, a batch near the segment's end.
 
     Indexes of older versions also refer to batches that compaction has emptied.
     """

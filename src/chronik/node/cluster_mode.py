@@ -161,7 +161,7 @@ class ClusterMode:
         return self.driver.leader
 
     def is_recently_lost(self, node_id: int) -> bool:
-        """Return whether the node's connection was lost within the last session timeout.
+        """Return whether the connection to a node was lost less than one session timeout ago.
 
         After that, the controller's view is more reliable: a node that still sends heartbeats is only unreachable from
         this node.

@@ -117,7 +117,7 @@ class DataDirectory:
             logger.warning("data directory %s: removing the permissions of other users failed: %s", self._path, error)
 
     def check_cluster(self, cluster_id: str) -> None:
-        """Store the cluster id of the metadata.
+        """Check that the metadata belongs to this directory's cluster. Store the cluster id if none is stored yet.
 
         Raises:
             ConfigError: The directory belongs to another cluster.
@@ -127,7 +127,7 @@ class DataDirectory:
             self._store(replace(self._identity, cluster_id=cluster_id))
 
     def check_directory_id(self, directory_id: bytes) -> None:
-        """Compare the directory id in the metadata with that of this directory.
+        """Check that the directory id in the metadata is the id of this directory.
 
         Raises:
             ConfigError: They differ.
@@ -211,7 +211,7 @@ def _known_in_standalone(files: FileSystem, node_id: int) -> bytes | None:
 
 
 def _known_in_cluster(files: FileSystem, node_id: int) -> bytes | None:
-    """Return the directory id from the newest membership on this disk, even if uncommitted: ids are never reused."""
+    """Return the node's directory id in the newest Raft membership on this disk, committed or not, or None."""
     from chronik.quorum.storage import RaftStorage
     from chronik.raft.entries import EntryKind
     from chronik.raft.membership import UNBOUND_DIRECTORY, decode_membership
@@ -256,7 +256,7 @@ def highest_feature_level(files: FileSystem, mode: DirectoryMode) -> int:
 
 
 def _command_in(payload: memoryview, mode: DirectoryMode) -> bytes:
-    """Return the encoded command in a log record, or an empty string if it contains no command."""
+    """Return the encoded command in a record of the metadata log, or empty bytes if it contains no command."""
     if mode is DirectoryMode.STANDALONE:
         return bytes(payload)
     from chronik.quorum.stored_entries import decode_record

@@ -14,7 +14,7 @@ DESCRIPTORS_WANTED: Final = 1 << 20
 """Descriptor limit to request if the operating system imposes no hard limit."""
 
 OPEN_FILES_DIVISOR: Final = 4
-"""Divisor of the descriptor limit for segment files, which get a quarter if descriptors are scarce."""
+"""Divisor of the descriptor limit: if descriptors are scarce, segment files get a quarter of them."""
 
 NON_FILE_DESCRIPTORS: Final = 160
 """Descriptors reserved for peers, the metadata log, snapshots, compaction, HTTP and the event loop, with a margin."""
@@ -23,7 +23,7 @@ HTTP_CONNECTIONS_MIN: Final = 64
 """Minimum number of HTTP connections, included in NON_FILE_DESCRIPTORS."""
 HTTP_CONNECTIONS_MAX: Final = 512
 HTTP_CONNECTIONS_DIVISOR: Final = 16
-"""Divisor of the descriptor limit for HTTP connections, within HTTP_CONNECTIONS_MIN and HTTP_CONNECTIONS_MAX."""
+"""Divisor of the descriptor limit that yields the number of HTTP connections, within its minimum and maximum."""
 
 CONNECTIONS_MIN: Final = 16
 """Minimum number of client connections, so that an operator can always connect."""

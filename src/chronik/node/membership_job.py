@@ -94,7 +94,7 @@ class BootstrapGate:
     is_open = False
 
     def passes(self, message: AnyRaftMessage) -> bool:
-        """Return whether the message may be sent or received."""
+        """Return whether the gate lets the Raft message pass in either direction."""
         return self.is_open or not is_bootstrap_vote(message)
 
 
@@ -174,7 +174,7 @@ class MembershipJob:
         if answer.is_leader:
             raise ConfigError(f"{message}, which it leads: use another data directory or other [[peers]] for this node")
         if not self._has_logged_other_cluster:
-            logger.error("%s; ignoring that node", message)
+            logger.error("peer belongs to another cluster: %s; ignoring the peer", message)
         self._has_logged_other_cluster = True
 
     def _check_expected(self, answers: Sequence[AdmissionResponse]) -> None:
@@ -194,7 +194,7 @@ class MembershipJob:
             self._is_unexpected = is_unexpected
 
     def _update_gate(self, founding: ClusterBootstrap) -> None:
-        """Open or close the bootstrap gate. It stays closed on a node that already has a metadata log."""
+        """Open the bootstrap gate if this node may bootstrap a cluster, otherwise close it."""
         if self._admissions.has_log:
             self._gate.is_open = False
             return
@@ -211,5 +211,5 @@ class MembershipJob:
 
 
 def is_bootstrap_vote(message: AnyRaftMessage) -> bool:
-    """Return whether the message is a vote request without a target directory id, as only in the first election."""
+    """Return whether the message is a vote request of the first election, which has no target directory id."""
     return isinstance(message, VoteRequest) and message.target_directory == UNBOUND_DIRECTORY

@@ -23,8 +23,8 @@ from typing import Any, Final
 from chronik.limits import MIB
 
 COLLECTION_SECONDS_MAX: Final = 0.005
-"""CPU seconds of a full collection beyond which the surviving objects are frozen. After a faster collection they are
-not, because some may still become garbage."""
+"""CPU seconds of a full garbage collection beyond which the surviving objects are frozen, that is, exempt from later
+collections. After a faster collection they are not, because some may still become garbage."""
 
 FULL_COLLECTION_THRESHOLD: Final = 2
 """Number of middle-generation collections before a full collection; Python's default is 10. While many topics are
@@ -58,7 +58,7 @@ def gc_disabled() -> Iterator[None]:
 
 
 def limit_collection_time(seconds_max: float = COLLECTION_SECONDS_MAX) -> None:
-    """Limit the duration of future full collections, and freeze all existing objects."""
+    """Limit the duration of full garbage collections, and exempt all existing objects from them."""
     began = 0.0
 
     def on_collection(phase: str, info: dict[str, Any]) -> None:

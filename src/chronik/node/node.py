@@ -76,7 +76,7 @@ RESPONSE_SECONDS_MIN: Final = 0.25
 
 
 class _Components(msgspec.Struct, frozen=True):
-    """The components of a node."""
+    """The components of a node, which are created together before any of them starts."""
 
     node_mode: NodeMode
     services: Services

@@ -128,7 +128,7 @@ class NodeMode(Protocol):
 
     @property
     def is_up_to_date(self) -> bool:
-        """Return whether the image contains all acknowledged changes once `join` has returned."""
+        """Return whether the metadata image contains all acknowledged changes as soon as `join` returns."""
 
     def background_jobs(self, when_up_to_date: Callable[[], None]) -> list[BackgroundJob]:
         """Return the background jobs. If not `is_up_to_date`, one of them calls `when_up_to_date` once."""

@@ -22,12 +22,12 @@ from chronik.quorum.settings import DriverStatus
 from chronik.raft.membership import NO_NODE
 
 HINT_SECONDS: Final = 5.0
-"""Interval in seconds at which a node without a leader alternates between the metadata's peer addresses and the
-hints."""
+"""Interval in seconds at which a node without a leader alternates between the peer addresses in the metadata and those
+in its configuration (hints)."""
 
 
 class PeerAddresses:
-    """The peer addresses, which this class updates in the peer transport."""
+    """The addresses of the other nodes, which the peer transport connects to."""
 
     def __init__(self, node_id: int, hints: Mapping[int, Address], store: RaftStore, driver: RaftDriver, clock: Clock):
         self._node_id = node_id
@@ -52,7 +52,7 @@ class PeerAddresses:
         return has_node_records(self._store.image) and known is not None and (known.host, known.port) != self.own
 
     def learn(self, nodes: Iterable[tuple[int, str, int]]) -> None:
-        """Add addresses that a peer has sent."""
+        """Add node addresses that were received from a peer, and update the peer transport."""
         for node_id, host, port in nodes:
             self._learned[node_id] = Address(host, port)
         self.refresh()
@@ -109,7 +109,7 @@ class PeerAddresses:
         return known
 
     def _uses_hints(self, leader: int) -> bool:
-        """Return whether the hints currently take precedence over the metadata's addresses."""
+        """Return whether the configured addresses (hints) currently take precedence over those in the metadata."""
         if leader != NO_NODE:
             self._leaderless_since = None
             return False

@@ -34,16 +34,16 @@ from chronik.raft.membership import NO_NODE
 logger = logging.getLogger("chronik.node")
 
 HEARTBEATS_PER_SESSION: Final = 10
-"""Heartbeats per session timeout: enough to keep the lease even if a round trip takes 90 % of the timeout or some
-heartbeats are lost."""
+"""Number of heartbeats per session timeout: enough to keep the broker's lease even if a round trip takes 90 % of the
+timeout or some heartbeats are lost."""
 
 HEARTBEAT_SECONDS_MAX: Final = DOWN_SECONDS / 2
 """Maximum heartbeat interval in seconds, for long session timeouts. A broker without an acknowledgement for
 DOWN_SECONDS must confirm its reads."""
 
 HEARTBEAT_SESSIONS_MAX: Final = 2
-"""Number of session timeouts after which a heartbeat is abandoned: one for the response, one for applying its index
-locally."""
+"""Number of session timeouts after which a heartbeat is abandoned: one for the response, and one for applying the
+metadata up to the index in the response."""
 
 LEASE_CHECKS_PER_SESSION: Final = 100
 """Maximum number of lease checks per session timeout."""
@@ -53,7 +53,7 @@ LAST_HEARTBEATS_SECONDS: Final = 0.5
 
 
 class BrokerRegistration:
-    """The registration of this broker, with its lease and heartbeats."""
+    """The registration of this broker with the controller, including its lease and heartbeats."""
 
     def __init__(
         self,
@@ -225,7 +225,10 @@ class BrokerRegistration:
             self._acknowledged_at = max(self._acknowledged_at, asked_at)
 
     async def _has_applied(self, index: int) -> bool:
-        """Wait until the index is applied, so that a broker that was paused detects that it was fenced."""
+        """Wait until the metadata is applied up to `index`. Return False if this takes longer than a session timeout.
+
+        A broker that was paused thereby detects that it was fenced.
+        """
         try:
             await self._driver.wait_applied(index, self._session_seconds)
         except (OutcomeUnknown, ProposalRejected, DriverStopped):

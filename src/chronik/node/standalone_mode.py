@@ -93,7 +93,7 @@ class StandaloneMode:
         """Do nothing: there is no peer port."""
 
     async def join(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Register the broker.
+        """Check that the metadata belongs to the data directory, and register the broker.
 
         Raises:
             ConfigError: Data directory and metadata do not belong together.

@@ -28,7 +28,7 @@ REPORTED_DAMAGES_MAX: Final = 100
 
 
 class NodeStatusSource:
-    """The status of a node (see `StatusSource`)."""
+    """The source of a node's status, readiness and statistics (see `StatusSource`)."""
 
     def __init__(
         self,

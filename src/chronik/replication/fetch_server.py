@@ -53,7 +53,7 @@ OPENING_SECONDS_MAX: Final = 0.02
 
 
 class _SessionPartition:
-    """A partition of a fetch session, which is notified of changes of its replica."""
+    """A partition in a follower's fetch session, which is notified when the leader's replica changes."""
 
     __slots__ = ("_session", "damaged_at", "follower", "has_all", "key", "position", "replica")
 
@@ -305,7 +305,7 @@ class FollowerFetchServer:
             if wanted.damaged_at != position.offset:
                 wanted.damaged_at = position.offset
                 logger.error(
-                    "%s: fetch of node %d failed: records on this disk are damaged: %s",
+                    "%s: fetch by node %d failed: records on this disk are damaged: %s",
                     wanted,
                     session.broker_id,
                     error,

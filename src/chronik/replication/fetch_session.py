@@ -28,7 +28,7 @@ nodes has not yet applied a leader election."""
 
 
 class FollowedPartition(msgspec.Struct):
-    """A followed partition and the state of its fetches."""
+    """A partition that this node follows, and the state of its fetches from the leader."""
 
     replica: Replica
     leader_epoch: int
@@ -37,7 +37,7 @@ class FollowedPartition(msgspec.Struct):
     failures: int = 0
     paused_until: float = 0.0
     truncations: int = 0
-    """Number of consecutive truncations without progress."""
+    """Number of consecutive truncations of the log without replicating new records."""
     truncated_from: int = -1
     reported_start: int = -1
     """Log start offset last reported to the leader."""

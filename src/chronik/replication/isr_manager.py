@@ -54,13 +54,13 @@ FINAL_ERRORS: Final = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REG
 
 
 class _Proposal(msgspec.Struct):
-    """A proposed ISR change."""
+    """An ISR change of one partition that this node proposes to the controller."""
 
     replica: Replica
     leading: IsrState
     change: IsrChange
     is_doubtful: bool = False
-    """Whether an earlier attempt had an unknown outcome, so that it may still be applied."""
+    """Whether an earlier attempt to propose the change had an unknown outcome and may still be applied."""
 
 
 class IsrManager:
@@ -281,7 +281,7 @@ def _was_elected_without_log(replica: Replica) -> bool:
 
 
 def _is_open(proposal: _Proposal) -> bool:
-    """Return whether the proposal is still valid, because the partition has not changed since."""
+    """Return whether the proposal is still pending, that is, the partition has not changed since then."""
     leading = proposal.leading
     return (
         proposal.replica.isr_state is leading

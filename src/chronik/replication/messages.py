@@ -47,7 +47,7 @@ class FollowerFetchRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PartitionChunk(msgspec.Struct, frozen=True, array_like=True):
-    """A leader's response for one partition.
+    """A part of the leader's fetch response: the records of one partition, or an error.
 
     If `diverging_end` >= 0, the logs diverge: the leader's `diverging_epoch` ends there, and the follower must truncate
     its log. With OFFSET_OUT_OF_RANGE, the two offsets are those of the leader's log.
@@ -82,7 +82,7 @@ class WakeResponse(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FetchCall(TypedCall[FollowerFetchRequest, FollowerFetchResponse]):
-    """The fetch call. The records follow the encoded response, in the same order, so that they are not copied."""
+    """The call with which a follower fetches records. The records follow the encoded response, without being copied."""
 
     def encode_response(self, answer: FollowerFetchResponse) -> Sequence[Buffer]:
         header = _encoder.encode(_ResponseHeader(answer.session_id, tuple(map(_split_records, answer.chunks))))
@@ -107,7 +107,7 @@ class FetchCall(TypedCall[FollowerFetchRequest, FollowerFetchResponse]):
 class _ResponseHeader(msgspec.Struct, frozen=True, array_like=True):
     session_id: int
     portions: tuple[tuple[PartitionChunk, int], ...]
-    """Chunks without their records, and the size of each chunk's records in bytes."""
+    """The chunks of the response without their records, each with the size of its records in bytes."""
 
 
 def _split_records(portion: PartitionChunk) -> tuple[PartitionChunk, int]:

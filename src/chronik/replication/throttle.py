@@ -23,7 +23,7 @@ RECHECK_SECONDS: Final = 1.0
 
 
 class ReplicationThrottle:
-    """A rate limit for one side of replication; `side` is "leader" or "follower"."""
+    """A rate limit on the replication traffic of this node; `side` is its role, "leader" or "follower"."""
 
     def __init__(self, side: str, node_id: int, store: MetadataStore, configs: ConfigResolver, clock: Clock) -> None:
         self._rate_key = f"{side}.replication.throttled.rate"
@@ -34,7 +34,7 @@ class ReplicationThrottle:
         self._clock = clock
         self._free_at = 0.0
         self._rate = 1
-        """Rate in bytes per second from which `_free_at` was computed."""
+        """Rate in bytes per second that determined `_free_at`, the time until which copying pauses."""
 
     def delay(self, replica: Replica, follower: int) -> float:
         """Return the seconds, at most 1, until more of the partition may be copied to the broker `follower`."""

@@ -24,8 +24,8 @@ _ANY_NAME: Final = "hardcode"
 """Placeholder resource name that Kafka uses to check whether an operation is allowed on any resource."""
 
 _DecisionKey = tuple[Principal, str, int, str | None]
-"""Cache key: principal, host, combined operation and resource type, and resource name. Operation and type form one
-number because hashing an enum is slow and every partition requires a lookup."""
+"""Key of a cached authorization decision: principal, host, operation with resource type, and resource name. Operation
+and type are combined in one number, because hashing an enum is slow."""
 
 
 class AclIndex:

@@ -9,20 +9,20 @@ from typing import Final
 from chronik.protocol.apis import APIS
 
 PAGE: Final = Path("docs", "operate", "security.md")
-"""Path of the documentation page, relative to the repository root."""
+"""Path of the documentation page with the permission table, relative to the repository root."""
 
 START_MARKER, END_MARKER = "<!-- permissions: generated -->", "<!-- permissions: end -->"
 
 
 def update_page(before: str) -> str:
-    """Return the page with a regenerated table."""
+    """Return the text of the documentation page with a regenerated permission table."""
     head, _, rest = before.partition(START_MARKER)
     _, _, tail = rest.partition(END_MARKER)
     return head + build_table() + tail
 
 
 def build_table() -> str:
-    """Return the table with the two marker lines around it."""
+    """Return the table of the permissions that each API requires, between two marker lines."""
     return "\n".join([START_MARKER, "| API | key | permissions |", "|---|---|---|", *_rows(), END_MARKER])
 
 

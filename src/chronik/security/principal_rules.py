@@ -28,10 +28,10 @@ class NoMatchingRule(Exception):
 
 
 class PrincipalRules:
-    """Parsed principal mapping rules."""
+    """The rules that map the subject of a client certificate to a principal name."""
 
     def __init__(self, text: str = "DEFAULT") -> None:
-        """Parse the rules.
+        """Parse the principal mapping rules in `text`.
 
         Raises:
             ConfigError: The rules are invalid.

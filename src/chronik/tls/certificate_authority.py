@@ -67,7 +67,7 @@ class CertificateAuthority:
     def issue(
         self, subject: str | x509.Name, hosts: Iterable[str] = (), *, days: int = CERTIFICATE_DAYS
     ) -> IssuedCertificate:
-        """Issue a certificate.
+        """Generate a private key, and issue a certificate for it that is signed by this CA.
 
         Args:
             subject: The subject as in RFC 4514, such as `CN=node1,O=example`.

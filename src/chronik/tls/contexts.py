@@ -55,7 +55,7 @@ class ReloadableTlsContext:
     """The current SSL context of a listener or of the peer connections, which can be reloaded."""
 
     def __init__(self, name: str, settings: TlsSettings, *, with_client_context: bool = False) -> None:
-        """Load the contexts.
+        """Load the certificate files and create the SSL contexts.
 
         Args:
             name: The name used in log lines.

@@ -113,7 +113,7 @@ class TlsTransportOwner(Protocol):
 
 
 class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
-    """A TLS layer between a socket transport, for which it is the protocol, and the owner's protocol."""
+    """A TLS layer between a socket transport and the owner's protocol, for which it is the transport."""
 
     def __init__(self, owner: TlsTransportOwner, context: ssl.SSLContext, *, is_client: bool = False) -> None:
         super().__init__()

@@ -111,7 +111,7 @@ class WriteAheadLog:
 
     @classmethod
     def open(cls, files: FileSystem, directory: str, *, after: int = 0) -> tuple[WriteAheadLog, list[WalEntry]]:
-        """Open the log. Return the log and its records after index `after`, which the snapshot covers."""
+        """Open the log. Return it with its records after index `after`, the last index that the snapshot covers."""
         return _Recovery(files, directory, after).run()
 
     @property
@@ -207,7 +207,7 @@ class WriteAheadLog:
 
 
 class _Recovery:
-    """The recovery of a log at startup, which finds the intact records and detects damage."""
+    """The recovery of a write-ahead log at startup, which reads the intact records and detects damage."""
 
     def __init__(self, files: FileSystem, directory: str, after: int) -> None:
         self._files = files
@@ -243,7 +243,7 @@ class _Recovery:
             self._files.sync_directory(parent)
 
     def _needed_segments(self) -> list[int]:
-        """Return the first indexes of the segments to read. Delete segments that the snapshot covers."""
+        """Return the first index of each segment to read, after deleting the segments that the snapshot covers."""
         found = list_indexes(self._directory, SEGMENT_SUFFIX, self._files)
         while len(found) > 1 and found[1] <= self._after + 1:
             self._files.remove(segment_path(self._directory, found.pop(0)))

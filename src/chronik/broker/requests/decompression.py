@@ -31,7 +31,7 @@ class BatchDecompressor:
         inline_budget: DecompressionBudget | None,
         budget: DecompressionBudget,
     ) -> T:
-        """Run `work` inline if `inline_budget` allows it, otherwise in a thread.
+        """Run the decompression `work` on the event loop if `inline_budget` suffices, otherwise in a thread.
 
         `work` must only read its inputs, and may be started twice. Its exceptions are raised here.
         """
@@ -41,25 +41,25 @@ class BatchDecompressor:
         return await self.run_in_thread(work, budget)
 
     async def run_in_thread(self, work: Callable[[DecompressionBudget], T], budget: DecompressionBudget) -> T:
-        """Run `work` in a thread. The partition's leader and configs may change during the call."""
+        """Run the decompression `work` in a thread. The partition's leader and configs may change during the call."""
         self.offloaded_count += 1
         return _unwrap(await run_in_thread(lambda: _run_work(work, budget)))
 
     def run_in_thread_as_step(self, work: Callable[[DecompressionBudget], T], budget: DecompressionBudget) -> Steps[T]:
-        """Run `work` in a thread as a step of a request. Return its result or raise its error."""
+        """Run the decompression `work` in a thread, as a step of a request that runs in steps."""
         self.offloaded_count += 1
         outcome: T | _Failed = yield lambda: _run_work(work, budget)
         return _unwrap(outcome)
 
 
 class _Failed(NamedTuple):
-    """An error that `work` raised in the thread."""
+    """The error that a decompression raised in its thread."""
 
     error_raised: KafkaError
 
 
 def _unwrap(outcome: T | _Failed) -> T:
-    """Return the result of `work`, or raise its error."""
+    """Return the result of a decompression in a thread, or raise its error."""
     if isinstance(outcome, _Failed):
         try:
             raise outcome.error_raised
@@ -69,7 +69,7 @@ def _unwrap(outcome: T | _Failed) -> T:
 
 
 def _run_work(work: Callable[[DecompressionBudget], T], budget: DecompressionBudget) -> T | _Failed:
-    """Run `work` and return its result or its error.
+    """Run the decompression `work`, and return its result or the error that it raised.
 
     The error has no traceback: the frames of an exception raised across threads would keep the decompressed data in
     memory until the next garbage collection.

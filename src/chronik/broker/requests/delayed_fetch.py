@@ -60,7 +60,7 @@ class DelayedFetch:
             replica.delayed_fetches[self] = None
 
     def add_bytes(self, count: int) -> None:
-        """Count bytes that became readable, and wake the fetch if they are enough."""
+        """Count bytes that became readable, and wake the fetch when its minimum number of bytes is reached."""
         self._bytes_missing -= count
         if self._bytes_missing <= 0:
             self.wake()

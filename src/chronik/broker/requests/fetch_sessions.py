@@ -121,7 +121,7 @@ class FetchSessionCache:
     def create(
         self, partitions: list[SessionPartition], now: float, *, uses_topic_ids: bool, owner: SessionOwner
     ) -> FetchSession | None:
-        """Create a session, or return None if the cache is full."""
+        """Create and cache a fetch session for the partitions, or return None if the cache is full."""
         if not self._evict_for(len(partitions), now):
             return None
         session = FetchSession(self._unused_id(), INITIAL_EPOCH + 1, now, uses_topic_ids, owner)

@@ -64,7 +64,7 @@ class ProduceRules(msgspec.Struct, frozen=True):
 
 
 class ValidatedRecords(msgspec.Struct, frozen=True):
-    """Validated batches that can be appended to a log."""
+    """Batches of a produce request that passed validation and can be appended to a log."""
 
     buffer: WritableBytes
     headers: list[BatchHeader]

@@ -26,10 +26,10 @@ RETRIABLE_REJECTIONS: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     )
 )
-"""Retriable errors, after which a client sends the same batch again."""
+"""Error codes of rejected batches that make the producer send the same batch again."""
 
 REJECTION_SECONDS: Final = 12.0
-"""Seconds during which batches may arrive that the client sent before it received the error.
+"""Seconds for which a rejection is kept: the producer may have sent later batches before it received the error.
 
 The error response waits for the responses to earlier requests, usually for up to 10 seconds, after which a lagging
 follower leaves the ISR. Later gaps are reported as OUT_OF_ORDER_SEQUENCE_NUMBER.
@@ -45,7 +45,7 @@ TopicKey = str | bytes
 
 
 class _Key(NamedTuple):
-    """The key of a rejected batch: a partition and a producer epoch."""
+    """The key under which a rejected batch is recorded: a partition, a producer id and a producer epoch."""
 
     topic: TopicKey
     partition: int
@@ -62,7 +62,7 @@ class _Rejected(NamedTuple):
 
 
 class RejectedBatches:
-    """The recently rejected batches of idempotent producers."""
+    """The recently rejected batches of idempotent producers, whose later batches are rejected with the same error."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -72,7 +72,7 @@ class RejectedBatches:
         return len(self._rejected)
 
     def record(self, topic: TopicKey, partition: int, records: Bytes | None, code: ErrorCode) -> None:
-        """Record that the records were rejected with the error code."""
+        """Record that the batch in `records` was rejected with the error code."""
         if code not in RETRIABLE_REJECTIONS or not records or not _is_valid_topic(topic):
             return
         try:
@@ -82,7 +82,7 @@ class RejectedBatches:
         self.record_header(topic, partition, header, code)
 
     def record_header(self, topic: TopicKey, partition: int, header: BatchHeader, code: ErrorCode) -> None:
-        """Record a rejected batch, or a stored batch that may be truncated because its leader epoch has ended."""
+        """Record that the batch with this header was rejected, or that it may be truncated by the next leader."""
         if code not in RETRIABLE_REJECTIONS or not header.has_producer_id:
             return
         key, now = _batch_key(topic, partition, header), self._clock.monotonic()
@@ -97,7 +97,7 @@ class RejectedBatches:
             del self._rejected[next(iter(self._rejected))]
 
     def check(self, topic: TopicKey, partition: int, header: BatchHeader, producers: ProducerStateManager) -> None:
-        """Raise the error of a rejected batch if this batch comes after it in the producer's sequence.
+        """Raise the error of the producer's rejected batch if this batch has a later sequence number.
 
         The producer's next batch passes: the rejected one has been stored since, here or by another leader.
 

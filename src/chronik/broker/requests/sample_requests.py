@@ -24,7 +24,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 
 class SampleRequest(msgspec.Struct, eq=False):
-    """A client's request for sample rows."""
+    """A client's request for sample rows of a topic's table, which a pipeline driver answers."""
 
     pipeline: str
     topic: str
@@ -37,13 +37,13 @@ class SampleRequest(msgspec.Struct, eq=False):
 
 
 class SampleRequests:
-    """The pending sample requests, and the drivers that wait for requests."""
+    """The pending requests for sample rows, and the pipeline drivers that wait for such requests."""
 
     def __init__(self) -> None:
         self._questions: dict[bytes, SampleRequest] = {}
         """Pending requests by id, in order of arrival."""
         self._drivers: dict[asyncio.Future[None], str] = {}
-        """Waiting drivers, each with the name of its pipeline."""
+        """Pipeline drivers that wait for a request, each with the name of its pipeline."""
         self._has_stopped = False
 
     def stop(self) -> None:
@@ -86,7 +86,7 @@ class SampleRequests:
             del self._questions[question.id]
 
     async def take_request(self, pipeline: str, wait_s: float) -> SampleRequest | None:
-        """Return the oldest request that no driver has taken, or None if no request arrives within `wait_s` seconds."""
+        """Return the pipeline's oldest request that no driver has taken, or None after `wait_s` seconds without one."""
         _check_pipeline(pipeline)
         if self._has_stopped:
             raise _stopping_error()
@@ -122,7 +122,7 @@ class SampleRequests:
         return next(waiting, None)
 
     def _wake(self, pipeline: str) -> None:
-        """Wake one waiting driver of the pipeline. The next request wakes another one."""
+        """Wake one driver of the pipeline that waits for a request."""
         for driver, its_pipeline in self._drivers.items():
             if its_pipeline == pipeline and not driver.done():
                 driver.set_result(None)

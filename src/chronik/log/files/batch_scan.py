@@ -21,14 +21,17 @@ _unpack_prefix = _PREFIX.unpack_from
 _BASE_OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 EpochLookup = Callable[[int], int]
-"""A function that returns the leader epoch of batches at an offset."""
+"""A function that returns the leader epoch in which the batch at an offset was written."""
 
 # The search for the next valid batch is limited to this distance when the index does not help.
 SEARCH_BYTES_MAX = 64 << 20
 
 
 def validate_batch(buffer: memoryview, position: int, base_offset: int, epoch: int) -> tuple[int, int] | None:
-    """Return (size, next offset) of a valid batch with this offset and epoch at `position`, or None."""
+    """Return the size and next offset of the batch at `position`, or None if it is invalid.
+
+    A valid batch has the given base offset and epoch, and a correct checksum.
+    """
     available = len(buffer) - position
     if available < HEADER_BYTES:
         return None
@@ -55,7 +58,7 @@ def declared_batch_size(buffer: memoryview, position: int) -> int:
 
 
 class BatchBoundary(NamedTuple):
-    """A known batch boundary (file position and offset). A sequence of valid batches must end exactly there."""
+    """A file position and offset at which a batch is known to end, as a check for the batches before it."""
 
     position: int
     offset: int
@@ -64,7 +67,7 @@ class BatchBoundary(NamedTuple):
 def find_next_valid_batch(
     buffer: memoryview, start: int, after_offset: int, anchor: BatchBoundary, epoch_at: EpochLookup
 ) -> tuple[int, int] | None:
-    """Return (position, base offset) of the first valid batch after damage at `start`, or None.
+    """Return the position and base offset of the first valid batch after damaged data at `start`, or None.
 
     `after_offset` is the offset that was expected at `start`.
     A batch is valid only if consecutive valid batches lead from it to the boundary, because the value of a damaged
@@ -97,7 +100,7 @@ def _leads_to(buffer: memoryview, position: int, offset: int, anchor: BatchBound
 
 
 class DamagedSegment(Protocol):
-    """The interface of a segment that the search for valid batches requires."""
+    """The interface of a damaged segment in which valid batches are searched."""
 
     size: int
     index: SegmentIndex

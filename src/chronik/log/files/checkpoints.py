@@ -62,11 +62,11 @@ class LogCheckpoints:
 
     @property
     def durable_compacted_offset(self) -> int:
-        """The durable compacted offset."""
+        """The compacted offset that is stored in the checkpoint files."""
         return max(self._compacted.stored_offset or 0, self.start_checkpoint.stored_offset or 0)
 
     def load(self, log_start_offset: int, log_end_offset: int) -> None:
-        """Load the compacted offset from its checkpoint file."""
+        """Load the compacted offset from its checkpoint file, limited to the offsets of the log."""
         self.compacted_offset = max(log_start_offset, min(self._compacted.load() or 0, log_end_offset))
 
     def advance_compacted_offset(self, offset: int) -> None:

@@ -56,7 +56,7 @@ class SegmentIndex:
         return self._stored_count() + len(self._buffered)
 
     def set_cache(self, cache: FileCache) -> None:
-        """Replace the file cache."""
+        """Replace the cache through which the index file is opened."""
         self._cache = cache
 
     def append(self, entry: IndexEntry) -> None:
@@ -76,7 +76,7 @@ class SegmentIndex:
         self._buffered = []
 
     def entry(self, number: int) -> IndexEntry:
-        """Return the entry with this number.
+        """Return the index entry with this number, counted from 0.
 
         Raises:
             CorruptIndexError: The entry is missing or damaged.

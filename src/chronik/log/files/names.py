@@ -51,6 +51,6 @@ def parse_offsets(present: Iterable[str], suffix: str) -> list[int]:
 
 
 def parse_swap_file_name(name: str) -> tuple[int, int] | None:
-    """Return the first and end offset of a swap file name, or None for other names."""
+    """Return the first and end offset in the name of a compacted segment's `.swap` file, or None for other names."""
     match = _SWAP_NAME.fullmatch(name)
     return (int(match[1]), int(match[2])) if match else None

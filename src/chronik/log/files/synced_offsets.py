@@ -19,13 +19,13 @@ SLOT_BYTES = _SLOT.size + _CRC.size
 _EMPTY_SLOT = bytes(SLOT_BYTES)
 
 TRACKED_REMOVALS_MAX = 1000
-"""Maximum number of tracked removals. Above it, durable removals are dropped."""
+"""Number of tracked removals of partitions above which those that are already durable are no longer tracked."""
 
 PartitionSlotKey = tuple[bytes, int]
 
 
 class SyncedOffsets:
-    """The file with the synced offsets of all partitions of a node."""
+    """The file that stores the synced offset of each partition of a node, that is, the end of its durable records."""
 
     def __init__(self, files: FileSystem, path: str) -> None:
         """Open the file, or create it durably."""
@@ -39,7 +39,7 @@ class SyncedOffsets:
         self._offsets: dict[PartitionSlotKey, int] = {}
         self._free: list[int] = []
         self._removed: dict[PartitionSlotKey, int] = {}
-        """The sequence number of each removal that may not be durable yet, by partition."""
+        """The sequence number of the removal of each removed partition whose removal may not be durable yet."""
         self._removals = 0
         self._removals_synced = 0
         self._load()
@@ -57,7 +57,7 @@ class SyncedOffsets:
         return self._offsets.get(key, 0)
 
     def record(self, topic_id: bytes, partition: int, offset: int) -> None:
-        """Record that the log is synced up to `offset`."""
+        """Record that the partition's log is synced up to `offset`, unless a higher offset is recorded."""
         key = (topic_id, partition)
         if offset > self._offsets.get(key, 0):
             self._write(key, offset)
@@ -119,7 +119,7 @@ class SyncedOffsets:
             self._load_slot((topic_id, partition), slot, offset)
 
     def _load_slot(self, key: PartitionSlotKey, slot: int, offset: int) -> None:
-        """Load a slot. After a power failure, a partition may have two slots, of which the lower offset is used."""
+        """Load the slot of a partition. If a power failure left two slots, use the one with the lower offset."""
         if key in self._offsets and self._offsets[key] <= offset:
             self._free.append(slot)
             return

@@ -14,7 +14,7 @@ from chronik.request_reply import Buffer, ConnectedClient, Disconnect, Dispatch,
 from chronik.scheduler import Scheduler
 
 _THROTTLED: Final = struct.Struct(">d")
-"""Response prefix: the client's throttle time in seconds."""
+"""Layout of the prefix of each response: the client's throttle time in seconds."""
 
 
 class ForwardedRequest(msgspec.Struct, array_like=True):
@@ -28,7 +28,7 @@ class ForwardedRequest(msgspec.Struct, array_like=True):
 
 
 class AdminCalls:
-    """Console requests to other nodes, and their handlers (see `OtherNodes`)."""
+    """The requests that a node's console sends to other nodes, and their handlers (see `OtherNodes`)."""
 
     def __init__(self, calls: PeerCalls) -> None:
         self._calls = calls

@@ -20,9 +20,8 @@ from chronik.security.quotas.policy import NO_QUOTAS, ClientQuotas, QuotaPolicy,
 from chronik.security.quotas.token_buckets import TokenBuckets
 
 BURST_SECONDS: Final = 0.5
-"""Burst capacity of the byte-rate quotas, and maximum size of a fetch response (at least one batch), in seconds of the
-rate. It is longer than the time a client needs to send its next request after throttling, so that the full quota can be
-used."""
+"""Burst capacity of the byte-rate quotas in seconds of the rate, which also limits the size of a fetch response. It
+exceeds the time in which a throttled client sends its next request, so that the client can use its full quota."""
 
 REQUEST_BURST_SECONDS: Final = 1.0
 """Burst capacity of the request-time quota, in seconds of the rate."""

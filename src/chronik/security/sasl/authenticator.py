@@ -52,15 +52,15 @@ logger = logging.getLogger("chronik.security")
 K = TypeVar("K")
 
 FAILURE_TTL_SECONDS: Final = 300.0
-"""Seconds for which a failed login lowers the priority of its network."""
+"""Seconds for which a failed login lowers the priority of later password checks from its network."""
 SUCCESS_TTL_SECONDS: Final = 86_400.0
-"""Seconds for which a successful login raises the priority of its user on its network."""
+"""Seconds for which a successful login raises the priority of the user's later password checks from its network."""
 ENTRIES_MAX: Final = 10_000
 """Maximum number of recorded successes, and of networks with failures; the oldest entry is evicted. The limits are
 separate, so that password guesses from many networks cannot evict successes."""
 
 _DEFAULT_SHAPE: Final = CredentialShape(ITERATIONS_MIN, SALT_BYTES, True)
-"""Credential format that Kafka's and Chronik's tools use by default."""
+"""Iteration count and salt format of the SCRAM credentials that Kafka's and Chronik's tools create by default."""
 
 NONCE_BYTES: Final = 24
 
@@ -114,7 +114,7 @@ class ScramUsers:
         self._image = image
 
     def keys(self, scram: ScramMechanism, user: str) -> tuple[ScramKeySet, bool]:
-        """Return the user's keys, and whether the user exists.
+        """Return the user's SCRAM keys, fake ones for a nonexistent user, and whether the user exists.
 
         The iteration count and salt format of an unknown user follow the distribution among existing users, keyed by
         name, so that the iteration count does not reveal whether a user exists. All nodes return the same keys, which
@@ -222,7 +222,7 @@ class Authenticator:
     async def _delay_rejection(self, answer: SaslResponse, peer: ConnectedClient, began: float) -> SaslResponse:
         """Delay a rejection, and log it if it does not close the connection."""
         if answer.error is None:
-            logger.info("client %s:%d: %s", peer.host, peer.port, answer.rejection_reason)
+            logger.info("SASL login rejected: client %s:%d: %s", peer.host, peer.port, answer.rejection_reason)
         await self.delay_failure(began)
         return answer
 

@@ -26,8 +26,8 @@ LONGEST_WAITING_EVERY: Final = 8
 """Number of scheduling decisions after which the longest-waiting function runs, regardless of its priority."""
 
 EVICTABLE_QUEUE_DIVISOR: Final = 8
-"""Divisor of the queue length: a client with more queued functions than the quotient may lose one even to a function of
-lower priority."""
+"""Divisor of the queue's capacity. A client that occupies more than the quotient may lose a queued function even to a
+function of lower priority."""
 
 
 class Priority(IntEnum):
@@ -105,7 +105,7 @@ class FairThreadPool:
             raise
 
     def _evict_waiter(self, client: Hashable, priority: Priority) -> None:
-        """Evict the newest function of another client; raise Disconnect if the given client must be rejected."""
+        """Evict a queued function of another client, or raise Disconnect if the given client must be rejected."""
         victim_priority, victim = self._choose_victim(client, priority)
         waiters = self._waiting[victim_priority][victim]
         waiter = waiters.pop()

@@ -120,7 +120,7 @@ class JwksCache:
         try:
             self._keys = parse_keys(self._read())
         except Exception as error:  # any error: keep the previous keys
-            logger.warning("%s: %s; keeping the previous keys", KEYS_UNAVAILABLE_MESSAGE, error)
+            logger.warning("token validation: %s: %s; keeping the previous keys", KEYS_UNAVAILABLE_MESSAGE, error)
         with self._lock:
             self._loaded_at = self._monotonic()
             self._reading = None

@@ -37,7 +37,7 @@ class OAuthBearerServer:
         self._rejection = ""
 
     def step(self, data: bytes) -> SaslOutcome:
-        """Handle a client message."""
+        """Handle a client message, and return a request to validate its token, or a failure."""
         if self._rejection:
             # The client has acknowledged the rejection, as the RFC requires.
             return SaslFailure(self._rejection, INVALID_TOKEN_RESPONSE)
@@ -57,7 +57,7 @@ class OAuthBearerServer:
         return ValidateToken(bearer[1].decode())
 
     def continue_with_token(self, token: ValidToken | InvalidToken) -> SaslOutcome:
-        """Continue the exchange with the result of the token validation."""
+        """Return the result of the authentication, given the result of the token validation."""
         if isinstance(token, InvalidToken):
             self._rejection = f"token rejected: {token}"
             return SaslChallenge(INVALID_TOKEN_RESPONSE.encode(), self._rejection)
@@ -77,7 +77,7 @@ class OAuthBearerClient:
         self._token = token
 
     def initial_message(self) -> bytes:
-        """Return the initial message."""
+        """Return the client's first message, which contains the token."""
         return b"n,,\x01auth=Bearer %b\x01\x01" % self._token.encode()
 
     def step(self, data: bytes) -> SaslOutcome:

@@ -31,7 +31,7 @@ class PlainServer:
         return self._user
 
     def step(self, data: bytes) -> SaslOutcome:
-        """Handle the client's message."""
+        """Parse the client's message, and return a request to hash its password, or a failure."""
         parts = data.split(b"\0")
         if self._known is not None or len(parts) != 3:
             return SaslFailure(f"malformed PLAIN message: {len(parts)} fields instead of 3")
@@ -51,7 +51,7 @@ class PlainServer:
         return HashPassword(parts[2], keys.salt, keys.iterations, scram.digest)
 
     def continue_with_hash(self, salted_password: bytes) -> SaslOutcome:
-        """Verify the hashed password."""
+        """Verify the hashed password, and return success or failure."""
         assert self._known is not None
         scram, keys, exists = self._known
         derived_keys = derive_keys(scram, salted_password, keys.salt, keys.iterations)
@@ -68,7 +68,7 @@ class PlainClient:
         self._password = password
 
     def initial_message(self) -> bytes:
-        """Return the initial message."""
+        """Return the client's only message, which contains the user name and the password."""
         return b"\0".join([b"", self._user.encode(), self._password.encode()])
 
     def step(self, data: bytes) -> SaslOutcome:

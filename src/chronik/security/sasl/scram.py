@@ -57,7 +57,7 @@ class ScramServer:
         self._header = self._bare = self._first = b""
 
     def step(self, data: bytes) -> SaslOutcome:
-        """Handle a client message."""
+        """Handle the client's first or final message, and return the challenge or the result of the authentication."""
         return self._answer_first(data) if self._keys is None else self._answer_final(data, self._keys)
 
     def _answer_first(self, data: bytes) -> SaslOutcome:
@@ -114,11 +114,11 @@ class ScramClient:
         self._salted_password = b""
 
     def initial_message(self) -> bytes:
-        """Return the initial message."""
+        """Return the client's first message, which contains the user name and a nonce."""
         return b"n,," + self._bare
 
     def step(self, data: bytes) -> SaslOutcome:
-        """Handle a server message."""
+        """Handle the server's first or final message, and return the next action or the result."""
         return self._check_server_final(data) if self._salted_password else self._answer_server_first(data)
 
     def _answer_server_first(self, data: bytes) -> SaslOutcome:
@@ -142,7 +142,7 @@ class ScramClient:
         return HashPassword(self._password, known_salt, iterations, self._scram.digest)
 
     def continue_with_hash(self, salted_password: bytes) -> SaslOutcome:
-        """Continue with the hashed password and return the final message, which contains the client's proof."""
+        """Return the client's final message, which proves that the client knows the hashed password."""
         self._salted_password = salted_password
         proof = client_proof(self._scram, salted_password, self._auth_message())
         return SaslChallenge(self._without_proof + b",p=" + b64encode(proof))

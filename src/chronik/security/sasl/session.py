@@ -30,7 +30,7 @@ class MechanismServer(Protocol):
 
 
 class HandshakeResult(Enum):
-    """The result of a SaslHandshake request."""
+    """The result of a SaslHandshake request, with which a client selects the SASL mechanism."""
 
     ACCEPTED = auto()
     UNSUPPORTED = auto()
@@ -64,7 +64,7 @@ class SaslSession:
         begin: Callable[[str], MechanismServer],
         lifetime_ms_max: Callable[[str], int],
     ) -> None:
-        """Create a session.
+        """Create the session of a new, unauthenticated connection.
 
         Args:
             mechanisms: Returns the enabled mechanisms.
@@ -99,11 +99,11 @@ class SaslSession:
         return self.principal is not None
 
     def is_expired(self, now: float) -> bool:
-        """Return whether the session has expired."""
+        """Return whether the client's authentication has expired, so that it must re-authenticate."""
         return self.expires_at is not None and now > self.expires_at
 
     def handshake(self, mechanism: str, version: int, now: float) -> HandshakeResult:
-        """Handle a SaslHandshake request."""
+        """Handle a SaslHandshake request, with which the client selects the SASL mechanism."""
         if self._machine is not None or (self.is_authenticated and not self._may_reauthenticate(now)):
             return HandshakeResult.UNEXPECTED
         if mechanism not in self._mechanisms():
@@ -122,11 +122,11 @@ class SaslSession:
 
     @property
     def machine(self) -> MechanismServer | None:
-        """Return the state machine for the next message, or None if no message is expected."""
+        """Return the mechanism's state machine that handles the next message, or None if no message is expected."""
         return self._machine
 
     def step(self, data: bytes) -> SaslOutcome:
-        """Pass a message to the state machine and return its outcome."""
+        """Pass a client's SASL message to the mechanism's state machine and return its outcome."""
         if self._machine is None:
             return SaslFailure(
                 "unexpected message", "SaslAuthenticate request received after successful authentication"
@@ -142,7 +142,7 @@ class SaslSession:
         return self._machine.step(data)
 
     def conclude(self, outcome: SaslOutcome, now: float, now_ms: int) -> SaslResponse:
-        """Convert the final outcome of a message to a response; `now` is monotonic, `now_ms` wall-clock time."""
+        """Return the response for the outcome of a SASL message; `now` is monotonic, `now_ms` wall-clock time."""
         if isinstance(outcome, SaslChallenge):
             return SaslResponse(
                 outcome.data,
