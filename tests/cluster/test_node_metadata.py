@@ -76,7 +76,7 @@ class Subscriber:
 
 def metadata_requests(node: ClusterNode) -> int:
     """Count the Metadata requests that librdkafka has sent to the node, by its debug log."""
-    return node.log.count("(rdkafka): Metadata")
+    return node.log.count("client_id=rdkafka api=Metadata")
 
 
 def wait_until_fenced(cluster: Cluster, node: ClusterNode) -> None:
