@@ -198,7 +198,7 @@ def test_ctrl_c_stops_nodes_one_by_one(tmp_path: Path) -> None:
         terminal.type("\x03")
         for node in range(NODES, 0, -1):
             before = terminal.wait_for_output(f"chronik: node {node}: stopping\r\n")
-            assert before.count("chronik.node: stopping\r\n") == (node < NODES), before
+            assert before.count("chronik.node: node stopping\r\n") == (node < NODES), before
         assert terminal.wait_for_exit() == 0
 
 
