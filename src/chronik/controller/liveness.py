@@ -1,6 +1,6 @@
 """Liveness of the brokers by heartbeats, as tracked by the Raft leader.
 
-A new leader grants every broker a full session.
+A new leader grants every broker a full session, but fences a broker whose port refuses connections after 0.5 s.
 
 Broker and controller use the same heartbeats. A broker serves for one session after it sent the last answered
 heartbeat; the controller waits for one session after that heartbeat arrived, which is later. A broker that receives no

@@ -41,8 +41,8 @@ def on_peer_connected(core: RaftCore, event: PeerConnected) -> None:
 def campaign(core: RaftCore, is_leadership_transfer: bool) -> None:
     if core.role is Role.LEADER:
         return
-        # A node that may not campaign must forget a silent leader too: otherwise it ignores candidates, and its vote
-        # may be the one that completes a majority.
+    # A node that may not campaign must forget a silent leader too: otherwise it ignores candidates, and its vote may be
+    # the one that completes a majority.
     core.become_follower(NO_NODE, "election timeout without a majority")
     if not core.can_campaign:
         return

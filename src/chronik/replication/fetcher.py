@@ -243,7 +243,7 @@ class LeaderFetcher:
                 await replica.syncer.wait_until_idle()
                 if not self._plan.is_current(key, followed) or replica.isr_state is not None:
                     return False
-                # The log start offset is restored by the `learn` call below.
+                # The log start offset is restored by the `update_from_leader` call below.
                 replica.restart_at(first_base_offset(chunk.records))
             has_written = bool(chunk.records) and replica.append_from_leader(chunk.records)
         except KafkaError as error:

@@ -31,8 +31,8 @@ from chronik.api.shared.read_consistency import (
     CONFIRMED_READS,
     FENCED_ERRORS,
     METADATA_READS,
-    SERVED_WHEN_FENCED,
     UNCONFIRMED_ERRORS,
+    UNCONFIRMED_WHEN_FENCED,
     wait_for_brokers,
 )
 from chronik.clock import SystemClock
@@ -302,8 +302,8 @@ class Router:
         key, services = call.header.api_key, self._services
         if key in self._cluster_permissions and not self._is_authorized_on_cluster(context):
             return Reply.from_response(HANDLERS[key].failure(call.request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-        is_unconfirmed = key in SERVED_WHEN_FENCED and services.is_fenced()
-        if key in CONFIRMED_READS and services.store.is_shared and not is_unconfirmed:
+        is_exempt = key in UNCONFIRMED_WHEN_FENCED and services.is_fenced()
+        if key in CONFIRMED_READS and services.store.is_shared and not is_exempt:
             return Reply.from_coroutine(self._handle_when_confirmed(call, context))
         return self._handle_now(call, context)
 

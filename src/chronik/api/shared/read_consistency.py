@@ -33,7 +33,7 @@ A fenced broker still serves Metadata and ApiVersions, and OffsetFetch if a majo
 redirects clients to another broker.
 """
 
-SERVED_WHEN_FENCED: Final = frozenset(
+UNCONFIRMED_WHEN_FENCED: Final = frozenset(
     {*FENCED_ERRORS, *(api.key for api in APIS.values() if api.target is ApiTarget.COORDINATOR_LOOKUP)}
 )
 """Keys of the APIs that a fenced broker serves without a confirmation by a majority, because it cannot reach one."""

@@ -228,14 +228,14 @@ class RaftStore:
             raise KafkaError(result.code, result.message)
         return result
 
-    async def _propose_until_done(self, pending: _Pending, data: bytes, acks: Acks, only_here: bool) -> ApplyResult:
+    async def _propose_until_done(self, pending: _Pending, data: bytes, acks: Acks, local_only: bool) -> ApplyResult:
         """Propose the command repeatedly until its outcome is known."""
         until = CompletionPoint.APPLIED if acks is Acks.ALL else CompletionPoint.WRITTEN_BY_LEADER
         while not pending.answer.done():
             leader_changes = pending.news.generation  # a leader may be elected during the attempt
             before, pending.may_be_done = pending.may_be_done, True  # the outcome is unknown during an attempt
             try:
-                attempt = self._driver.propose if only_here else self._forwarder.propose
+                attempt = self._driver.propose if local_only else self._forwarder.propose
                 await attempt(data, ATTEMPT_SECONDS, until)
                 if until is CompletionPoint.WRITTEN_BY_LEADER:
                     return pending.answer.result() if pending.answer.done() else ApplyResult()
@@ -246,7 +246,7 @@ class RaftStore:
             except (NotLeader, ProposalLost, ProposalRejected) as error:
                 logger.debug("metadata command not accepted by the leader: %s; retrying", error)
                 pending.may_be_done = before
-                if only_here:
+                if local_only:
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from error
                 await pending.news.wait(leader_changes, LEADERLESS_SECONDS)
         return pending.answer.result()
