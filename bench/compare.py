@@ -34,7 +34,7 @@ from chronik.bench.consume import ConsumeLoad
 from chronik.bench.errors import BenchmarkError
 from chronik.bench.librdkafka_config import ensure_topic, generate_name
 from chronik.bench.produce import ProduceLoad
-from chronik.bench.report import MISSED_LABEL, format_markdown_table, format_number, rotate
+from chronik.bench.report import MISSED_LABEL, format_markdown_table, format_number, rotate_servers
 from chronik.bench.statistics import MEGABYTE, MILLION, Latency, read_cpu_seconds, read_resident_bytes
 from chronik.client.admin import delete_topics
 from chronik.client.cluster import ClusterClient
@@ -199,7 +199,7 @@ class Comparison:
     def _rounds(self, what: str) -> Iterator[list[str]]:
         for round_number in range(self._plan.rounds):
             print(f"== {what}: round {round_number + 1} of {self._plan.rounds}", file=sys.stderr, flush=True)
-            yield rotate(CONTESTANTS, round_number)
+            yield rotate_servers(CONTESTANTS, round_number)
 
 
 def _cpu_seconds(nodes: Nodes) -> float:

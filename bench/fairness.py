@@ -40,7 +40,7 @@ from bench.servers import CHRONIK_GROUP, CHRONIK_OS, ROOT, responds_to_api_versi
 from chronik.bench.errors import BenchmarkError
 from chronik.bench.librdkafka import LibrdkafkaProducer as LibrdkafkaProducer
 from chronik.bench.librdkafka_config import build_client_config, generate_name, temporary_topics
-from chronik.bench.report import format_number, median_ratio, rotate
+from chronik.bench.report import format_number, median_ratio, rotate_servers
 from chronik.bench.statistics import MEGABYTE, Latency
 from chronik.client.admin import NewTopic, create_topics
 from chronik.client.cluster import ClusterClient
@@ -384,7 +384,7 @@ def measure(measured: Sequence[FairnessSubject], options: argparse.Namespace) ->
         by_name = {subject.name: subject for subject in measured}
         for round_number in range(options.rounds):
             for phase in (ATTACKED, BURNED, ATTACKED_TEN):
-                for name in rotate(list(by_name), round_number):
+                for name in rotate_servers(list(by_name), round_number):
                     print_progress(f"round {round_number + 1} of {options.rounds}, {phase}: {name}")
                     measure_phase(by_name[name], running[name], phase, options)
 

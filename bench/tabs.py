@@ -24,7 +24,7 @@ from bench.results import Cell, ResultTable, add_keep_option, build_target_table
 from bench.servers import CHRONIK_OS, ROOT, BenchmarkServer
 from chronik.bench.errors import BenchmarkError
 from chronik.bench.librdkafka_config import ensure_topic
-from chronik.bench.report import BenchmarkTarget, below, rotate
+from chronik.bench.report import BenchmarkTarget, below, rotate_servers
 from chronik.bench.round_trip import WARM_UP_TRIPS, TimeSpan, open_round_trip
 from chronik.bench.statistics import MEGABYTE, Latency, read_cpu_seconds, read_resident_bytes
 from chronik.client.cluster import ClusterClient
@@ -145,7 +145,7 @@ def _make_round_trips(subjects: dict[str, TabsSubject], tab: Any, until: float) 
     for iteration in count():
         if time.monotonic() > until:
             return
-        for name in rotate(list(subjects), iteration):  # the first in an iteration has cold caches
+        for name in rotate_servers(list(subjects), iteration):  # the first in an iteration has cold caches
             subjects[name].trips += (subjects[name].trip().seconds for _ in range(TRIPS_AT_ONCE))
         tab.wait_for_timeout(1000 * PAUSE_SECONDS)  # lets Playwright process browser events
 

@@ -31,8 +31,14 @@ from bench.kafka_comparison import (
 from bench.results import Cell, ResultTable, add_keep_option, describe_run, format_report, format_verdict
 from bench.servers import CHRONIK_GROUP, CHRONIK_OS, ROOT
 from chronik.bench.librdkafka_config import generate_name, temporary_topics
-from chronik.bench.report import rotate
-from chronik.bench.round_trip import RoundTripResult, TimeSpan, list_slow_syncs, measure_trips, summarize_trips
+from chronik.bench.report import rotate_servers
+from chronik.bench.round_trip import (
+    RoundTripResult,
+    TimeSpan,
+    list_slow_syncs,
+    measure_round_trips,
+    summarize_round_trips,
+)
 from chronik.client.cluster import ClusterClient
 from chronik.errors import ChronikError
 from tools.docs.benchmark_pages import keep_tables
@@ -62,7 +68,7 @@ class TailsSubject:
     slow_syncs: dict[TimeSpan, None] = field(default_factory=dict)
 
     def result(self) -> RoundTripResult:
-        return summarize_trips(self.trips, RECORD_BYTES, None if self.is_kafka else list(self.slow_syncs))
+        return summarize_round_trips(self.trips, RECORD_BYTES, None if self.is_kafka else list(self.slow_syncs))
 
 
 def create_subjects(*, with_kafka: bool) -> list[TailsSubject]:
@@ -102,7 +108,7 @@ def measure(measured: Sequence[TailsSubject], trips: int, rounds: int, others: i
         stack.enter_context(run_busy_processes(others))
         by_name = {subject.name: subject for subject in measured}
         for round_number in range(rounds):
-            for name in rotate(list(by_name), round_number):
+            for name in rotate_servers(list(by_name), round_number):
                 print_progress(f"round {round_number + 1} of {rounds}: {name}")
                 subject, server = by_name[name], running[name]
                 subject.trips += _trips(server, subject.nodes, trips // rounds)
@@ -112,7 +118,7 @@ def measure(measured: Sequence[TailsSubject], trips: int, rounds: int, others: i
 def _trips(server: RunningServer, nodes: int, count: int) -> list[TimeSpan]:
     topic = generate_name("tails")
     with ClusterClient(server.bootstrap) as cluster, temporary_topics(cluster, [topic], 1, nodes):
-        return measure_trips(server.bootstrap, topic, count, RECORD_BYTES)
+        return measure_round_trips(server.bootstrap, topic, count, RECORD_BYTES)
 
 
 def allowed_ms(subject: TailsSubject, measured: Sequence[TailsSubject]) -> float:

@@ -30,7 +30,7 @@ from bench.kafka_comparison import (
 from bench.results import Cell, ResultTable, add_keep_option, describe_run, format_report, format_verdict
 from bench.servers import CHRONIK_OS, ROOT
 from chronik.bench.librdkafka_config import generate_name, temporary_topics
-from chronik.bench.report import median_ratio, rotate
+from chronik.bench.report import median_ratio, rotate_servers
 from chronik.bench.statistics import Latency
 from chronik.bench.transactions import RECORDS_DEFAULT, TransactionsLoad, measure_transactions
 from chronik.client.cluster import ClusterClient
@@ -111,7 +111,7 @@ def measure(measured: Sequence[TransactionsSubject], rounds: int, seconds: float
         by_name = {subject.name: subject for subject in measured}
         for round_number in range(rounds):
             for records in RECORDS_DEFAULT:
-                for name in rotate(list(by_name), round_number):
+                for name in rotate_servers(list(by_name), round_number):
                     print_progress(f"round {round_number + 1} of {rounds}, {records:,} records each: {name}")
                     subject = by_name[name]
                     completed = _run_round(running[name], subject.nodes, records, seconds)

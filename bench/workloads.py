@@ -15,7 +15,7 @@ from chronik.bench.consume import ConsumeLoad, ConsumeResult
 from chronik.bench.librdkafka_config import ensure_topic
 from chronik.bench.metadata import MetadataResult
 from chronik.bench.produce import ProduceLoad, ProduceResult
-from chronik.bench.report import rotate
+from chronik.bench.report import rotate_servers
 from chronik.bench.round_trip import RoundTripResult
 from chronik.bench.statistics import MEGABYTE, read_cpu_seconds, read_resident_bytes
 from chronik.bench.topics import TopicsResult
@@ -56,7 +56,7 @@ class WorkloadResults:
 def run_round(plan: WorkloadPlan, number: int, parent: Path, figures: WorkloadResults) -> None:
     """Run every server with every record size, each freshly started, in rotated order."""
     for size in SIZES:
-        for name in rotate(SERVERS, number):
+        for name in rotate_servers(SERVERS, number):
             with BenchmarkServer(name, parent) as server:
                 _produce_and_consume(plan, name, size, server, figures)
                 if name != MINIMAL_SERVER and size == SIZES[0]:

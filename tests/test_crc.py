@@ -24,4 +24,4 @@ def test_crc32c_equals_result_of_package(size: int) -> None:
 
 def test_c_extension_is_found_without_importing_package() -> None:
     """Without the extension, every start would import the package, which is slow."""
-    assert crc._from_extension() is not None
+    assert crc._load_crc32c_from_extension() is not None

@@ -105,7 +105,7 @@ def audited(log: Log, monkeypatch: pytest.MonkeyPatch) -> Log:
 
 def test_audit_event_is_merged_into_one_json_object(audited: Log) -> None:
     peer = ConnectedClient("10.0.0.7", 4711, 12)
-    audit.log_denied(peer, "Fetch", AclOperation.READ, AclResourceType.TOPIC, HOSTILE)
+    audit.log_denied_request(peer, "Fetch", AclOperation.READ, AclResourceType.TOPIC, HOSTILE)
     audit.log_changes(peer, "CreateTopics", ["orders", HOSTILE], 3, 1)
     denied, changed = audited.lines
     assert (denied["message"], denied["event"]) == ("refused", "refused")

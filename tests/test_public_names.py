@@ -23,7 +23,7 @@ from chronik.bench.main import create_parser as bench_parser_of
 from chronik.cli.main import COMMANDS, build_parser
 from chronik.client.groups import GroupSummary
 from chronik.config import NodeConfig, PeerConfig
-from chronik.configs.broker_key_lookup import all_broker_keys
+from chronik.configs.broker_key_lookup import iter_broker_keys
 from chronik.configs.group_keys import GROUP_KEYS
 from chronik.configs.keys import TOPIC_KEYS
 from chronik.console.metrics.families import SECTIONS
@@ -114,7 +114,7 @@ def sample_journal() -> list[tuple[str, str]]:
     )
     records = (
         journal_client.encode_progress(place, progress),
-        journal_client.encode_schema(place, pipeline_journal.TableSchema((ColumnInfo("id", "bigint"),), 2)),
+        journal_client.encode_schema(place, pipeline_journal.TableColumns((ColumnInfo("id", "bigint"),), 2)),
         journal_client.encode_control(place, True),
     )
     return [((record.key or b"").decode(), (record.value or b"").decode()) for record in records]
@@ -125,7 +125,7 @@ def public_names() -> dict[str, Any]:
     names: dict[str, Any] = {
         "openapi": without_prose(build_document()) | {"info": None},
         "metrics": [[each.name, each.kind, each.labels] for section in SECTIONS for each in section.families],
-        "broker_configs": sorted([key.name, key.type.name, key.default] for key in all_broker_keys()),
+        "broker_configs": sorted([key.name, key.type.name, key.default] for key in iter_broker_keys()),
         "topic_configs": sorted([key.name, key.type.name, key.default] for key in TOPIC_KEYS.values()),
         "group_configs": sorted(GROUP_KEYS),
         "node_config": [*NodeConfig.__struct_fields__],

@@ -17,7 +17,7 @@ from chronik.scheduler import (
     SUSPENDED_PER_ACCOUNT_MAX,
     UNAUTHENTICATED_SECONDS_MAX,
     Account,
-    ExaminedLimitExceeded,
+    ExaminationLimitExceeded,
     Scheduler,
     Work,
     count_response_bytes,
@@ -214,7 +214,7 @@ def test_unauthenticated_clients_get_one_request_per_iteration_during_connection
 
     def iterate(accepted: int) -> int:
         for _ in range(accepted):
-            scheduler.count_accepted()
+            scheduler.count_accepted_connection()
         before = client.handled
         simulation.iterate()
         return client.handled - before
@@ -464,7 +464,7 @@ def test_listing_above_examined_limit_fails(monkeypatch: pytest.MonkeyPatch) -> 
         simulation.iterate()
     assert at_the_limit.is_done
     assert at_the_limit.error is None
-    assert isinstance(one_above.error, ExaminedLimitExceeded)
+    assert isinstance(one_above.error, ExaminationLimitExceeded)
 
 
 def test_worker_thread_runs_one_function_at_a_time_and_charges_account() -> None:

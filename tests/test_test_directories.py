@@ -31,6 +31,7 @@ HELPERS = {
     "bench/pipeline": "benchmarks of tables, as in bench/pipeline",
     "clients/drivers": "programs that drive third-party clients",
     "groups/failover": "a simulation of failing coordinators",
+    "pipeline/object_store": "tables on S3, in all packages of the pipeline",
     "raft/scenarios": "scenarios in plain text",
     "transactions/simulation": "the simulation of replication, with transactions",
 }

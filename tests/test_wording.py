@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from chronik.wording import NAME_CHARACTERS_MAX, closest_name, install_hint, pluralize, spelling_suggestion
+from chronik.wording import (
+    NAME_CHARACTERS_MAX,
+    find_closest_name,
+    format_install_hint,
+    format_spelling_suggestion,
+    pluralize,
+)
 
 ROOT = Path(__file__).parents[1]
 
@@ -25,18 +31,18 @@ def test_irregular_plural_is_used() -> None:
 
 
 def test_suggestion_ignores_case() -> None:
-    assert spelling_suggestion("vlaue", ["key", "value"]) == "; did you mean 'value'?"
-    assert spelling_suggestion("VALUE", ["key", "value"]) == "; did you mean 'value'?"
+    assert format_spelling_suggestion("vlaue", ["key", "value"]) == "; did you mean 'value'?"
+    assert format_spelling_suggestion("VALUE", ["key", "value"]) == "; did you mean 'value'?"
 
 
 def test_suggestion_is_empty_when_no_name_is_similar() -> None:
-    assert spelling_suggestion("xyz", ["key", "value"]) == spelling_suggestion("xyz", []) == ""
+    assert format_spelling_suggestion("xyz", ["key", "value"]) == format_spelling_suggestion("xyz", []) == ""
 
 
 def test_suggestion_is_not_computed_for_a_name_above_the_limit() -> None:
     name = "n" * NAME_CHARACTERS_MAX
-    assert closest_name(name, [name + "n"]) == name + "n"
-    assert closest_name(name + "n", [name]) is None
+    assert find_closest_name(name, [name + "n"]) == name + "n"
+    assert find_closest_name(name + "n", [name]) is None
 
 
 def test_install_hints_name_extras_that_exist() -> None:
@@ -44,7 +50,7 @@ def test_install_hints_name_extras_that_exist() -> None:
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
     named = {extra for text in sources for extra in re.findall(r"install_hint\([\"'](\w+)[\"']\)", text)}
     assert {"spark", "bench"} <= named <= set(project["optional-dependencies"])
-    assert install_hint("spark") == "pip install '.[spark]' in a clone of Chronik"
+    assert format_install_hint("spark") == "pip install '.[spark]' in a clone of Chronik"
 
 
 def test_no_message_or_page_suggests_installing_chronik_from_pypi() -> None:

@@ -21,7 +21,7 @@ from chronik.bench import consume, produce
 from chronik.bench.consume import ConsumeLoad, ConsumeResult
 from chronik.bench.errors import BenchmarkError
 from chronik.bench.produce import BATCH_RECORDS_MAX, ProduceLoad, ProduceResult
-from chronik.bench.report import rotate
+from chronik.bench.report import rotate_servers
 from chronik.bench.statistics import MEGABYTE, MILLION, read_cpu_seconds
 from chronik.testing.cluster import Cluster
 
@@ -57,7 +57,7 @@ def measure_cores(plan: ClusterBenchmarkPlan) -> list[Figure]:
         spawn_context = multiprocessing.get_context("spawn")
         clients = stack.enter_context(ProcessPoolExecutor(CLIENTS, mp_context=spawn_context))
         for number in range(1 + plan.rounds):
-            for setup in rotate(list(NODE_COUNTS), number):
+            for setup in rotate_servers(list(NODE_COUNTS), number):
                 for load, figures in _run_round(clusters[setup], clients, plan.megabytes * MEGABYTE // SIZE):
                     if number:  # the first round is a warm-up
                         measured[load, setup].append(figures)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.results import Cell, ResultTable, format_verdict
-from chronik.bench.report import BenchmarkTarget, Spread, at_least, below
+from chronik.bench.report import BenchmarkTarget, Spread, below, build_minimum_target
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Figure:
     def target(self) -> BenchmarkTarget | None:
         if self.below is not None:
             return below(self.what, self.spread.median, self.below)
-        return None if self.at_least is None else at_least(self.what, self.spread.median, self.at_least)
+        return None if self.at_least is None else build_minimum_target(self.what, self.spread.median, self.at_least)
 
     def to_json(self) -> dict[str, Any]:
         target = self.target

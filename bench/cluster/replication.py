@@ -13,7 +13,7 @@ from bench.cluster.figures import ClusterBenchmarkPlan, Figure
 from bench.cluster.nodes import NODES, replicated_topic, running_cluster
 from chronik.bench import acks, produce
 from chronik.bench.produce import ProduceLoad
-from chronik.bench.report import rotate
+from chronik.bench.report import rotate_servers
 from chronik.bench.statistics import MEGABYTE, MILLION, Latency, read_cpu_seconds
 from chronik.testing.cluster import Cluster
 
@@ -44,7 +44,7 @@ def _with_flush(plan: ClusterBenchmarkPlan, flush: str) -> list[Figure]:
             _produce_once(nodes, plan, setup, SIZES[-1])  # warm-up
         for number in range(plan.rounds):
             for size in SIZES:
-                for setup in rotate(list(SETUPS), number):
+                for setup in rotate_servers(list(SETUPS), number):
                     rate, cost = _produce_once(nodes, plan, setup, size)
                     rates[setup, size].append(rate)
                     costs[setup, size].append(cost)

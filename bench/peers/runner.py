@@ -16,8 +16,8 @@ from chronik.bench import consume, produce
 from chronik.bench.consume import ConsumeLoad
 from chronik.bench.librdkafka_config import generate_name, temporary_topics
 from chronik.bench.produce import ProduceLoad
-from chronik.bench.report import rotate
-from chronik.bench.round_trip import measure_trips, summarize_trips
+from chronik.bench.report import rotate_servers
+from chronik.bench.round_trip import measure_round_trips, summarize_round_trips
 from chronik.bench.statistics import MEGABYTE, MILLION, read_cpu_seconds, read_resident_bytes
 from chronik.client.cluster import ClusterClient
 
@@ -54,7 +54,7 @@ def measure(measured: Sequence[PeerSubject], plan: PeerBenchmarkPlan, directory:
             running[name] = stack.enter_context(subject.start(directory))
         counts = {name: _warm_up(running[name], by_name[name].nodes, plan) for name in by_name}
         for round_number in range(plan.rounds):
-            for name in rotate(list(by_name), round_number):
+            for name in rotate_servers(list(by_name), round_number):
                 print_progress(f"round {round_number + 1} of {plan.rounds}: {name}")
                 _run_round(running[name], by_name[name].nodes, plan, counts[name], figures[name])
     return list(figures.values())
@@ -65,7 +65,7 @@ def _measure_starts(
 ) -> None:
     """Measure start times one by one. The first start, which compiles Chronik's modules, is not counted."""
     for round_number in range(-1, plan.starts):
-        for name in rotate(list(by_name), round_number % max(1, plan.starts)):
+        for name in rotate_servers(list(by_name), round_number % max(1, plan.starts)):
             print_progress(f"start {round_number + 1} of {plan.starts}: {name}")
             with by_name[name].start(directory) as server:
                 if round_number < 0:
@@ -118,8 +118,8 @@ def _produce_and_consume(server: RunningServer, nodes: int, size: int, records: 
 def _measure_trips(server: RunningServer, nodes: int, trips: int, figures: ServerResults) -> None:
     topic = generate_name("peers-trips")
     with ClusterClient(server.bootstrap) as cluster, temporary_topics(cluster, [topic], 1, nodes):
-        latency = summarize_trips(
-            measure_trips(server.bootstrap, topic, trips, RECORD_BYTES[0]), RECORD_BYTES[0]
+        latency = summarize_round_trips(
+            measure_round_trips(server.bootstrap, topic, trips, RECORD_BYTES[0]), RECORD_BYTES[0]
         ).latency
     figures.add("trip_p50", latency.p50_ms)
     figures.add("trip_p99", latency.p99_ms)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
-from chronik.wording import spelling_suggestion
+from chronik.wording import format_spelling_suggestion
 
 _INVALID_CHOICE: Final = re.compile(r"invalid choice: '(?P<given>.*)' \(choose from (?P<choices>.*)\)", re.DOTALL)
 
@@ -23,13 +23,12 @@ class CommandParser(argparse.ArgumentParser):
         unknown = next((word for word in extra if re.match("--?[A-Za-z]", word)), None)
         if unknown is not None:
             name = unknown.partition("=")[0]
-            self.error(
-                f"unrecognized arguments: {' '.join(extra)}{spelling_suggestion(name, self._option_string_actions)}"
-            )
+            suggestion = format_spelling_suggestion(name, self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(extra)}{suggestion}")
         return found, extra
 
     def error(self, message: str) -> NoReturn:
         if choice := _INVALID_CHOICE.search(message):
             choices = (each.strip("'") for each in choice["choices"].split(", "))  # Python 3.11 quotes the choices
-            message += spelling_suggestion(choice["given"], choices)
+            message += format_spelling_suggestion(choice["given"], choices)
         super().error(message)

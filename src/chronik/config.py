@@ -17,12 +17,12 @@ from chronik.listeners import (
     LISTENERS,
     PLAINTEXT,
     ListenerConfig,
+    expand_short_form_configs,
     parse_listeners,
-    short_form_configs,
 )
 from chronik.listeners import VALUE_CHARACTERS_MAX as VALUE_CHARACTERS_MAX
 from chronik.listeners import Address as Address
-from chronik.wording import spelling_suggestion
+from chronik.wording import format_spelling_suggestion
 
 FLUSH_MODES = ("group", "os")
 LOG_FORMATS = ("text", "json")
@@ -137,7 +137,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
         """
         short = {LISTENERS: f"{PLAINTEXT}://{self.kafka}"}
         if LISTENERS not in self.broker and ADVERTISED_LISTENERS not in self.broker:
-            short = short_form_configs(self.kafka, self.advertised)
+            short = expand_short_form_configs(self.kafka, self.advertised)
         return parse_listeners(short | dict(self.broker))
 
 
@@ -167,7 +167,7 @@ def load_config(
     sources.append(({key: value for key, value in overrides.items() if value is not None}, "command line"))
     config = NodeConfig()
     for values, source in sources:
-        config = _merge(config, values, source)
+        config = _merge_values(config, values, source)
     if config.peers and config.node_id not in {peer.id for peer in config.peers}:
         raise ConfigError(f"node_id = {config.node_id}: expected one of the ids in [[peers]]")
     if (config.peer_keystore is None) != (config.peer_truststore is None):
@@ -212,37 +212,37 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not valid TOML: a number has thousands of digits") from None
 
 
-def _merge(config: NodeConfig, values: Mapping[str, Any], source: str) -> NodeConfig:
+def _merge_values(config: NodeConfig, values: Mapping[str, Any], source: str) -> NodeConfig:
     changes: dict[str, Any] = {}
     for key, value in values.items():
         reader = _READERS.get(key)
         if reader is None:
-            hint = spelling_suggestion(key, _READERS) or f"; expected one of {', '.join(CONFIG_KEYS)}"
+            hint = format_spelling_suggestion(key, _READERS) or f"; expected one of {', '.join(CONFIG_KEYS)}"
             raise ConfigError(f"{source}: unknown key {key!r}{hint}")
         try:
             changes[key] = reader(value)
         except ValueError as error:
             # `from None`: a traceback with the cause would quote a secret value.
-            raise ConfigError(f"{source}: {key} = {_shown(key, value)}: expected {error}") from None
+            raise ConfigError(f"{source}: {key} = {_format_invalid_value(key, value)}: expected {error}") from None
     return replace(config, **changes)
 
 
-def _shown(key: str, value: Any) -> str:
+def _format_invalid_value(key: str, value: Any) -> str:
     """Format an invalid value for an error message, masking secrets, including those of peers in [[peers]]."""
-    return truncate_text(repr(_redacted(key, value)), VALUE_CHARACTERS_MAX)
+    return truncate_text(repr(_redact_value(key, value)), VALUE_CHARACTERS_MAX)
 
 
-def _redacted(key: str, value: Any) -> Any:
+def _redact_value(key: str, value: Any) -> Any:
     if any(word in key.lower() for word in SECRET_WORDS):
         return "…"
     if isinstance(value, Mapping):
-        return {str(inner): _redacted(str(inner), each) for inner, each in value.items()}
+        return {str(inner): _redact_value(str(inner), each) for inner, each in value.items()}
     if isinstance(value, list):
-        return [_redacted(key, each) for each in value]
+        return [_redact_value(key, each) for each in value]
     return value
 
 
-def _integer(low: int, high: int) -> Any:
+def _create_int_parser(low: int, high: int) -> Any:
     def read(value: Any) -> int:
         expected = f"a whole number from {low} to {high}"
         if isinstance(value, bool) or not isinstance(value, int | str):
@@ -264,7 +264,7 @@ def _text(value: Any) -> str:
     return value
 
 
-def _one_of(*choices: str) -> Any:
+def _create_choice_parser(*choices: str) -> Any:
     def read(value: Any) -> str:
         if value not in choices:
             raise ValueError(" or ".join(f'"{choice}"' for choice in choices))
@@ -273,7 +273,7 @@ def _one_of(*choices: str) -> Any:
     return read
 
 
-def _address(value: Any) -> Address:
+def _parse_address(value: Any) -> Address:
     return value if isinstance(value, Address) else Address.parse(_text(value))
 
 
@@ -283,7 +283,7 @@ def _flag(value: Any) -> bool:
     raise ValueError("true or false")
 
 
-def _peers(value: Any) -> tuple[PeerConfig, ...]:
+def _parse_peers(value: Any) -> tuple[PeerConfig, ...]:
     expected = "[[peers]] tables, each with id, kafka and raft, and optionally voter = true or false"
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise ValueError(expected)
@@ -292,9 +292,9 @@ def _peers(value: Any) -> tuple[PeerConfig, ...]:
         if isinstance(peer, PeerConfig):
             peers.append(peer)
         elif isinstance(peer, Mapping) and set(peer) - {"voter"} == {"id", "kafka", "raft"}:
-            node_id = _integer(0, 2**31 - 1)(peer["id"])
+            node_id = _create_int_parser(0, 2**31 - 1)(peer["id"])
             voter = _flag(peer["voter"]) if "voter" in peer else None
-            peers.append(PeerConfig(node_id, _address(peer["kafka"]), _address(peer["raft"]), voter))
+            peers.append(PeerConfig(node_id, _parse_address(peer["kafka"]), _parse_address(peer["raft"]), voter))
         else:
             raise ValueError(expected)
     if len({peer.id for peer in peers}) != len(peers):
@@ -304,13 +304,13 @@ def _peers(value: Any) -> tuple[PeerConfig, ...]:
     return tuple(peers)
 
 
-def _broker_configs(value: Any) -> dict[str, str]:
+def _parse_broker_configs(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise ValueError('a table of Kafka\'s broker configs, such as "num.partitions" = 3')
-    return {str(name): _config_text(given) for name, given in value.items()}
+    return {str(name): _format_config_value(given) for name, given in value.items()}
 
 
-def _config_text(value: Any) -> str:
+def _format_config_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float | str):
@@ -319,18 +319,18 @@ def _config_text(value: Any) -> str:
 
 
 _READERS: dict[str, Any] = {
-    "node_id": _integer(0, 2**31 - 1),
+    "node_id": _create_int_parser(0, 2**31 - 1),
     "data_dir": lambda value: Path(value if isinstance(value, Path) else _text(value)),
-    "kafka": _address,
-    "advertised": _address,
+    "kafka": _parse_address,
+    "advertised": _parse_address,
     "rack": _text,
-    "flush": _one_of(*FLUSH_MODES),
-    "replication_factor": _integer(1, 32767),
-    "min_insync_replicas": _integer(1, 32767),
-    "log_level": _one_of("debug", "info", "warning", "error"),
-    "log_format": _one_of(*LOG_FORMATS),
-    "http": lambda value: None if value == "off" else _address(value),
-    "peers": _peers,
+    "flush": _create_choice_parser(*FLUSH_MODES),
+    "replication_factor": _create_int_parser(1, 32767),
+    "min_insync_replicas": _create_int_parser(1, 32767),
+    "log_level": _create_choice_parser("debug", "info", "warning", "error"),
+    "log_format": _create_choice_parser(*LOG_FORMATS),
+    "http": lambda value: None if value == "off" else _parse_address(value),
+    "peers": _parse_peers,
     "cluster_name": _text,
     "cluster_secret": _text,
     "http_token": _text,
@@ -338,14 +338,14 @@ _READERS: dict[str, Any] = {
     "http_truststore": _text,
     "peer_keystore": _text,
     "peer_truststore": _text,
-    "peer_tls": _one_of("required", "allowed"),
-    "broker_session_ms": _integer(100, 600_000),
-    "metadata_snapshot_entries": _integer(1, 2**31 - 1),
-    "metadata_snapshot_bytes": _integer(1, 2**31 - 1),
-    "metadata_kept_bytes": _integer(0, 2**31 - 1),
-    "offset_acks": _one_of("all", "leader", "none"),
+    "peer_tls": _create_choice_parser("required", "allowed"),
+    "broker_session_ms": _create_int_parser(100, 600_000),
+    "metadata_snapshot_entries": _create_int_parser(1, 2**31 - 1),
+    "metadata_snapshot_bytes": _create_int_parser(1, 2**31 - 1),
+    "metadata_kept_bytes": _create_int_parser(0, 2**31 - 1),
+    "offset_acks": _create_choice_parser("all", "leader", "none"),
     "read_quorum": _flag,
-    "broker": _broker_configs,
+    "broker": _parse_broker_configs,
 }
 CONFIG_KEYS: Final = tuple(sorted(_READERS))
 """The keys of a config file, sorted."""

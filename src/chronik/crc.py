@@ -15,7 +15,7 @@ Checksum = Callable[..., int]
 data."""
 
 
-def _from_extension() -> Checksum | None:
+def _load_crc32c_from_extension() -> Checksum | None:
     package = find_spec("crc32c")
     directories = None if package is None else package.submodule_search_locations
     spec = PathFinder.find_spec("_crc32c", directories)
@@ -26,10 +26,10 @@ def _from_extension() -> Checksum | None:
     return cast(Checksum, extension.crc32c)
 
 
-def _from_package() -> Checksum:
+def _load_crc32c_from_package() -> Checksum:
     import crc32c
 
     return cast(Checksum, crc32c.crc32c)
 
 
-crc32c: Checksum = _from_extension() or _from_package()
+crc32c: Checksum = _load_crc32c_from_extension() or _load_crc32c_from_package()

@@ -41,7 +41,7 @@ def root_cause(error: BaseException) -> BaseException:
 
     A node logs this error as the reason why it stops. A storage failure usually causes the other errors.
     """
-    leaves = list(_leaves(error))
+    leaves = list(_iter_leaf_exceptions(error))
     return next((leaf for leaf in leaves if isinstance(leaf, StorageError)), leaves[0])
 
 
@@ -51,7 +51,7 @@ def exc_info_if_unexpected(error: BaseException) -> BaseException | None:
     Operating-system failures (a full disk, no file descriptors) and errors that Chronik raises on purpose are expected:
     their message is enough. Every other error is a bug and needs its traceback.
     """
-    return None if all(map(_is_expected, _leaves(error))) else error
+    return None if all(map(_is_expected, _iter_leaf_exceptions(error))) else error
 
 
 def _is_expected(error: BaseException) -> bool:
@@ -60,10 +60,10 @@ def _is_expected(error: BaseException) -> bool:
     return isinstance(error, ChronikError) and not isinstance(error, InvariantError)
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def _iter_leaf_exceptions(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
-            yield from _leaves(each)
+            yield from _iter_leaf_exceptions(each)
     else:
         yield error
 

@@ -21,12 +21,12 @@ _UNSAFE_EXCEPT_LINE_BREAKS: Final = rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_UNICODE_CON
 
 def escape(text: str) -> str:
     """Escape control and format characters, including line breaks: the result is a single line."""
-    return re.sub(_UNSAFE, _python_escape, text)
+    return re.sub(_UNSAFE, _escape_for_python, text)
 
 
 def escape_except_line_breaks(text: str) -> str:
     """Escape control and format characters, except line breaks and tabs."""
-    return re.sub(_UNSAFE_EXCEPT_LINE_BREAKS, _python_escape, text)
+    return re.sub(_UNSAFE_EXCEPT_LINE_BREAKS, _escape_for_python, text)
 
 
 def truncate_text(text: str, characters_max: int) -> str:
@@ -40,14 +40,16 @@ def to_json_text(value: Any, *, indent: int | None = None, **how: Any) -> str:
     """Return the value as JSON with control and format characters escaped and other Unicode characters preserved."""
     import json  # imported on use: nodes that write no JSON start faster
 
-    return re.sub(_UNSAFE_EXCEPT_LINE_BREAKS, _json_escape, json.dumps(value, indent=indent, ensure_ascii=False, **how))
+    return re.sub(
+        _UNSAFE_EXCEPT_LINE_BREAKS, _escape_for_json, json.dumps(value, indent=indent, ensure_ascii=False, **how)
+    )
 
 
-def _python_escape(found: re.Match[str]) -> str:
+def _escape_for_python(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode("ascii")
 
 
-def _json_escape(found: re.Match[str]) -> str:
+def _escape_for_json(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
 
 

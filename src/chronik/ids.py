@@ -9,7 +9,7 @@ ZERO_ID = bytes(16)
 """Id that means "no id" in Kafka's protocol."""
 
 
-def new_id() -> bytes:
+def generate_id() -> bytes:
     """Return a random id whose text form, as in Kafka, does not start with a dash."""
     while True:
         value = uuid.uuid4().bytes

@@ -17,16 +17,16 @@ def normalize_host(host: str) -> str:
     A listener on `::` sees IPv4 clients as `::ffff:a.b.c.d`, but Kafka's brokers and ACLs use `a.b.c.d`. Text that is
     not an IP address is returned unchanged.
     """
-    return host if ":" not in host else _normalized(host)
+    return host if ":" not in host else _normalize_address(host)
 
 
 def client_network(host: str) -> str:
     """Return the network by which per-address limits count a client: its IPv4 address or its IPv6 /64 network."""
-    return host if ":" not in host else _network_of(host)
+    return host if ":" not in host else _to_network(host)
 
 
 @lru_cache(CACHED_ADDRESSES_MAX)
-def _normalized(host: str) -> str:
+def _normalize_address(host: str) -> str:
     from ipaddress import IPv6Address  # imported on first use: a node without IPv6 clients starts faster
 
     try:
@@ -37,10 +37,10 @@ def _normalized(host: str) -> str:
 
 
 @lru_cache(CACHED_ADDRESSES_MAX)
-def _network_of(host: str) -> str:
+def _to_network(host: str) -> str:
     from ipaddress import IPv6Network
 
-    address = _normalized(host)
+    address = _normalize_address(host)
     if ":" not in address:
         return address
     try:

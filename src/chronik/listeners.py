@@ -115,7 +115,7 @@ class ListenerConfig(NamedTuple):
         return Address(self.advertised.host, bound.port)
 
 
-def short_form_configs(kafka: Address, advertised: Address | None) -> dict[str, str]:
+def expand_short_form_configs(kafka: Address, advertised: Address | None) -> dict[str, str]:
     """Return the Kafka configs to which the keys `kafka` and `advertised` correspond.
 
     Raises:
@@ -139,7 +139,7 @@ def parse_listeners(configs: Mapping[str, str]) -> tuple[ListenerConfig, ...]:
     addresses = _parse_addresses(LISTENERS, configs[LISTENERS], is_bound=True)
     _reject_shared_ports(configs[LISTENERS], addresses)
     _reject_controller_listeners(configs, addresses)
-    protocols = _protocols_of(configs, addresses)
+    protocols = _parse_security_protocols(configs, addresses)
     given = ADVERTISED_LISTENERS if ADVERTISED_LISTENERS in configs else LISTENERS
     advertised = (
         _parse_addresses(ADVERTISED_LISTENERS, configs[ADVERTISED_LISTENERS])
@@ -151,7 +151,7 @@ def parse_listeners(configs: Mapping[str, str]) -> tuple[ListenerConfig, ...]:
             raise _config_error(
                 ADVERTISED_LISTENERS,
                 configs[ADVERTISED_LISTENERS],
-                f"only {_names(addresses)}, which are in {LISTENERS}",
+                f"only {_join_names(addresses)}, which are in {LISTENERS}",
             )
         if _is_wildcard(address.host):
             raise _config_error(
@@ -168,12 +168,12 @@ def _main_listener_name(configs: Mapping[str, str], advertised: Mapping[str, Add
     """Return the name of the main (inter-broker) listener, whose address identifies the node."""
     between = configs.get(INTER_BROKER_PROTOCOL, PLAINTEXT).strip()
     if between != PLAINTEXT and between not in advertised:
-        raise _config_error(INTER_BROKER_PROTOCOL, between, f"one of {_names(advertised)}")
+        raise _config_error(INTER_BROKER_PROTOCOL, between, f"one of {_join_names(advertised)}")
     main = (
         configs.get(INTER_BROKER_LISTENER, between if between != PLAINTEXT else next(iter(advertised))).strip().upper()
     )
     if main not in advertised:
-        raise _config_error(INTER_BROKER_LISTENER, configs[INTER_BROKER_LISTENER], f"one of {_names(advertised)}")
+        raise _config_error(INTER_BROKER_LISTENER, configs[INTER_BROKER_LISTENER], f"one of {_join_names(advertised)}")
     return main
 
 
@@ -213,7 +213,7 @@ def _reject_controller_listeners(configs: Mapping[str, str], names: Mapping[str,
             )
 
 
-def _protocols_of(configs: Mapping[str, str], names: Mapping[str, Address]) -> dict[str, str]:
+def _parse_security_protocols(configs: Mapping[str, str], names: Mapping[str, Address]) -> dict[str, str]:
     """Return the security protocols by listener name."""
     value = configs.get(SECURITY_PROTOCOL_MAP)
     protocols = dict(zip(PROTOCOLS, PROTOCOLS, strict=True)) if value is None else _parse_protocol_map(value)
@@ -238,7 +238,7 @@ def _parse_protocol_map(value: str) -> dict[str, str]:
     return found
 
 
-def _names(listeners: Mapping[str, Address]) -> str:
+def _join_names(listeners: Mapping[str, Address]) -> str:
     return ", ".join(listeners)
 
 

@@ -55,7 +55,7 @@ class LogFormatter(logging.Formatter):
         super().__init__(FORMAT)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        record.message = truncate_text(escape(_message(record)), LINE_CHARACTERS_MAX)
+        record.message = truncate_text(escape(_format_message(record)), LINE_CHARACTERS_MAX)
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:
@@ -80,7 +80,7 @@ class JsonFormatter(logging.Formatter):
             "time": self.formatTime(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            **_message_fields(record),
+            **_build_message_fields(record),
         }
         if record.exc_info:
             fields["exception"] = _truncate_traceback(self.formatException(record.exc_info))
@@ -89,8 +89,8 @@ class JsonFormatter(logging.Formatter):
         return to_json_text(fields)
 
 
-def _message_fields(record: logging.LogRecord) -> dict[str, Any]:
-    message = _message(record)
+def _build_message_fields(record: logging.LogRecord) -> dict[str, Any]:
+    message = _format_message(record)
     fields = {"message": truncate_text(message, LINE_CHARACTERS_MAX)}
     return _merge_json(fields, message) if getattr(record, "is_json", False) else fields
 
@@ -105,7 +105,7 @@ def _merge_json(plain: dict[str, Any], message: str) -> dict[str, Any]:
     return {"message": fields["event"], **fields}
 
 
-def _message(record: logging.LogRecord) -> str:
+def _format_message(record: logging.LogRecord) -> str:
     if not record.args:
         return str(record.msg)
     if isinstance(record.args, Mapping):
@@ -183,7 +183,7 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
             self._counts.pop(key, None)
             counts = self._counts[key] = _LineCounts(now)
             if len(self._counts) > MESSAGE_TEMPLATES_MAX:
-                self._forget_oldest()
+                self._forget_oldest_template()
         if counts.written < BURST_LINES_MAX:
             counts.written += 1
             return True
@@ -191,7 +191,7 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
         self._suppressed_keys.add(key)
         return False
 
-    def _forget_oldest(self) -> None:
+    def _forget_oldest_template(self) -> None:
         key = next(iter(self._counts))
         self._suppressed_keys.discard(key)
         del self._counts[key]

@@ -81,13 +81,17 @@ class TopicProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     started_ms: int = 0
     at_ms: int = 0
     """Time of the report according to the driver's clock, in milliseconds since the epoch."""
+    round_engine: str = ""
+    """Where the last round with rows ran: `driver` or `spark`."""
+    round_misfits: dict[str, int] = {}
+    """Number of values in the last round that did not fit their column, for columns with more than 1 % of them."""
 
     @property
     def rows_per_second(self) -> float:
         return self.round_rows / self.round_seconds if self.round_seconds > 0 else 0.0
 
 
-class TableSchema(msgspec.Struct, frozen=True):
+class TableColumns(msgspec.Struct, frozen=True):
     """The columns of a topic's table, stored separately from the progress because they rarely change."""
 
     columns: tuple[ColumnInfo, ...]
@@ -133,7 +137,7 @@ class JournalState:
 
     def __init__(self) -> None:
         self.progress: dict[PipelineTopicKey, ReceivedProgress] = {}
-        self.schemas: dict[PipelineTopicKey, TableSchema] = {}
+        self.schemas: dict[PipelineTopicKey, TableColumns] = {}
         self.controls: dict[PipelineTopicKey, PauseRequest] = {}
 
     def apply_record(self, record: JournalRecord) -> None:
@@ -143,14 +147,14 @@ class JournalState:
             return
         if kind == PROGRESS:
             progress = _decode_value(record.value, TopicProgress)
-            _set_or_remove(
+            _set_or_remove_key(
                 self.progress, topic_key, None if progress is None else ReceivedProgress(progress, record.timestamp)
             )
         elif kind == SCHEMA:
-            _set_or_remove(self.schemas, topic_key, _decode_value(record.value, TableSchema))
+            _set_or_remove_key(self.schemas, topic_key, _decode_value(record.value, TableColumns))
         elif kind == CONTROL:
             control = _decode_value(record.value, PauseControl)
-            _set_or_remove(
+            _set_or_remove_key(
                 self.controls, topic_key, None if control is None else PauseRequest(control.paused, record.offset)
             )
 
@@ -184,7 +188,7 @@ def _decode_value(value: bytes | None, type: type[T]) -> T | None:
         return None
 
 
-def _set_or_remove(into: dict[PipelineTopicKey, T], topic_key: PipelineTopicKey, value: T | None) -> None:
+def _set_or_remove_key(into: dict[PipelineTopicKey, T], topic_key: PipelineTopicKey, value: T | None) -> None:
     if value is None:
         into.pop(topic_key, None)
     else:

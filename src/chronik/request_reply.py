@@ -25,7 +25,7 @@ class Disconnect(Exception):
     """The connection must be closed; the exception's message is logged as the reason."""
 
 
-def account_key(principal: Principal, host: str) -> str:
+def build_account_key(principal: Principal, host: str) -> str:
     """Return the key of the account that is charged for a client: its principal or, if anonymous, its network."""
     return client_network(host) if principal == ANONYMOUS else str(principal)
 
@@ -333,7 +333,7 @@ async def dispatch_without_connection(
     Raises:
         Disconnect: The request is invalid, and a client connection would be closed.
     """
-    peer.account = scheduler.open_account(account_key(peer.principal, peer.host))
+    peer.account = scheduler.open_account(build_account_key(peer.principal, peer.host))
     try:
         return await dispatch(frame, peer).wait_for_frame()
     finally:

@@ -86,22 +86,22 @@ cluster takes a tenth of the limit."""
 DoneCallback = Callable[[Any, BaseException | None], None]
 """Completion callback that receives a result or an error."""
 
-_client: ContextVar[_Client | None] = ContextVar("client", default=None)
+_client: ContextVar[_ClientContext | None] = ContextVar("client", default=None)
 """Client on whose behalf the current task runs; None for tasks of the node itself."""
 
 
-_current_request: ContextVar[_Suspendable | None] = ContextVar("current_request", default=None)
+_current_request: ContextVar[_SuspendableRequest | None] = ContextVar("current_request", default=None)
 """Request whose steps are running."""
 
 
-class _Client(NamedTuple):
+class _ClientContext(NamedTuple):
     scheduler: Scheduler
     account: Account
     has_slot: bool = False
     """Whether the task holds a slot for long responses. Steps that the task runs use the same slot."""
 
 
-class ExaminedLimitExceeded(Exception):
+class ExaminationLimitExceeded(Exception):
     """A request has examined more than EXAMINED_MAX elements."""
 
     def __init__(self) -> None:
@@ -111,16 +111,12 @@ class ExaminedLimitExceeded(Exception):
 class Flow:
     """An entity that a fair queue schedules. Its virtual time is its used time relative to other flows of the queue."""
 
-    __slots__ = ("_entry", "virtual_time")
+    __slots__ = ("_entry", "is_queued", "virtual_time")
 
     def __init__(self) -> None:
         self.virtual_time = -math.inf
-        self._entry = 0  # number of the flow's heap entry; 0 while it is not queued
-
-    @property
-    def is_queued(self) -> bool:
-        """Return whether the flow is in a queue."""
-        return self._entry != 0
+        self.is_queued = False  # an attribute, because every request reads it several times
+        self._entry = 0  # number of the flow's heap entry, while it is queued
 
 
 class Work(Flow):
@@ -128,7 +124,7 @@ class Work(Flow):
 
     __slots__ = ("share",)
 
-    share: _Share
+    share: _AccountFlow
     """The part of an account in which the work is queued. The client's account may change while it is queued."""
 
     min_charge_seconds = 0.0
@@ -139,7 +135,7 @@ class Work(Flow):
         """Run while the scheduler's `has_time` returns True, then submit the rest of the work again."""
 
 
-class Callback(Work):
+class CallbackWork(Work):
     """Client work that consists of a single function call."""
 
     __slots__ = ("resume",)
@@ -169,11 +165,12 @@ class FairQueue(Generic[F]):
 
     def push(self, flow: F) -> None:
         """Queue a flow, unless it is already queued."""
-        if flow._entry:
+        if flow.is_queued:
             return
         flow.virtual_time = max(flow.virtual_time, self.virtual_time - SLICE_SECONDS)
         self._entries += 1
         flow._entry = self._entries
+        flow.is_queued = True
         heappush(self._heap, (flow.virtual_time, self._entries, flow))
         self._waiting[flow] = None
 
@@ -186,26 +183,27 @@ class FairQueue(Generic[F]):
             return flow
         while True:
             virtual_time, entry, flow = heappop(self._heap)
-            if flow._entry == entry:
-                flow._entry = 0
+            if flow.is_queued and flow._entry == entry:
+                flow.is_queued = False
                 del self._waiting[flow]
                 self.virtual_time = max(self.virtual_time, virtual_time)
                 return flow
 
     def discard(self, flow: F) -> None:
         """Remove a flow from the queue, if it is queued."""
-        if flow._entry:
-            flow._entry = 0
+        if flow.is_queued:
+            flow.is_queued = False
             del self._waiting[flow]
             if not self._waiting:
                 self._heap.clear()
 
     def charge(self, flow: F, seconds: float) -> None:
         """Add used time to the attained service of a flow that is not queued."""
-        flow.virtual_time = max(flow.virtual_time, self.virtual_time - SLICE_SECONDS) + seconds
+        virtual_time, least = flow.virtual_time, self.virtual_time - SLICE_SECONDS
+        flow.virtual_time = (virtual_time if virtual_time > least else least) + seconds
 
 
-class _Share(Flow):
+class _AccountFlow(Flow):
     """The queued work of one kind of an account: either its listings or its other requests."""
 
     __slots__ = ("account", "work")
@@ -241,22 +239,23 @@ class Account:
         self.connection_count = 0
         self._attained_seconds = 0.0
         self._attained_at = 0.0
-        self.requests = _Share(self)
-        self.listings = _Share(self)
+        self.requests = _AccountFlow(self)
+        self.listings = _AccountFlow(self)
         self.started_count = 0
         """Number of requests of the account that have started but not finished."""
         self.suspended_count = 0
         """Number of slots for long responses that the account's requests and tasks hold."""
         self.suspended: dict[_SlotRequester, None] = {}
         """Requests and tasks that wait for a slot for long responses, in order of arrival."""
-        self.unstarted: dict[_Suspendable, None] = {}
+        self.unstarted: dict[_SuspendableRequest, None] = {}
         """Requests that wait to start because the account has reached STARTED_PER_ACCOUNT_MAX."""
-        self.offloaded: deque[_Offload] = deque()
+        self.offloaded: deque[_OffloadedFunction] = deque()
         """Functions queued for the worker thread."""
 
     def add_attained(self, seconds: float, now: float) -> None:
         """Add processing time to the attained service of the account."""
-        self._attained_seconds = self.attained_seconds(now) + seconds
+        decay = 0.5 ** ((now - self._attained_at) / ATTAINED_HALF_LIFE_SECONDS)
+        self._attained_seconds = self._attained_seconds * decay + seconds
         self._attained_at = now
 
     def attained_seconds(self, now: float) -> float:
@@ -264,7 +263,7 @@ class Account:
         return float(self._attained_seconds * 0.5 ** ((now - self._attained_at) / ATTAINED_HALF_LIFE_SECONDS))
 
 
-class _Offload(NamedTuple):
+class _OffloadedFunction(NamedTuple):
     """A function queued for the worker thread, with its completion callback."""
 
     function: Callable[[], Any]
@@ -294,7 +293,7 @@ class _SlotHolder:
             self.granted_slot.set_result(None)
 
 
-class _Suspendable(Work):
+class _SuspendableRequest(Work):
     """A request that runs in steps and can be suspended between them."""
 
     __slots__ = (
@@ -345,12 +344,12 @@ class _Suspendable(Work):
                 function = steps.throw(error) if error is not None else steps.send(value)
                 value = error = None
                 if function is not None:
-                    self._withdraw = scheduler.offload(self._account, function, self._offloaded)
+                    self._withdraw = scheduler.offload(self._account, function, self._on_offload_done)
                     return
                 self._examined += 1
                 if self._examined > EXAMINED_MAX:
                     steps.close()
-                    raise ExaminedLimitExceeded
+                    raise ExaminationLimitExceeded
                 if not scheduler.has_time() or self.is_too_large:
                     break
         except StopIteration as stop:
@@ -358,14 +357,14 @@ class _Suspendable(Work):
         except Exception as failure:
             self._finish(None, failure)
         else:
-            scheduler.suspend(self._account, self)
+            scheduler.suspend_request(self._account, self)
         finally:
             _current_request.reset(token)
 
     def on_granted(self) -> None:
         self._scheduler.submit(self._account, self)
 
-    def _offloaded(self, value: Any, error: BaseException | None) -> None:
+    def _on_offload_done(self, value: Any, error: BaseException | None) -> None:
         self._withdraw = _do_nothing  # the old one refers to this request and to the function's data
         if not self.is_over:
             self._send = value, error
@@ -373,7 +372,7 @@ class _Suspendable(Work):
 
     def _finish(self, value: Any, error: BaseException | None) -> None:
         self.is_over = True
-        self._scheduler.finish(self._account, self)
+        self._scheduler.finish_request(self._account, self)
         self._on_done(value, error)
 
     def cancel(self) -> None:
@@ -383,7 +382,7 @@ class _Suspendable(Work):
             self._withdraw()
             self._withdraw = _do_nothing
             self._steps.close()
-            self._scheduler.finish(self._account, self)
+            self._scheduler.finish_request(self._account, self)
 
 
 class _Wakeup(Work):
@@ -429,20 +428,20 @@ class Scheduler:
         self._accepted = 0
         self._is_crowded = False
         self._accounts: dict[tuple[str, bool], Account] = {}
-        self._requests: FairQueue[_Share] = FairQueue()
-        self._listings: FairQueue[_Share] = FairQueue()
-        self._unauthenticated: FairQueue[_Share] = FairQueue()
+        self._requests: FairQueue[_AccountFlow] = FairQueue()
+        self._listings: FairQueue[_AccountFlow] = FairQueue()
+        self._unauthenticated: FairQueue[_AccountFlow] = FairQueue()
         self._used_seconds = 0.0
         self._unauthenticated_used_seconds = 0.0
         self._is_ticking = False
         self._deadline = 0.0  # of the work that is running
-        self._running: _Share | None = None
+        self._running: _AccountFlow | None = None
         self._running_work: Work | None = None
         self._more_for: Account | None = None  # the account to which the running work was submitted again
         self._slots_free = SUSPENDED_MAX
         self._awaiting_slot: dict[Account, None] = {}
-        self._large_slot_holder: _Suspendable | None = None
-        self._awaiting_large_slot: dict[Account, dict[_Suspendable, None]] = {}
+        self._large_slot_holder: _SuspendableRequest | None = None
+        self._awaiting_large_slot: dict[Account, dict[_SuspendableRequest, None]] = {}
         self._awaiting_thread: dict[Account, None] = {}
         self._thread_is_busy = False
         self._admitted = 0
@@ -482,19 +481,20 @@ class Scheduler:
         if not self.may_run(account) or (work.is_listing and self._listings):
             self.submit(account, work)
             return
-        share = _share_of(account, work)
+        share = account.listings if work.is_listing else account.requests
         began = self.clock()
         if account.is_authenticated:
             self._deadline = began + ITERATION_SECONDS_MAX - self._used_seconds
         else:
             self._deadline = began + UNAUTHENTICATED_SECONDS_MAX - self._unauthenticated_used_seconds
-        self._resume(share, work)
-        seconds = self.clock() - began
-        share.work.charge(work, seconds)
-        self.charge(account, seconds)
-        self._submit_again(work)
-        if share.work:
-            self._queue_of(share, work).push(share)
+        self._resume_work(share, work)
+        now = self.clock()
+        share.work.charge(work, now - began)
+        self._charge_iteration(account, now - began, now)
+        if self._more_for is not None:
+            self._submit_again(work)
+        if share.work._waiting:
+            self._get_queue(share, work).push(share)
 
     def has_time(self) -> bool:
         """Return whether the running work has time left in its slice."""
@@ -509,32 +509,36 @@ class Scheduler:
         """Charge an account for work that ran in this iteration outside of `run` and `submit`."""
         if self._running is not None and self._running.account is account:  # charged when the running work returns
             return
-        self._attain(account, seconds)
+        self._charge_iteration(account, seconds, self.clock())
+
+    def _charge_iteration(self, account: Account, seconds: float, now: float) -> None:
+        """Charge the account and the iteration's budget."""
+        self._charge_attained_service(account, seconds, now)
         if account.is_authenticated:
             self._used_seconds += seconds
         else:
             self._unauthenticated_used_seconds += seconds
-        if self._used_seconds + self._unauthenticated_used_seconds > _TICK_AFTER_SECONDS:
-            self._tick_soon()
+        if not self._is_ticking and self._used_seconds + self._unauthenticated_used_seconds > _TICK_AFTER_SECONDS:
+            self._schedule_tick()
 
-    def _attain(self, account: Account, seconds: float) -> None:
-        account.add_attained(seconds, self.clock())
+    def _charge_attained_service(self, account: Account, seconds: float, now: float) -> None:
+        account.add_attained(seconds, now)
         share = account.requests
         if share.is_queued:
             share.virtual_time += seconds  # its position in the queue changes when it is queued the next time
         else:
             (self._requests if account.is_authenticated else self._unauthenticated).charge(share, seconds)
 
-    def charge_thread(self, key: str, seconds: float) -> None:
+    def charge_thread_time(self, key: str, seconds: float) -> None:
         """Charge an account for work that was done in another thread, if it has open connections."""
         account = self._accounts.get((key, True))
         if account is not None:
-            self._attain(account, seconds)
+            self._charge_attained_service(account, seconds, self.clock())
 
-    def count_accepted(self) -> None:
+    def count_accepted_connection(self) -> None:
         """Count a connection that was accepted in this iteration."""
         self._accepted += 1
-        self._tick_soon()
+        self._schedule_tick()
 
     # Queued work
 
@@ -544,11 +548,11 @@ class Scheduler:
             self._more_for = account
             return
         if not work.is_queued:
-            work.share = share = _share_of(account, work)
+            work.share = share = _get_flow(account, work)
             share.work.push(work)
             if share is not self._running:
-                self._queue_of(share, work).push(share)
-        self._tick_soon()
+                self._get_queue(share, work).push(share)
+        self._schedule_tick()
 
     def _submit_again(self, work: Work) -> None:
         account, self._more_for = self._more_for, None
@@ -563,19 +567,19 @@ class Scheduler:
             share = work.share
             share.work.discard(work)
             if not share.work:
-                self._queue_of(share, work).discard(share)
+                self._get_queue(share, work).discard(share)
 
     @property
     def queued_account_count(self) -> int:
         """Return the number of accounts that have queued work."""
         return len(self._requests) + len(self._listings) + len(self._unauthenticated)
 
-    def _queue_of(self, share: _Share, work: Work) -> FairQueue[_Share]:
+    def _get_queue(self, share: _AccountFlow, work: Work) -> FairQueue[_AccountFlow]:
         if work.is_listing:
             return self._listings
         return self._requests if share.account.is_authenticated else self._unauthenticated
 
-    def _resume(self, share: _Share, work: Work) -> None:
+    def _resume_work(self, share: _AccountFlow, work: Work) -> None:
         self._running, self._running_work = share, work
         try:
             work.resume()
@@ -585,7 +589,7 @@ class Scheduler:
         finally:
             self._running = self._running_work = None
 
-    def _tick_soon(self) -> None:
+    def _schedule_tick(self) -> None:
         if not self._is_ticking:
             self._is_ticking = True
             self._call_soon(self._tick)
@@ -598,17 +602,17 @@ class Scheduler:
         self._is_crowded, self._accepted = is_crowded, 0
         if self._requests:
             kept_seconds = LISTING_SECONDS if self._listings else 0.0
-            self._used_seconds = self._serve(self._requests, ITERATION_SECONDS_MAX - kept_seconds)
+            self._used_seconds = self._serve_queue(self._requests, ITERATION_SECONDS_MAX - kept_seconds)
         if self._listings:
             left_seconds = max(LISTING_SECONDS, ITERATION_SECONDS_MAX - self._used_seconds)
-            self._used_seconds += self._serve(self._listings, left_seconds)
+            self._used_seconds += self._serve_queue(self._listings, left_seconds)
         if self._unauthenticated:
             budget_seconds = 0.0 if is_crowded else UNAUTHENTICATED_SECONDS_MAX
-            self._unauthenticated_used_seconds = self._serve(self._unauthenticated, budget_seconds)
+            self._unauthenticated_used_seconds = self._serve_queue(self._unauthenticated, budget_seconds)
         if self._requests or self._listings or self._unauthenticated or is_crowded:
-            self._tick_soon()
+            self._schedule_tick()
 
-    def _serve(self, queue: FairQueue[_Share], budget_seconds: float) -> float:
+    def _serve_queue(self, queue: FairQueue[_AccountFlow], budget_seconds: float) -> float:
         """Resume queued work until the budget is exhausted, and return the seconds used. The last work may overrun."""
         clock, used_seconds = self.clock, 0.0
         began = clock()
@@ -616,13 +620,13 @@ class Scheduler:
             share = queue.pop()
             work = share.work.pop()
             self._deadline = began + SLICE_SECONDS
-            self._resume(share, work)
+            self._resume_work(share, work)
             now = clock()
             seconds, began = now - began, now
             share.work.charge(work, seconds)
             if queue is self._listings:
                 queue.charge(share, max(seconds, work.min_charge_seconds))
-            self._attain(share.account, seconds)
+            self._charge_attained_service(share.account, seconds, now)
             self._submit_again(work)
             if share.work:
                 queue.push(share)
@@ -643,7 +647,7 @@ class Scheduler:
         Returns:
             A function that cancels the request when its client disconnects.
         """
-        request = _Suspendable(self, account, steps, on_done)
+        request = _SuspendableRequest(self, account, steps, on_done)
         if shares_slot:
             request.is_admitted = True
             self.run(account, request)
@@ -659,7 +663,7 @@ class Scheduler:
             self.run(account, request)
         return request.cancel
 
-    def suspend(self, account: Account, request: _Suspendable) -> None:
+    def suspend_request(self, account: Account, request: _SuspendableRequest) -> None:
         """Suspend a request whose slice is used up. It waits for a slot, then for the large-response slot if needed.
 
         The opposite order could deadlock: the holder of the large-response slot could wait for a slot, and the holders
@@ -676,7 +680,7 @@ class Scheduler:
     def _grant_large_slot(self) -> None:
         if self._large_slot_holder is not None or not self._awaiting_large_slot:
             return
-        account = self._next_of(self._awaiting_large_slot)
+        account = self._choose_next_account(self._awaiting_large_slot)
         waiting = self._awaiting_large_slot[account]
         self._large_slot_holder = request = _pop_first(waiting)
         if not waiting:
@@ -684,7 +688,7 @@ class Scheduler:
         request.has_large_slot = True
         self.submit(account, request)
 
-    def _release_large_slot(self, account: Account, request: _Suspendable) -> None:
+    def _release_large_slot(self, account: Account, request: _SuspendableRequest) -> None:
         waiting = self._awaiting_large_slot.get(account)
         if waiting is not None:
             waiting.pop(request, None)
@@ -709,7 +713,7 @@ class Scheduler:
             if account.suspended:
                 self._awaiting_slot[account] = None
 
-    def finish(self, account: Account, request: _Suspendable) -> None:
+    def finish_request(self, account: Account, request: _SuspendableRequest) -> None:
         """Release the slots of a finished request, and start the account's next waiting request."""
         self.withdraw(account, request)
         self._release_large_slot(account, request)
@@ -727,7 +731,7 @@ class Scheduler:
 
     def _grant_slots(self) -> None:
         while self._slots_free and self._awaiting_slot:
-            account = self._next_of(self._awaiting_slot)
+            account = self._choose_next_account(self._awaiting_slot)
             if not account.suspended:
                 del self._awaiting_slot[account]
                 continue
@@ -749,7 +753,7 @@ class Scheduler:
         try:
             self._await_slot(account, holder)
             await holder.granted_slot
-            token = _client.set(_Client(self, account, has_slot=True))
+            token = _client.set(_ClientContext(self, account, has_slot=True))
             try:
                 yield
             finally:
@@ -758,7 +762,7 @@ class Scheduler:
             self._release_slot(account, holder)
             self._grant_slots()
 
-    def _next_of(self, accounts: Mapping[Account, object]) -> Account:
+    def _choose_next_account(self, accounts: Mapping[Account, object]) -> Account:
         """Return the account to serve next: usually the one with the least attained service."""
         self._admitted += 1
         if self._admitted % LONGEST_WAITING_EVERY == 0:
@@ -778,13 +782,13 @@ class Scheduler:
         Returns:
             A function that withdraws a function that has not started, to release the memory that it refers to.
         """
-        offload = _Offload(function, done)
+        offload = _OffloadedFunction(function, done)
         account.offloaded.append(offload)
         self._awaiting_thread[account] = None
         self._start_thread()
         return partial(self._withdraw_offload, account, offload)
 
-    def _withdraw_offload(self, account: Account, offload: _Offload) -> None:
+    def _withdraw_offload(self, account: Account, offload: _OffloadedFunction) -> None:
         if offload in account.offloaded:
             account.offloaded.remove(offload)
             if not account.offloaded:
@@ -793,7 +797,7 @@ class Scheduler:
     def _start_thread(self) -> None:
         if self._thread_is_busy or not self._awaiting_thread:
             return
-        account = self._next_of(self._awaiting_thread)
+        account = self._choose_next_account(self._awaiting_thread)
         offload = account.offloaded.popleft()
         if not account.offloaded:
             del self._awaiting_thread[account]
@@ -810,7 +814,7 @@ class Scheduler:
 
         def done(value: Any, error: BaseException | None) -> None:
             self._thread_is_busy = False
-            self._attain(account, seconds)
+            self._charge_attained_service(account, seconds, self.clock())
             try:
                 offload.done(value, error)
             finally:
@@ -823,7 +827,7 @@ def _do_nothing() -> None:
     """Do nothing; used as the withdraw function of a request without an offloaded function."""
 
 
-def _share_of(account: Account, work: Work) -> _Share:
+def _get_flow(account: Account, work: Work) -> _AccountFlow:
     return account.listings if work.is_listing else account.requests
 
 
@@ -847,7 +851,7 @@ def _run_in_default_executor(function: Callable[[], Any], done: DoneCallback) ->
     asyncio.get_running_loop().run_in_executor(None, function).add_done_callback(finished)
 
 
-class LoopShare(Protocol):
+class EventLoopBudget(Protocol):
     """The interface through which a connection runs work on the event loop."""
 
     def run(self, work: Work) -> None:
@@ -863,7 +867,7 @@ class LoopShare(Protocol):
     def charge(self, seconds: float) -> None: ...
 
 
-class AccountShare:
+class AccountBudget:
     """A connection's share of the event loop. Each use looks up the account, because it may change."""
 
     __slots__ = ("_account", "_scheduler")
@@ -889,9 +893,9 @@ class AccountShare:
 
 
 @contextmanager
-def on_behalf_of(scheduler: Scheduler, account: Account) -> Generator[None]:
+def charge_tasks_to_account(scheduler: Scheduler, account: Account) -> Generator[None]:
     """Charge the tasks that are created in this context to the account."""
-    token = _client.set(_Client(scheduler, account))
+    token = _client.set(_ClientContext(scheduler, account))
     try:
         yield
     finally:
@@ -939,7 +943,7 @@ async def run_in_slices(steps: Steps[T]) -> T:
         return await _run_unaccounted(steps)
     scheduler, account, has_slot = client
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    cancel = scheduler.run_steps(account, steps, partial(_settle, future), shares_slot=has_slot)
+    cancel = scheduler.run_steps(account, steps, partial(_settle_future, future), shares_slot=has_slot)
     try:
         return await future
     finally:
@@ -961,7 +965,7 @@ async def _run_unaccounted(steps: Steps[T]) -> T:
             began = perf_counter()
 
 
-def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+def _settle_future(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
     if future.done():
         return
     if error is not None:
@@ -977,7 +981,7 @@ async def run_in_thread(function: Callable[[], T]) -> T:
         return await asyncio.to_thread(function)
     scheduler, account, _ = client
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-    withdraw = scheduler.offload(account, function, partial(_settle, future))
+    withdraw = scheduler.offload(account, function, partial(_settle_future, future))
     try:
         return await future
     finally:
@@ -986,10 +990,10 @@ async def run_in_thread(function: Callable[[], T]) -> T:
 
 async def measure_loop_time(coroutine: Coroutine[Any, Any, T], took: Callable[[float], None]) -> T:
     """Await the coroutine, and pass the event-loop time that it used to the function `took`."""
-    return cast(T, await _Timed(coroutine, took))
+    return cast(T, await _TimedAwaitable(coroutine, took))
 
 
-class _Timed:
+class _TimedAwaitable:
     """An awaitable that measures the event-loop time of a coroutine."""
 
     def __init__(self, coroutine: Any, took: Callable[[float], None]) -> None:
@@ -1009,10 +1013,10 @@ class _Timed:
             try:
                 yield waited_for
             except BaseException as error:
-                step = _thrower(self._coroutine, error)
+                step = _create_thrower(self._coroutine, error)
             else:
                 step = lambda: self._coroutine.send(None)  # noqa: E731
 
 
-def _thrower(coroutine: Any, error: BaseException) -> Callable[[], Any]:
+def _create_thrower(coroutine: Any, error: BaseException) -> Callable[[], Any]:
     return lambda: coroutine.throw(error)

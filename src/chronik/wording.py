@@ -18,12 +18,12 @@ def pluralize(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
-def install_hint(extra: str) -> str:
+def format_install_hint(extra: str) -> str:
     """Return the command that installs Chronik with an optional dependency group (Chronik is not on PyPI)."""
     return f"pip install '.[{extra}]' in a clone of Chronik"
 
 
-def closest_name(name: str, known: Iterable[str], similarity_min: float = SIMILARITY_MIN) -> str | None:
+def find_closest_name(name: str, known: Iterable[str], similarity_min: float = SIMILARITY_MIN) -> str | None:
     """Return the known name with the most similar spelling, or None if none is similar enough."""
     if len(name) > NAME_CHARACTERS_MAX:
         return None
@@ -34,7 +34,7 @@ def closest_name(name: str, known: Iterable[str], similarity_min: float = SIMILA
     return spelled[found[0]] if found else None
 
 
-def spelling_suggestion(name: str, known: Iterable[str]) -> str:
+def format_spelling_suggestion(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for an error message, or an empty string if no known name is similar."""
-    found = closest_name(name, known)
+    found = find_closest_name(name, known)
     return "" if found is None else f"; did you mean {found!r}?"

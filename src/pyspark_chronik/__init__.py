@@ -3,7 +3,8 @@
     spark.read.format("chronik").option("bootstrap.servers", "localhost:9092").option("subscribe", "events").load()
 
 Every Python worker of Spark imports this module to discover data sources, so it imports nothing else until it is used.
-The options are listed in `chronik.pipeline.source.options` and `chronik.pipeline.sink.writer`.
+The options are listed in `chronik.pipeline.source.options` and `chronik.pipeline.sink.writer`. Errors are reported with
+the message first, then the traceback.
 """
 
 from __future__ import annotations
@@ -32,39 +33,51 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return "chronik"
 
     def schema(self) -> str:
-        from chronik.pipeline.source.options import source_columns
+        from chronik.pipeline.source.error_reports import MessageFirst
+        from chronik.pipeline.source.option_names import check_source_option_names
+        from chronik.pipeline.source.options import select_source_columns
         from chronik.pipeline.source.schema import spark_schema
 
-        return spark_schema(source_columns(self.options))
+        with MessageFirst():
+            check_source_option_names(self.options)
+            return spark_schema(select_source_columns(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from chronik.pipeline.source.error_reports import MessageFirst
         from chronik.pipeline.source.options import parse_source_options
         from chronik.pipeline.source.reader import ChronikReader
 
-        self._check_schema(schema)
-        return ChronikReader(parse_source_options(self.options, streaming=False))
+        with MessageFirst():
+            self._check_schema(schema)
+            return ChronikReader(parse_source_options(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from chronik.pipeline.source.error_reports import MessageFirst
         from chronik.pipeline.source.options import parse_source_options
         from chronik.pipeline.source.reader import ChronikStreamReader
 
-        self._check_schema(schema)
-        return ChronikStreamReader(parse_source_options(self.options, streaming=True))
+        with MessageFirst():
+            self._check_schema(schema)
+            return ChronikStreamReader(parse_source_options(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from chronik.pipeline.sink.writer import ChronikWriter, parse_sink_settings
+        from chronik.pipeline.source.error_reports import MessageFirst
 
-        return ChronikWriter(parse_sink_settings(self.options, schema, streaming=False, overwrite=overwrite))
+        with MessageFirst():
+            return ChronikWriter(parse_sink_settings(self.options, schema, streaming=False, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from chronik.pipeline.sink.writer import ChronikStreamWriter, parse_sink_settings
+        from chronik.pipeline.source.error_reports import MessageFirst
 
-        return ChronikStreamWriter(parse_sink_settings(self.options, schema, streaming=True))
+        with MessageFirst():
+            return ChronikStreamWriter(parse_sink_settings(self.options, schema, streaming=True))
 
     def _check_schema(self, schema: StructType) -> None:
         """Reject a schema given by the user: its columns would be filled with the wrong values or fail in a task."""
         from chronik.pipeline.errors import SchemaError
-        from chronik.pipeline.source.options import source_columns
+        from chronik.pipeline.source.options import select_source_columns
 
-        if tuple(schema.fieldNames()) != source_columns(self.options):
+        if tuple(schema.fieldNames()) != select_source_columns(self.options):
             raise SchemaError("the columns of a topic are fixed: choose among them with the option `columns`")

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from chronik.admin.configs import ConfigAdmin, ConfigChange, ConfigResourceKey, ConfigResourceType
-from chronik.admin.partitions import NamedPartition, ReassignmentRequest, elect_leaders, reassign_partitions
+from chronik.admin.partitions import ReassignmentRequest, TopicPartitionName, elect_leaders, reassign_partitions
 from chronik.admin.topic_planner import NewTopicRequest
 from chronik.admin.topics import NewPartitions
 from chronik.clock import SystemClock
@@ -29,7 +29,7 @@ from tests.metadata.metadata_world import MetadataWorld, build_assignment
 NEW_TOPIC = "made-elsewhere"
 RETENTION = [ConfigChange("retention.ms", "1000")]
 RESOURCE = ConfigResourceKey(ConfigResourceType.TOPIC, NEW_TOPIC)
-PARTITION = NamedPartition(NEW_TOPIC, 0)
+PARTITION = TopicPartitionName(NEW_TOPIC, 0)
 
 
 class StaleStore:
@@ -79,7 +79,7 @@ async def enlarge_topic(stale: StaleStore) -> None:
 
 
 async def replace_configs(stale: StaleStore) -> None:
-    await stale.configs.replace_all(RESOURCE, RETENTION)
+    await stale.configs.replace_configs(RESOURCE, RETENTION)
 
 
 async def change_configs(stale: StaleStore) -> None:

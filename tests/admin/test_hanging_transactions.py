@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chronik.admin.hanging_transactions import abort_hanging_transaction
-from chronik.admin.partitions import NamedPartition
+from chronik.admin.partitions import TopicPartitionName
 from chronik.broker.replica import Replica
 from chronik.broker.requests.produced_records import validate_produced_records
 from chronik.metadata.commands.partitions import SetPartitionLeader
@@ -49,7 +49,7 @@ def append_transactional(replica: Replica, sequence: int = 0) -> None:
 
 
 async def abort(rig: Rig, *, topic: str = "alone", index: int = 0, epoch: int = EPOCH, coordinator: int = 0) -> None:
-    partition = NamedPartition(topic, index)
+    partition = TopicPartitionName(topic, index)
     await abort_hanging_transaction(rig.store, rig.replicas, partition, PRODUCER, epoch, coordinator, NOW_MS)
 
 

@@ -12,7 +12,7 @@ from chronik.admin.topic_planner import NewTopicRequest, TopicPlanner
 from chronik.admin.topics import PARTITIONS_PER_PROPOSAL, REPLANS_MAX, NewPartitions, TopicAdmin
 from chronik.clock import SystemClock
 from chronik.configs.resolver import ConfigResolver
-from chronik.ids import new_id
+from chronik.ids import generate_id
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.topics import CreateTopic, CreateTopics
@@ -75,8 +75,8 @@ def test_failed_command_affects_only_its_own_topics() -> None:
 
 def replica_brokers(world: MetadataWorld, factor: int) -> set[int]:
     store = cast(Any, SimpleNamespace(image=world.image, subscribe=lambda subscriber: None))
-    planner = TopicPlanner(store, ConfigResolver(store, 1, {}), SystemClock(), new_id, lambda below: 0)
-    planning = planner.plan_all([NewTopicRequest("t", 12, factor)])
+    planner = TopicPlanner(store, ConfigResolver(store, 1, {}), SystemClock(), generate_id, lambda below: 0)
+    planning = planner.plan_topics([NewTopicRequest("t", 12, factor)])
     while True:
         try:
             next(planning)

@@ -12,7 +12,7 @@ from chronik.broker.requests.decompression import BatchDecompressor
 from chronik.broker.requests.fetch_sessions import FetchSessionCache
 from chronik.broker.requests.produced_records import ValidatedRecords
 from chronik.config import NodeConfig
-from chronik.protocol.batch import validate_produced
+from chronik.protocol.batch import validate_produced_batches
 from chronik.protocol.codec import RequestHeader, decode_response, encode_request
 from chronik.protocol.control_records import TransactionMarker
 from chronik.protocol.messages.fetch import FetchResponse, PartitionData
@@ -96,7 +96,7 @@ class Leader:
         batch = bytearray(
             encode_batch(records, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
         )
-        return self.rig.replica().append(ValidatedRecords(batch, validate_produced(batch))).base_offset
+        return self.rig.replica().append(ValidatedRecords(batch, validate_produced_batches(batch))).base_offset
 
     def end_transaction(self, producer_id: int, *, commit: bool, epoch: int = 0, now_ms: int = 0) -> int:
         """Append the marker that ends a transaction, and return its offset."""

@@ -11,7 +11,7 @@ from chronik.admin.topic_planner import TopicPlanner
 from chronik.admin.topics import TopicAdmin
 from chronik.clock import SystemClock
 from chronik.configs.resolver import ConfigResolver
-from chronik.ids import new_id
+from chronik.ids import generate_id
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
 from chronik.protocol.errors import ErrorCode, KafkaError
 from tests.metadata.metadata_world import MetadataWorld, build_assignment
@@ -44,7 +44,7 @@ class RejectingStore:
 
 
 class NoReplicas:
-    def find_lost(self, topic: str, index: int) -> None: ...
+    def find_lost_replica(self, topic: str, index: int) -> None: ...
 
     def find(self, topic: str, index: int) -> None: ...
 
@@ -55,7 +55,7 @@ class NoReplicas:
 def rejecting_services(has_quorum: bool = True) -> Any:
     store: Any = RejectingStore(has_quorum)
     configs = ConfigResolver(store, 1, {})
-    planner = TopicPlanner(store, configs, SystemClock(), new_id, Random(1).randrange)
+    planner = TopicPlanner(store, configs, SystemClock(), generate_id, Random(1).randrange)
     return SimpleNamespace(
         authorizer=None,
         store=store,

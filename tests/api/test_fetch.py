@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chronik.api.fetch import PARTITIONS_PER_ITERATION_MAX, response_bytes_max
+from chronik.api.fetch import PARTITIONS_PER_ITERATION_MAX, compute_response_bytes_max
 from chronik.broker.requests.fetch_sessions import FetchSessionCache
 from chronik.limits import FETCH_PARTITIONS_MAX, FETCH_RESPONSE_BYTES_MAX, RESPONSE_BYTES_MIN, RESPONSES_BYTES_MAX
 from chronik.protocol.errors import ErrorCode
@@ -225,7 +225,7 @@ def test_waiting_fetch_completes_early_only_while_a_broker_is_fenced(has_fenced_
 
 def test_fetch_response_limit_shrinks_with_unsent_bytes() -> None:
     def limit_for(unsent_bytes: int) -> int:
-        return response_bytes_max(UnsentByteCounter(unsent_bytes))
+        return compute_response_bytes_max(UnsentByteCounter(unsent_bytes))
 
     assert limit_for(0) == FETCH_RESPONSE_BYTES_MAX
     assert limit_for(RESPONSES_BYTES_MAX // 2) == RESPONSES_BYTES_MAX // 8

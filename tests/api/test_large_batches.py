@@ -31,7 +31,7 @@ from chronik.protocol.messages.list_offsets import (
 from chronik.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from chronik.protocol.records import Record, encode_batch
 from chronik.request_reply import ConnectedClient
-from chronik.scheduler import Account, Scheduler, on_behalf_of
+from chronik.scheduler import Account, Scheduler, charge_tasks_to_account
 from chronik.testing import Broker
 from tests.abuse.bomb_records import TIME_MS, batch_of_tiny_records, batch_with_many_headers, magic_1_messages
 from tests.api import request_builders
@@ -197,7 +197,7 @@ def test_large_batches_are_decompressed_one_at_a_time() -> None:
             running -= 1
             return budget.records_left
 
-        with on_behalf_of(Scheduler(), Account()):
+        with charge_tasks_to_account(Scheduler(), Account()):
             found = await asyncio.gather(
                 *[decompressor.run_in_thread(work, DecompressionBudget(1, number, 1)) for number in range(20)]
             )

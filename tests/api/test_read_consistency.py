@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 import pytest
 
-from chronik.api.metadata import DISCONNECT_GRACE_SECONDS
+from chronik.api.metadata import DISCONNECT_GRACE_SECONDS, REFERRAL_SECONDS
 from chronik.api.routing.router import Router
 from chronik.api.shared.context import Services
 from chronik.api.shared.encoded_topic_cache import EncodedTopicCache
@@ -85,6 +86,7 @@ class FakeNode:
         self.world.create("orders", build_assignment(1, 2, 3), build_assignment(2, 3, 1), build_assignment(3, 1, 2))
         self.barrier = barrier
         self.is_fenced = is_fenced
+        self.lease_expired_seconds = 60.0
         self.leads = True
         self.unreachable: list[int] = []
         self.clock = ManualClock()
@@ -96,6 +98,7 @@ class FakeNode:
             config=SimpleNamespace(read_quorum=False, node_id=1),
             node_id=1,
             is_fenced=lambda: self.is_fenced,
+            lease_expired_seconds=lambda: self.lease_expired_seconds,
             is_unreachable=lambda broker_id: broker_id in self.unreachable,
             controller_id=lambda: 2,
             replicas=SimpleNamespace(get_leader=self._replica),
@@ -112,7 +115,7 @@ class FakeNode:
         if not self.leads:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return SimpleNamespace(
-            check_epoch=lambda _: None,
+            check_leader_epoch=lambda _: None,
             log=None,
             is_high_watermark_known=True,
             readable_end_offset=lambda committed_only: 202,
@@ -338,6 +341,27 @@ def test_fenced_node_keeps_new_connections_for_a_grace_period() -> None:
         assert node.metadata("orders", peer=peer).brokers
     node.clock.advance(0.1)
     with pytest.raises(Disconnect):
+        node.metadata("orders", peer=peer)
+
+
+def test_fenced_node_disconnects_client_that_connected_before_fencing_on_second_metadata_request() -> None:
+    """The connection may have served only produce requests so far: librdkafka requests metadata elsewhere."""
+    node, peer = FakeNode(unconfirmed(), is_fenced=True), ConnectedClient("127.0.0.1", 1, 1, connected_at=0.0)
+    node.clock.advance(10.0)
+    node.lease_expired_seconds = 9.0
+    assert node.metadata("orders", peer=peer).brokers
+    with pytest.raises(Disconnect):
+        node.metadata("orders", peer=peer)
+
+
+@pytest.mark.parametrize(("expired_seconds", "is_disconnected"), [(REFERRAL_SECONDS, True), (3.1, False)])
+def test_recently_fenced_node_disconnects_new_clients(expired_seconds: float, is_disconnected: bool) -> None:
+    """A client that reconnects to the fenced node and to another one may keep asking the fenced node."""
+    node, peer = FakeNode(unconfirmed(), is_fenced=True), ConnectedClient("127.0.0.1", 1, 1, connected_at=0.0)
+    node.clock.advance(0.1)
+    node.lease_expired_seconds = expired_seconds
+    assert node.metadata("orders", peer=peer).brokers
+    with pytest.raises(Disconnect) if is_disconnected else nullcontext():
         node.metadata("orders", peer=peer)
 
 

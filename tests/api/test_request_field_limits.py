@@ -16,7 +16,7 @@ import pytest
 
 from chronik.groups.classic.members import protocols_size
 from chronik.groups.config import GroupConfig
-from chronik.ids import new_id
+from chronik.ids import generate_id
 from chronik.limits import CLIENT_ID_CHARACTERS_MAX, PRODUCER_IDS_PER_CLIENT_MAX, PRODUCER_IDS_PER_SECOND
 from chronik.metadata.names import PIPELINES_TOPIC
 from chronik.metadata.offsets import OFFSET_BYTES
@@ -77,7 +77,7 @@ class Limit(NamedTuple):
 
 def text(size: int) -> str:
     """Return a unique name of that length."""
-    unique = new_id().hex()
+    unique = generate_id().hex()
     return unique[:size] + "x" * (size - len(unique))
 
 
@@ -102,13 +102,13 @@ def staged_commit(client: RawClient, partitions: int, metadata: str = "") -> Req
 def new_import(client: RawClient) -> bytes:
     """Start an import after aborting the previous one."""
     client.request(build_request("AlterImport", {"import_id": IMPORTS[-1], "action": 3}), 0, Response)
-    IMPORTS.append(new_id())
+    IMPORTS.append(generate_id())
     begun = send_request(client, "AlterImport", 0, import_id=IMPORTS[-1], action=0, source="a test")
     assert begun.error_code == 0, begun.error_message
     return IMPORTS[-1]
 
 
-IMPORTS: Final = [new_id()]
+IMPORTS: Final = [generate_id()]
 
 
 def only_member(client: RawClient) -> RequestValues:
@@ -213,7 +213,7 @@ def quotas(count: int) -> RequestValues:
 
 
 def import_topic(client: RawClient, **fields: Any) -> RequestValues:
-    topic = {"topic_id": new_id(), "name": text(40), "replication_factor": 1, "leader_epochs": [0], **fields}
+    topic = {"topic_id": generate_id(), "name": text(40), "replication_factor": 1, "leader_epochs": [0], **fields}
     return {"import_id": new_import(client), "action": 1, "topics": [topic]}
 
 
@@ -227,13 +227,13 @@ def import_group(client: RawClient, **fields: Any) -> RequestValues:
 
 def import_metadata(client: RawClient, size: int) -> RequestValues:
     """Import a topic, and return a request with a committed offset whose metadata has that size."""
-    import_id, topic = new_id(), text(40)
+    import_id, topic = generate_id(), text(40)
     client.request(build_request("AlterImport", {"import_id": IMPORTS[-1], "action": 3}), 0, Response)
     IMPORTS.append(import_id)
     assert not error_codes_in(
         send_request(client, "AlterImport", 0, import_id=import_id, action=0, source="a test", topic_count=1)
     )
-    made = {"topic_id": new_id(), "name": topic, "replication_factor": 1, "leader_epochs": [0]}
+    made = {"topic_id": generate_id(), "name": topic, "replication_factor": 1, "leader_epochs": [0]}
     assert not error_codes_in(send_request(client, "AlterImport", 0, import_id=import_id, action=1, topics=[made]))
     offsets = [{"topic": topic, "partition": 0, "offset": 0, "metadata": "m" * size}]
     group = {"group_id": text(40), "protocol_type": "consumer", "offsets": offsets}
@@ -626,7 +626,7 @@ LIMITED: Final[dict[str, Limit]] = {
         INVALID,
         lambda client, size: (
             made := import_quota(client, "q"),
-            {**made, "quotas": [import_quotas_of(f"user-{new_id().hex()}") for _ in range(size)]},
+            {**made, "quotas": [import_quotas_of(f"user-{generate_id().hex()}") for _ in range(size)]},
         )[1],
         lowered_to=2,
         lowered_in="chronik.admin.quotas",

@@ -68,7 +68,7 @@ class ScriptedCoordinator:
         self.calls.append(("verify", transactional_id, producer_id, producer_epoch))
         return {each: self.code if each.index else ErrorCode.NONE for each in partitions}
 
-    def describe(self, transactional_id: str) -> Transaction | ErrorCode:
+    def describe_transaction(self, transactional_id: str) -> Transaction | ErrorCode:
         found = (each for each in self.known if each.transactional_id == transactional_id)
         return next(found, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 

@@ -10,13 +10,13 @@ from chronik.bench.produce import ProduceResult
 from chronik.bench.report import (
     MISSED_LABEL,
     Spread,
-    at_least,
     below,
+    build_minimum_target,
     format_markdown_table,
     format_number,
     format_table,
     median_ratio,
-    rotate,
+    rotate_servers,
 )
 from chronik.bench.statistics import CpuMeter, Latency, percentile, read_cpu_seconds, read_resident_bytes
 
@@ -50,7 +50,7 @@ def test_spread_contains_median_minimum_and_maximum() -> None:
 
 
 def test_server_order_rotates_every_round() -> None:
-    assert [rotate("abc", number) for number in range(4)] == [
+    assert [rotate_servers("abc", number) for number in range(4)] == [
         ["a", "b", "c"],
         ["b", "c", "a"],
         ["c", "a", "b"],
@@ -59,7 +59,7 @@ def test_server_order_rotates_every_round() -> None:
 
 
 def test_target_rows_mark_missed_targets() -> None:
-    targets = [at_least("ratio", 0.6, 0.6), at_least("ratio", 0.59, 0.6), below("ms", 300, 300)]
+    targets = [build_minimum_target("ratio", 0.6, 0.6), build_minimum_target("ratio", 0.59, 0.6), below("ms", 300, 300)]
     rows = build_target_table(targets).rows
     assert [row[-1] for row in rows] == ["met", MISSED_LABEL, MISSED_LABEL]
     assert rows[1] == ["ratio", "at least 0.6", 0.59, MISSED_LABEL]
@@ -98,10 +98,10 @@ def test_cpu_meter_measures_cpu_time_of_process() -> None:
     before_s = read_cpu_seconds(os.getpid())
     while read_cpu_seconds(os.getpid()) < before_s + 0.02:
         pass
-    cpu_s = meter.per_million(1_000_000)
+    cpu_s = meter.compute_seconds_per_million(1_000_000)
     assert cpu_s is not None
     assert cpu_s >= 0.019  # the kernel's clock is rounded
-    assert CpuMeter(None).per_million(1) is None
+    assert CpuMeter(None).compute_seconds_per_million(1) is None
     assert read_resident_bytes(os.getpid()) > 1_000_000
 
 

@@ -16,7 +16,7 @@ from chronik.bench.librdkafka import LibrdkafkaProducer
 from chronik.client.connection import BrokerConnection
 from chronik.client.errors import BrokerUnreachable
 from chronik.config import Address
-from chronik.protocol.batch import validate_produced
+from chronik.protocol.batch import validate_produced_batches
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 
@@ -65,7 +65,7 @@ def produce(address: Address, topic: str, records: int) -> None:
 @pytest.mark.slow
 def test_minimal_server_stores_acknowledged_batches(minimal_server: Address, tmp_path: Path) -> None:
     produce(minimal_server, "kept", 30_000)
-    headers = validate_produced(memoryview((tmp_path / "kept").read_bytes()))
+    headers = validate_produced_batches(memoryview((tmp_path / "kept").read_bytes()))
     assert sum(header.record_count for header in headers) == 30_000
     assert len(headers) > 1
 

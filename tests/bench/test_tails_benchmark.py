@@ -9,7 +9,7 @@ import pytest
 
 from bench.kafka_comparison import RunningServer
 from bench.tails import TailsSubject, allowed_ms, build_table, create_subjects, is_met
-from chronik.bench.round_trip import TimeSpan, list_slow_syncs, summarize_trips
+from chronik.bench.round_trip import TimeSpan, list_slow_syncs, summarize_round_trips
 from chronik.broker.flusher import RECENT_SLOW_SYNCS_MAX, SLOW_SYNC_SECONDS, SyncInterval, SyncMetrics
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
@@ -37,7 +37,7 @@ def subject(
 
 
 def test_trips_over_50_and_100_ms_are_counted() -> None:
-    result = summarize_trips(trips(1, 49, 51, 99, 101), 100)
+    result = summarize_round_trips(trips(1, 49, 51, 99, 101), 100)
     assert (result.trips, result.over_50_ms, result.over_100_ms) == (5, 3, 1)
     assert result.latency.max_ms == pytest.approx(101)
     assert (result.beside_slow_syncs, result.max_ms_of_others) == (None, None)
@@ -56,7 +56,7 @@ def test_trips_over_50_and_100_ms_are_counted() -> None:
     ],
 )
 def test_trips_overlapping_slow_syncs_are_counted_separately(sync: TimeSpan, affected: int) -> None:
-    result = summarize_trips(trips(2, 200, 3), 100, [sync])
+    result = summarize_round_trips(trips(2, 200, 3), 100, [sync])
     assert result.beside_slow_syncs == affected
     assert result.max_ms_of_others == pytest.approx({0: 200, 1: 3, 3: 0}[affected])
 

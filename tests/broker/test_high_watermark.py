@@ -20,7 +20,7 @@ from chronik.log.config import LogConfig
 from chronik.log.files.synced_offsets import SyncedOffsets
 from chronik.log.partition_log import PartitionLog
 from chronik.metadata.records import Partition, Topic
-from chronik.protocol.batch import iter_batches, validate_produced
+from chronik.protocol.batch import iter_batches, validate_produced_batches
 from chronik.protocol.control_records import TransactionMarker, parse_marker_batch
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.records import Record, encode_batch
@@ -70,7 +70,7 @@ def leader(rules: ProduceRules = ProduceRules(max_message_bytes=1000)) -> Replic
 
 def produce(replica: Replica) -> None:
     buffer = bytearray(encode_batch([Record(0, -1, b"k", b"v" * 30)]))
-    replica.append(ValidatedRecords(buffer, validate_produced(buffer)))
+    replica.append(ValidatedRecords(buffer, validate_produced_batches(buffer)))
 
 
 def sync(replica: Replica) -> None:
@@ -98,10 +98,10 @@ def test_commit_waiters_complete_when_proposed_isr_is_rejected() -> None:
     assert replica.isr_state is not None
     for follower in (2, 3):
         replica.record_follower_fetch(follower, 0, 0, FakeFollowerBroker())
-    wanted = replica.isr_state.next_isr(0, 0, 0.0, 10.0, lambda _: True)
+    wanted = replica.isr_state.compute_next_isr(0, 0, 0.0, 10.0, lambda _: True)
     assert wanted is not None
     assert [member.broker_id for member in wanted] == [1, 2, 3]
-    replica.isr_state.set_proposed(wanted)
+    replica.isr_state.set_proposed_isr(wanted)
     produce(replica)
     sync(replica)
     outcomes: list[ErrorCode] = []
@@ -206,7 +206,7 @@ def transactional(replica: Replica, producer_id: int) -> int:
             [Record(0, -1, b"k", b"v")], producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True
         )
     )
-    return replica.append(ValidatedRecords(buffer, validate_produced(buffer))).base_offset
+    return replica.append(ValidatedRecords(buffer, validate_produced_batches(buffer))).base_offset
 
 
 def test_leader_appends_marker_regardless_of_topic_configs() -> None:

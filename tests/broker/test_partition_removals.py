@@ -35,7 +35,7 @@ def test_partition_is_not_recreated_while_its_files_are_in_use(partition: int | 
         events: list[str] = []
         cache: Any = SimpleNamespace(close_directory=lambda directory: None)
         aside: Any = SimpleNamespace(
-            move_directory=lambda directory, to: events.append("moved"), delete_removed=lambda: None
+            move_directory=lambda directory, to: events.append("moved"), delete_removed_directories=lambda: None
         )
         removals = PartitionRemovals(
             cache, aside, lambda topic_id: events.append(f"left {len(removals.pending_partitions)}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from chronik.broker.uncommitted import NodeUncommittedBytes, UncommittedBytes, can_pipeline
+from chronik.broker.uncommitted import NodeUncommittedBytes, UncommittedBytes, can_pipeline_requests
 from chronik.limits import PARTITION_UNCOMMITTED_BYTES_MAX, UNCOMMITTED_BYTES_MAX
 from chronik.metadata.records import Partition
 
@@ -51,10 +51,10 @@ def test_replicated_partition_can_pipeline_up_to_its_limit(size: int, expected: 
     led = Led()
     led.uncommitted.append(1, PARTITION_UNCOMMITTED_BYTES_MAX)
     led.uncommitted.append(2, size)
-    assert can_pipeline([led]) is expected
-    assert can_pipeline([Led(), led]) is expected
+    assert can_pipeline_requests([led]) is expected
+    assert can_pipeline_requests([Led(), led]) is expected
     led.uncommitted.commit(1)
-    assert can_pipeline([led])
+    assert can_pipeline_requests([led])
 
 
 @pytest.mark.parametrize(("size", "expected"), [(0, True), (1, False)])
@@ -63,14 +63,14 @@ def test_partitions_can_pipeline_up_to_node_limit(size: int, expected: bool) -> 
     alone, replicated = Led(UncommittedBytes(node), has_followers=False), Led(UncommittedBytes(node))
     alone.uncommitted.append(1, UNCOMMITTED_BYTES_MAX)
     replicated.uncommitted.append(1, size)
-    assert can_pipeline([alone]) is expected
-    assert can_pipeline([replicated]) is expected
+    assert can_pipeline_requests([alone]) is expected
+    assert can_pipeline_requests([replicated]) is expected
 
 
 def test_partition_without_followers_has_no_partition_limit() -> None:
     led = Led(has_followers=False)
     led.uncommitted.append(1, PARTITION_UNCOMMITTED_BYTES_MAX + 1)
-    assert can_pipeline([led])
+    assert can_pipeline_requests([led])
 
 
 def test_leader_bytes_are_uncommitted_until_isr_has_them() -> None:

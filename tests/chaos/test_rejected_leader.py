@@ -37,7 +37,7 @@ pytestmark = [
 TOPIC, LEADER = "t", 1
 PLACES = [Place(TOPIC, partition) for partition in range(3)]
 
-FOUND_SECONDS_MAX = 15.0
+FOUND_SECONDS_MAX = 10.0
 """A session of 3 s, an election and the clients' backoff take five seconds, more on a busy machine. With librdkafka's
 defaults, a client that believes in an old leader keeps asking the same node."""
 

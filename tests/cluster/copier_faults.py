@@ -60,7 +60,7 @@ class CopierCluster(Cluster):
 
     def copier_address(self, copier: int, node_id: int) -> Address:
         """Return the address of a node for a copier."""
-        return self._doors[copier].address(COPIER_SIDE, node_id)
+        return self._doors[copier].get_proxy_address(COPIER_SIDE, node_id)
 
     def cut_copier(self, copier: int) -> None:
         """Cut all links between a copier and the nodes, in both directions."""

@@ -59,7 +59,7 @@ class Net:
         self.links = stack.enter_context(closing(NetworkLinks(targets)))
 
     def dial(self, dialer: int, acceptor: int) -> socket.socket:
-        address = self.links.address(dialer, acceptor)
+        address = self.links.get_proxy_address(dialer, acceptor)
         return self._stack.enter_context(socket.create_connection(address, DEADLINE_SECONDS))
 
     def accept(self, node: int) -> socket.socket:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chronik.configs.broker_key_lookup import all_broker_keys
+from chronik.configs.broker_key_lookup import iter_broker_keys
 from chronik.configs.keys import ConfigType
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_configs import (
@@ -76,7 +76,7 @@ def test_broker_config_names_types_and_defaults_match_kafka(kafka: ApacheKafka, 
 def test_dynamically_changeable_configs_match_kafka(kafka: ApacheKafka, chronik_broker: Broker) -> None:
     """Each config is set to its own value with validate_only."""
     names = described(kafka.bootstrap).keys() - FIXED_HERE
-    keys = [key for key in all_broker_keys() if key.name in names and key.type is not ConfigType.CLASS]
+    keys = [key for key in iter_broker_keys() if key.name in names and key.type is not ConfigType.CLASS]
     assert len(keys) > 300
     with RawClient(kafka.bootstrap) as theirs, RawClient(chronik_broker.bootstrap) as ours:
         for key in keys:

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from chronik.broker.topic_configs import resolve_log_config, resolve_produce_rules
-from chronik.configs.broker_key_lookup import all_broker_keys
+from chronik.configs.broker_key_lookup import iter_broker_keys
 from chronik.configs.keys import BROKER_KEYS, SEGMENT_BYTES_MIN, TOPIC_KEYS
 from chronik.configs.resolver import DERIVED_CACHE_SIZE, ConfigEntry, ConfigResolver, ConfigSource
 from chronik.configs.validation import validate_broker_configs, validate_topic_config
@@ -64,14 +64,14 @@ def test_derived_values_are_cached_until_broker_configs_change() -> None:
     dynamic: dict[int, Mapping[str, str]] = {}
     config_resolver = resolver(dynamic, log_retention_ms="4")
     for _ in range(3):
-        assert config_resolver.get_derived(make, {"segment.bytes": "7000000"}) == ("4", "7000000")
-        assert config_resolver.get_derived(make, {"segment.bytes": "8000000"}) == ("4", "8000000")
+        assert config_resolver.get_or_compute(make, {"segment.bytes": "7000000"}) == ("4", "7000000")
+        assert config_resolver.get_or_compute(make, {"segment.bytes": "8000000"}) == ("4", "8000000")
     assert len(made) == 2
     for broker_id, value in ((CLUSTER_DEFAULT, "3"), (1, "2"), (1, "1")):
         dynamic[broker_id] = {"log.retention.ms": value}
-        assert config_resolver.get_derived(make, {"segment.bytes": "7000000"}) == (value, "7000000")
+        assert config_resolver.get_or_compute(make, {"segment.bytes": "7000000"}) == (value, "7000000")
     del dynamic[1]
-    assert config_resolver.get_derived(make, {"segment.bytes": "7000000"}) == ("3", "7000000")
+    assert config_resolver.get_or_compute(make, {"segment.bytes": "7000000"}) == ("3", "7000000")
     assert len(made) == 6
 
 
@@ -107,8 +107,8 @@ def test_topic_values_equal_individually_resolved_values() -> None:
 def test_cache_of_derived_values_is_limited() -> None:
     config_resolver = resolver()
     for number in range(DERIVED_CACHE_SIZE + 1):
-        assert config_resolver.get_derived(retention_of, {"retention.ms": str(number)}) == str(number)
-        assert len(config_resolver._current_cache().derived) <= DERIVED_CACHE_SIZE
+        assert config_resolver.get_or_compute(retention_of, {"retention.ms": str(number)}) == str(number)
+        assert len(config_resolver._get_current_cache().derived) <= DERIVED_CACHE_SIZE
 
 
 def retention_of(config_resolver: ConfigResolver, configs: Mapping[str, str]) -> str:
@@ -127,14 +127,14 @@ def test_description_lists_synonyms_in_order_of_precedence() -> None:
 
 
 def test_defaults_are_valid_and_topic_keys_have_broker_defaults() -> None:
-    for key in (*TOPIC_KEYS.values(), *all_broker_keys()):
+    for key in (*TOPIC_KEYS.values(), *iter_broker_keys()):
         assert key.default is None or key.check(key.default) is None, key.name
         assert key.doc.endswith("."), key.name
     without = {name for name, key in TOPIC_KEYS.items() if key.synonym is None}
     # These name replicas of the topic itself, so there is no broker default.
     throttles = {"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}
     # These apply to pipelines, not to brokers.
-    pipelines = {"columnar.enabled", "columnar.format", "columnar.partition.by"}
+    pipelines = {"columnar.enabled", "columnar.format", "columnar.partition.by", "columnar.schema"}
     # Kafka has no broker default for these either.
     tiers = {"remote.storage.enable", "remote.log.copy.disable", "remote.log.delete.on.disable"}
     internal = {"internal.segment.bytes"}
@@ -266,7 +266,7 @@ def test_invalid_static_broker_config_is_rejected_at_startup() -> None:
 
 
 def test_config_file_accepts_every_kafka_broker_config() -> None:
-    values = {key.name: key.default for key in all_broker_keys() if key.default is not None}
+    values = {key.name: key.default for key in iter_broker_keys() if key.default is not None}
     assert len(values) > 300
     resolver(None, **{name.replace(".", "_"): value for name, value in values.items()})
     resolver(ssl_keystore_password="anything", listener_name_internal_ssl_keystore_password="anything")

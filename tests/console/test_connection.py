@@ -21,7 +21,7 @@ from chronik.console.http import (
 )
 from chronik.console.listener import HttpListener
 from chronik.console.status_pages import ROWS_PER_CHUNK
-from chronik.scheduler import ITERATION_SECONDS_MAX, UNAUTHENTICATED_SECONDS_MAX
+from chronik.scheduler import ITERATION_SECONDS_MAX
 
 from .http_harness import DEADLINE_SECONDS, FakeSource, encode_request, serve_console
 
@@ -141,8 +141,9 @@ def test_parser_error_message_is_truncated() -> None:
 
 
 def test_pipelined_requests_are_spread_over_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = itertools.count()
-    monkeypatch.setattr("chronik.scheduler.perf_counter", lambda: next(steps) * UNAUTHENTICATED_SECONDS_MAX / 5)
+    clock_readings = itertools.count()
+    request_seconds = ITERATION_SECONDS_MAX / 10  # the scheduler reads the clock once per queued request
+    monkeypatch.setattr("chronik.scheduler.perf_counter", lambda: next(clock_readings) * request_seconds)
     iteration = 0
     iterations: list[int] = []
 
@@ -164,7 +165,7 @@ def test_pipelined_requests_are_spread_over_iterations(monkeypatch: pytest.Monke
             loop.call_soon(tick)
             peer.send(encode_request("/readyz") * request_count)
             assert [(await peer.read_response()).status for _ in range(request_count)] == [200] * request_count
-        assert max(Counter(iterations).values()) <= 5 * ITERATION_SECONDS_MAX / UNAUTHENTICATED_SECONDS_MAX
+        assert max(Counter(iterations).values()) <= 10 + 1  # the last request may overrun the budget
 
     asyncio.run(scenario())
 

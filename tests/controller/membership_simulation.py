@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from chronik.controller.reconciliation import MembershipView, TransferLeader, next_step
+from chronik.controller.reconciliation import MembershipView, TransferLeader, select_next_step
 from chronik.metadata.records import NodeRecord
 from chronik.raft.events import ChangeMembership, MessageReceived, Propose, RaftEvent, Ready, TransferLeadership
 from chronik.raft.membership import UNBOUND_DIRECTORY, AddLearner, DemoteVoter, Membership, PromoteLearner, RemoveMember
@@ -126,7 +126,7 @@ class RaftMembershipSimulation(RaftSimulation):
     def _next(self, leader: SimulatedHost) -> ChangeMembership | TransferLeadership | None:
         assert leader.node is not None
         seen = self._seen(leader)
-        step = next_step(seen)
+        step = select_next_step(seen)
         match step:
             case None:
                 return None

@@ -90,7 +90,8 @@ MUTANTS: Final = (
     Mutant(
         "transfers leadership to a drained node",
         rule(
-            reconciliation._transfer_from_drained, lambda seen: reconciliation._select_successor(seen, to_drained=True)
+            reconciliation._select_transfer_from_drained_leader,
+            lambda seen: reconciliation._select_successor(seen, to_drained=True),
         ),
     ),
     Mutant("never transfers leadership", rule(reconciliation.can_succeed_leader, lambda seen, voter: False)),
@@ -98,7 +99,9 @@ MUTANTS: Final = (
         "transfers leadership to itself",
         rule(reconciliation.can_succeed_leader, lambda seen, voter: voter == seen.leader),
     ),
-    Mutant("demotes without any check", rule(reconciliation._next_demotion, _demote_by_id)),
-    Mutant("never removes", rule(reconciliation._next_removal, lambda seen: None)),
-    Mutant("leads although it is drained", rule(reconciliation._transfer_from_drained, lambda seen: None)),
+    Mutant("demotes without any check", rule(reconciliation._select_demotion, _demote_by_id)),
+    Mutant("never removes", rule(reconciliation._select_removal, lambda seen: None)),
+    Mutant(
+        "leads although it is drained", rule(reconciliation._select_transfer_from_drained_leader, lambda seen: None)
+    ),
 )

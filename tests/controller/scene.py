@@ -59,7 +59,7 @@ class MembershipScene:
         return "".join("-" if member is None else "V" if member.is_voter else "o" for member in members)
 
     def step(self) -> ReconciliationStep | None:
-        step = reconciliation.next_step(self.seen)
+        step = reconciliation.select_next_step(self.seen)
         match step:
             case None:
                 return None

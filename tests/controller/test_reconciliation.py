@@ -9,7 +9,13 @@ from itertools import product
 
 import pytest
 
-from chronik.controller.reconciliation import VOTERS_MIN, MembershipView, ReconciliationStep, TransferLeader, next_step
+from chronik.controller.reconciliation import (
+    VOTERS_MIN,
+    MembershipView,
+    ReconciliationStep,
+    TransferLeader,
+    select_next_step,
+)
 from chronik.raft.membership import DemoteVoter, PromoteLearner, RemoveMember
 from tests.controller.mutants import MUTANTS, Mutant
 from tests.controller.scene import INDEX, MembershipScene
@@ -168,7 +174,7 @@ def find_fault(seen: MembershipView, step: ReconciliationStep | None) -> str | N
 def wrong_steps() -> Iterator[str]:
     for scene in scenes():
         seen = scene.seen
-        step = next_step(seen)
+        step = select_next_step(seen)
         fault = find_fault(seen, step)
         if fault is not None:
             yield f"{scene.nodes} {scene.actual} active {scene.active}: {step} {fault}"

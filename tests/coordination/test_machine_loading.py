@@ -100,13 +100,13 @@ def test_member_session_starts_when_group_is_loaded() -> None:
             shared.elect(2)
             while in_hand(node[2]) == 0:
                 await asyncio.sleep(0)
-            early = node[2].groups._host.get_hosted(NAMES[0])
+            early = node[2].groups._host.get_hosted_machine(NAMES[0])
             assert early is not None
-            assert node[2].groups._host.get_hosted(NAMES[-1]) is None
+            assert node[2].groups._host.get_hosted_machine(NAMES[-1]) is None
             began_ms = node[2].groups._host.now_ms()
             clock.advance(SESSION_MS / 1000 - 1)
             await until(lambda: in_hand(node[2]) == GROUPS)
-            late = node[2].groups._host.get_hosted(NAMES[-1])
+            late = node[2].groups._host.get_hosted_machine(NAMES[-1])
             assert early.wake_at_ms == began_ms + SESSION_MS
             assert late is not None
             assert late.wake_at_ms == began_ms + 2 * SESSION_MS - 1000
@@ -121,16 +121,18 @@ def test_fencing_unloads_all_groups_even_if_short() -> None:
         shared = with_groups()
         async with running_nodes(shared) as node:
             await until(lambda: in_hand(node[1]) == GROUPS)
-            before = {name: node[1].groups._host.get_hosted(name) for name in NAMES}
+            before = {name: node[1].groups._host.get_hosted_machine(name) for name in NAMES}
             node[1].is_fenced = True
             node[1].groups.check_fencing()
             node[1].is_fenced = False
             assert await node[1].groups.heartbeat(*beat(NAMES[-1])) is ErrorCode.NONE
-            served = node[1].groups._host.get_hosted(NAMES[-1])
+            served = node[1].groups._host.get_hosted_machine(NAMES[-1])
             assert served is not before[NAMES[-1]]
             host = node[1].groups._host
-            await until(lambda: all(host.get_hosted(name) not in (None, before[name]) for name in NAMES))
-            assert node[1].groups._host.get_hosted(NAMES[-1]) is served, "the group was loaded again, and only once"
+            await until(lambda: all(host.get_hosted_machine(name) not in (None, before[name]) for name in NAMES))
+            assert node[1].groups._host.get_hosted_machine(NAMES[-1]) is served, (
+                "the group was loaded again, and only once"
+            )
 
     run_scenario(scenario)
 

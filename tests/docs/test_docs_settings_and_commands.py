@@ -17,6 +17,8 @@ from tests.docs.blocks import PAGES, ROOT, CodeBlock, all_blocks
 
 OTHER_SETTINGS = {
     "docs/guides/from-apache-kafka.md": "of MirrorMaker 2",
+    "docs/guides/backfill.md": "schemas of tables",
+    "docs/guides/schemas.md": "schemas of tables",
     "docs/operate/apply.md": "a cluster's file, which is applied",
 }
 """Files that are neither node nor client configuration; other tests read them."""

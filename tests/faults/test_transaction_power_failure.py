@@ -30,7 +30,7 @@ from chronik.protocol.messages.list_offsets import (
 )
 from chronik.protocol.messages.produce import ProduceResponse
 from chronik.testing import Broker
-from chronik.wal.log import SYNCED_FILE_NAME, SyncedPositionFile, segment_path
+from chronik.wal.log import SYNCED_FILE_NAME, SyncedPositionFile, build_segment_path
 from tests.api import request_builders
 from tests.api.test_hanging_transactions import OK, V1, V2, TransactionalProducer
 from tests.clients.client_process import wait_for
@@ -83,7 +83,7 @@ class SlowBroker(Broker):
         file = files.open(f"{METADATA_DIRECTORY}/{SYNCED_FILE_NAME}")
         first_index, position = SyncedPositionFile(file).read()
         file.close()
-        path = self.data_dir / segment_path(METADATA_DIRECTORY, first_index)
+        path = self.data_dir / build_segment_path(METADATA_DIRECTORY, first_index)
         assert path.stat().st_size > position, "there was no unsynced metadata"
         os.truncate(path, position)
         self.start()

@@ -10,7 +10,7 @@ from chronik.log.config import LogConfig
 from chronik.log.files.synced_offsets import SyncedOffsets
 from chronik.log.partition_log import AppendInfo, PartitionLog
 from chronik.log.timestamp_lookup import TimestampedBatch, TimestampedOffset, find_record_or_batch_start
-from chronik.protocol.batch import iter_batches, validate_produced, verify_crc
+from chronik.protocol.batch import iter_batches, validate_produced_batches, verify_crc
 from chronik.protocol.budget import DecompressionBudget
 from chronik.protocol.records import Record, encode_batch, iter_records
 from tests.files.simulated_files import SimulatedFileSystem
@@ -101,7 +101,7 @@ class LogHarness:
         )
 
     def append(self, buffer: bytearray, epoch: int = 0) -> AppendInfo:
-        return self.log.append(buffer, validate_produced(buffer), epoch)
+        return self.log.append(buffer, validate_produced_batches(buffer), epoch)
 
     def sync(self) -> None:
         self.log.sync()

@@ -10,7 +10,7 @@ from chronik.files import FileCache, FileSystem
 from chronik.log.config import LogConfig
 from chronik.log.files.synced_offsets import SyncedOffsets
 from chronik.log.partition_log import PartitionLog
-from chronik.protocol.batch import parse_header, validate_produced
+from chronik.protocol.batch import parse_header, validate_produced_batches
 from chronik.protocol.records import Record, encode_batch
 
 from .harness import NOW_MS, read_records
@@ -71,7 +71,9 @@ class ScriptedNode:
         base = log.log_end_offset
         for record in records:
             promise.written[base + record.offset] = (record.timestamp, record.key, record.value)
-        log.append(buffer, validate_produced(buffer), log.epochs.latest_epoch if chance.random() < 0.9 else base)
+        log.append(
+            buffer, validate_produced_batches(buffer), log.epochs.latest_epoch if chance.random() < 0.9 else base
+        )
 
     def sync(self, number: int) -> None:
         log, promise = self.logs[number], self.promises[number]

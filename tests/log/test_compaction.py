@@ -118,7 +118,7 @@ def test_compaction_preserves_end_offsets_of_leader_epochs() -> None:
     offset = 0
     while offset < 60:
         for _, header in iter_batches(world.log.read(offset, 1, 60)):
-            epoch, epoch_end = world.log.epochs.epoch_at(header.base_offset)
+            epoch, epoch_end = world.log.epochs.find_epoch_at(header.base_offset)
             assert header.partition_leader_epoch == epoch
             assert header.next_offset <= epoch_end
             assert world.log.end_offset_for_epoch(epoch) >= (epoch, header.next_offset)

@@ -59,7 +59,7 @@ def test_number_of_tracked_completed_transactions_is_bounded() -> None:
     assert transactions.first_unstable_offset(1) == 0  # undecided transactions are never considered decided
     assert transactions.first_unstable_offset(end - 100) == end - 100
     assert transactions.first_unstable_offset(end) is None
-    assert not transactions.has_undecided
+    assert not transactions.has_undecided_transactions
 
 
 def test_fetch_returns_aborted_transactions_of_its_range() -> None:
@@ -315,7 +315,7 @@ def test_version_1_snapshot_is_readable() -> None:
     producer = states.get(7)
     assert producer is not None
     assert (producer.epoch, producer.batches[-1].last_sequence, producer.coordinator_epoch) == (2, 5, -1)
-    assert not states.transactions.has_undecided
+    assert not states.transactions.has_undecided_transactions
 
 
 def send(

@@ -76,7 +76,7 @@ def skip_leader_epoch_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def compact_latest_records(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Compaction, "_is_latest", lambda compaction, offset, key: offset % 7 != 0)
+    patch.setattr(Compaction, "_is_latest_record", lambda compaction, offset, key: offset % 7 != 0)
 
 
 def close_segments_without_trim(patch: pytest.MonkeyPatch) -> None:

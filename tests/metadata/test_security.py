@@ -111,17 +111,22 @@ def test_users_require_security_feature_level() -> None:
 def test_shape_of_unknown_users_follows_the_distribution_of_credentials() -> None:
     world = MetadataWorld()
     table = world.image.users
-    assert table.shape_at(SHA_256, 0.5) is None
+    assert table.get_credential_shape_at(SHA_256, 0.5) is None
     assert table.most_common_mechanism() is None
     common, rare = CredentialShape(8192, 4, True), CredentialShape(4096, 8, False)
     world.accept(AlterScramUser("a", (keys(iterations=8192, salt=b"abc1"),)))
     world.accept(AlterScramUser("b", (keys(iterations=8192, salt=b"abc2"),)))
     world.accept(AlterScramUser("c", (keys(salt=bytes(8)), keys(SHA_512))))
-    assert [table.shape_at(SHA_256, position) for position in (0.0, 0.33, 0.34, 0.999)] == [rare, rare, common, common]
+    assert [table.get_credential_shape_at(SHA_256, position) for position in (0.0, 0.33, 0.34, 0.999)] == [
+        rare,
+        rare,
+        common,
+        common,
+    ]
     assert table.most_common_mechanism() == SHA_256
     world.accept(AlterScramUser("a", remove=(SHA_256,)))
     world.accept(AlterScramUser("b", remove=(SHA_256,)))
-    assert {table.shape_at(SHA_256, position) for position in (0.0, 0.5, 0.999)} == {rare}
+    assert {table.get_credential_shape_at(SHA_256, position) for position in (0.0, 0.5, 0.999)} == {rare}
     assert table.most_common_mechanism() == SHA_512
 
 

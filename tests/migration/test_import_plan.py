@@ -9,7 +9,7 @@ from chronik.metadata.commands.imports import BeginImport, FinishImport
 from chronik.metadata.image import Image
 from chronik.metadata.records import Topic
 from chronik.migration.import_plan import build_import_plan, find_import_obstacles
-from chronik.migration.source import visible_topics
+from chronik.migration.source import list_visible_topics
 from tests.metadata.metadata_world import MetadataWorld, build_assignment, build_id
 from tests.migration.memory_logs import MemoryLog, build_batch
 
@@ -25,7 +25,7 @@ class MemorySource:
         self.is_backup = is_backup
 
     def topics(self) -> list[Topic]:
-        return visible_topics(self.image)
+        return list_visible_topics(self.image)
 
     def log(self, topic: Topic, partition: int) -> MemoryLog:
         return MemoryLog([build_batch(0, 5)], producer_ids=40)

@@ -25,8 +25,8 @@ from chronik.migration.import_plan import build_import_plan, find_import_obstacl
 from chronik.migration.importer import Importer, ImportResult
 from chronik.migration.security_import import (
     build_security_requests,
-    find_conflicts,
     find_missing_security,
+    find_security_conflicts,
     read_security_metadata,
 )
 from chronik.migration.source import MigrationError
@@ -177,8 +177,8 @@ def test_missing_security_metadata_is_listed(source: DirectorySource) -> None:
     world = MetadataWorld(1)
     assert len(find_missing_security(wanted, world.image)) == 6
     assert find_missing_security(wanted, world.image)[-2] == "quotas of client-id (default), user (default) are missing"
-    assert find_conflicts(wanted, world.image) == []
-    assert (find_missing_security(wanted, source.image), find_conflicts(wanted, source.image)) == ([], [])
+    assert find_security_conflicts(wanted, world.image) == []
+    assert (find_missing_security(wanted, source.image), find_security_conflicts(wanted, source.image)) == ([], [])
 
 
 def test_import_requires_security_feature_level(source: DirectorySource) -> None:

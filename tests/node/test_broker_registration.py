@@ -304,7 +304,7 @@ def test_registration_logs_term_of_its_entry_after_leader_change(
             registration = BrokerRegistration(
                 store, leader.driver, cast(Controller, None), SystemClock(), command, session_seconds=3.0
             )
-            await registration._register()
+            await registration._register_broker()
             assert store.committed is not None
             assert leader.driver.status.term > store.committed.term
             expected = f"epoch=7 term={store.committed.term} index={store.committed.index}"

@@ -26,7 +26,7 @@ from chronik.broker.quarantine import (
 )
 from chronik.errors import ConfigError, DamagedDataError
 from chronik.files import DiskFileSystem
-from chronik.ids import format_id, new_id
+from chronik.ids import format_id, generate_id
 from chronik.metadata import levels
 from chronik.metadata.commands.cluster import SetFeatureLevel
 from chronik.metadata.commands.envelope import Envelope, encode_command
@@ -256,7 +256,7 @@ def test_first_start_decides_mode_of_directory_with_both_metadata(tmp_path: Path
     for name in ("__meta", "__raft"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "00000000000000000001.wal").write_bytes(b"something")
-    (tmp_path / "node.json").write_text(json.dumps({"node_id": 1, "directory_id": format_id(new_id())}))
+    (tmp_path / "node.json").write_text(json.dumps({"node_id": 1, "directory_id": format_id(generate_id())}))
     folder = DataDirectory(tmp_path, 1, DirectoryMode.CLUSTER)
     folder.open()
     folder.close()
@@ -277,16 +277,16 @@ def quarantine(folder: Path, mark: QuarantineMark | None) -> tuple[DiskFileSyste
 
 def test_deleted_topic_is_quarantined_for_a_week(tmp_path: Path) -> None:
     files, quarantined = quarantine(tmp_path, QuarantineMark(CLUSTER, 1000))
-    quarantined.delete_expired(CLUSTER, 1000 + DELETED_RETENTION_MS - 1)
+    quarantined.delete_expired_directories(CLUSTER, 1000 + DELETED_RETENTION_MS - 1)
     assert files.list_directory("unknown") == [TOPIC]
-    quarantined.delete_expired(CLUSTER, 1000 + DELETED_RETENTION_MS)
+    quarantined.delete_expired_directories(CLUSTER, 1000 + DELETED_RETENTION_MS)
     assert (files.list_directory("unknown"), files.list_directory("deleted")) == ([], [TOPIC])
 
 
 @pytest.mark.parametrize("mark", [None, QuarantineMark("another-cluster", 0)])
 def test_quarantined_topic_without_known_deletion_is_never_deleted(tmp_path: Path, mark: QuarantineMark | None) -> None:
     files, quarantined = quarantine(tmp_path, mark)
-    quarantined.delete_expired(CLUSTER, 100 * DELETED_RETENTION_MS)
+    quarantined.delete_expired_directories(CLUSTER, 100 * DELETED_RETENTION_MS)
     assert files.list_directory("unknown") == [TOPIC]
 
 

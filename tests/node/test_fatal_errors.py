@@ -45,7 +45,7 @@ def test_failed_background_job_stops_node_with_its_error(tmp_path: Path, caplog:
     async def run_node() -> None:
         node = Node(NodeConfig(data_dir=tmp_path, kafka=NodeConfig().kafka._replace(port=0)))
         await node.start()
-        node._supervise([follow])
+        node._start_supervised_tasks([follow])
         try:
             with pytest.raises(StorageError, match="No space left"):
                 await node.wait_until_stopped()

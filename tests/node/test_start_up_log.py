@@ -55,9 +55,11 @@ def test_cluster_start_logs_mode_store_and_created_objects(chronik_cluster_facto
         logs = "\n".join(node.log for node in cluster.live_nodes)
         return re.findall(rf"{pattern} {COMMITTED}", logs, re.MULTILINE)
 
-    assert len(created(r"cluster created: id=\S{22}")) == 1
+    patterns = [r"cluster created: id=\S{22}"]
     for topic in ("__consumer_offsets", "__transaction_state", "__meta"):
-        pattern = rf"system topic {topic} created: partitions=\d+"
+        patterns.append(rf"system topic {topic} created: partitions=\d+")
+    for pattern in patterns:
+        # A node may answer clients before the leader has logged what it created.
         cluster.wait_until(lambda pattern=pattern: None if len(created(pattern)) == 1 else "not logged", pattern)  # type: ignore[misc]
 
 

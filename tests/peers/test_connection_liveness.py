@@ -45,7 +45,7 @@ async def line_to(address: Address) -> AsyncIterator[tuple[Address, NetworkLinks
     """Yield an address at which node 2 reaches node 1 through a link that can be cut."""
     links = NetworkLinks({1: address, 2: address})
     try:
-        yield links.address(2, 1), links
+        yield links.get_proxy_address(2, 1), links
     finally:
         links.restore()
         links.close()

@@ -163,7 +163,7 @@ def test_abandoned_dial_does_not_count_as_tls_failure(tmp_path: Path, monkeypatc
             _close_dialed_connection(dial)
             await until(lambda: len(ended) == 1)
             assert not link._tls_failed
-            assert isinstance(link._protocol_factory(ended[0])(), TlsTransport)
+            assert isinstance(link._create_protocol_factory(ended[0])(), TlsTransport)
 
     run(scenario())
 

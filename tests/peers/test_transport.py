@@ -122,10 +122,10 @@ def test_stop_closes_connections_accepted_during_shutdown(monkeypatch: pytest.Mo
         server = PeerTransport(identity(1), ANY_PORT, {}, fail_on_fatal)
         await server.start(Inbox())
         loop = asyncio.get_running_loop()
-        early = server._new_connection()
+        early = server._create_connection()
         stopping = loop.create_task(server.stop())
         await asyncio.sleep(0)
-        late = server._new_connection()
+        late = server._create_connection()
         with ExitStack() as callers:  # clients that wait for a response
             for connection in (early, late):
                 ours, theirs = socket.socketpair()

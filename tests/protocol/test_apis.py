@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import chronik.protocol.messages
-from chronik.protocol.apis import APIS, KAFKA_APIS, Versions
+from chronik.protocol.apis import APIS, KAFKA_APIS, VersionRange
 from chronik.protocol.codec import REQUESTS, RESPONSES
 from chronik.protocol.compiler import compile_decoder
 from chronik.protocol.schema import Request, Response, Struct
@@ -111,11 +111,11 @@ def test_chronik_apis_are_not_listed_by_api_versions() -> None:
 
 
 def test_version_ranges_are_parsed_as_in_kafka_schemas() -> None:
-    assert Versions.parse("3") == (3, 3)
-    assert Versions.parse("0-12") == (0, 12)
-    assert Versions.parse("9+").covers(9)
-    assert not Versions.parse("9+").covers(8)
-    assert not any(Versions.parse("none").covers(version) for version in range(-1, 20))
+    assert VersionRange.parse("3") == (3, 3)
+    assert VersionRange.parse("0-12") == (0, 12)
+    assert VersionRange.parse("9+").covers(9)
+    assert not VersionRange.parse("9+").covers(8)
+    assert not any(VersionRange.parse("none").covers(version) for version in range(-1, 20))
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from chronik.protocol.batch import (
     parse_header,
     set_base_offset_and_epoch,
     set_log_append_time,
-    validate_produced,
+    validate_produced_batches,
     verify_crc,
 )
 from chronik.protocol.compression import Codec
@@ -36,7 +36,7 @@ def altered(**fields: int) -> bytes:
 
 def refusal(batch: bytes) -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
-        validate_produced(batch)
+        validate_produced_batches(batch)
     return caught.value.code
 
 
@@ -52,8 +52,8 @@ def test_parsed_header_matches_encoded_batch() -> None:
 
 
 def test_valid_batches_pass_validation() -> None:
-    assert validate_produced(BATCH) == [HEADER]
-    assert validate_produced(memoryview(BATCH + BATCH)) == [HEADER, HEADER]
+    assert validate_produced_batches(BATCH) == [HEADER]
+    assert validate_produced_batches(memoryview(BATCH + BATCH)) == [HEADER, HEADER]
 
 
 def test_every_bit_flip_covered_by_checksum_is_detected() -> None:
@@ -99,7 +99,7 @@ def test_invalid_produced_batches_are_rejected(fields: dict[str, int], code: Err
 
 def test_empty_records_are_rejected() -> None:
     with pytest.raises(InvalidRecord):
-        validate_produced(b"")
+        validate_produced_batches(b"")
 
 
 def test_setting_offset_and_epoch_keeps_checksum_valid() -> None:

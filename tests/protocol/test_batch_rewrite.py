@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.protocol.batch import TimestampType, build_batch, parse_header, verify_crc
-from chronik.protocol.batch_rewrite import filter_batch, recompress, validate_records
+from chronik.protocol.batch_rewrite import filter_batch, recompress_batch, validate_records
 from chronik.protocol.budget import DecompressionBudget
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import CorruptRecords, InvalidRecord, RecordsTooLarge
@@ -65,7 +65,7 @@ def test_filter_removing_all_records_returns_none_or_empty_batch() -> None:
     assert (header.record_count, header.codec, header.is_transactional) == (0, Codec.NONE, True)
     assert (header.base_timestamp, header.max_timestamp) == (before.max_timestamp, before.max_timestamp)
     assert decode_batch(empty) == []
-    assert recompress(*decompress_within_budget(empty, 0), Codec.ZSTD) == empty
+    assert recompress_batch(*decompress_within_budget(empty, 0), Codec.ZSTD) == empty
     assert filter_batch(empty, 0, lambda offset, key, is_tombstone: True, keep_empty=True) == empty
 
 
@@ -101,7 +101,7 @@ def test_delete_horizon_is_set_only_for_tombstones() -> None:
 @pytest.mark.parametrize("target", CODECS)
 def test_recompression_changes_only_the_codec(source: Codec, target: Codec) -> None:
     batch = batch_of(RECORDS, source, transactional=True)
-    other = recompress(*decompress_within_budget(b"!" + batch, 1), target)
+    other = recompress_batch(*decompress_within_budget(b"!" + batch, 1), target)
     before, after = parse_header(batch), parse_header(other)
     attributes = before.attributes & ~7 | target
     assert after == before._replace(batch_length=after.batch_length, crc=after.crc, attributes=attributes)
@@ -137,7 +137,7 @@ def test_all_decompressing_functions_respect_the_limit(codec: Codec) -> None:
     with pytest.raises(RecordsTooLarge):
         validate_records(*decompress_within_budget(batch, 0, within(50_000)))
     with pytest.raises(RecordsTooLarge):
-        recompress(*decompress_within_budget(batch, 0, within(50_000)), Codec.NONE)
+        recompress_batch(*decompress_within_budget(batch, 0, within(50_000)), Codec.NONE)
     with pytest.raises(RecordsTooLarge):
         filter_batch(batch, 0, lambda offset, key, is_tombstone: True, budget=within(50_000))
     with pytest.raises(RecordsTooLarge):

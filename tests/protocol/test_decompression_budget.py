@@ -14,12 +14,19 @@ from chronik.limits import (
     RECORD_ERRORS_MAX,
 )
 from chronik.protocol.batch import HEADER_BYTES, Bytes, parse_header
-from chronik.protocol.batch_rewrite import filter_batch, min_timestamp, recompress, validate_records
+from chronik.protocol.batch_rewrite import filter_batch, find_min_timestamp, recompress_batch, validate_records
 from chronik.protocol.budget import DecompressionBudget
-from chronik.protocol.compression import COMPRESSION_CHUNK_BYTES, Codec, Compressor, compress, decompress, iter_prefixes
+from chronik.protocol.compression import (
+    COMPRESSION_CHUNK_BYTES,
+    Codec,
+    Compressor,
+    compress,
+    decompress,
+    iter_decompressed_prefixes,
+)
 from chronik.protocol.errors import CorruptRecords, InvalidRecord, RecordsTooLarge
 from chronik.protocol.message_set import convert_to_batches, convert_to_message_set, iter_message_set
-from chronik.protocol.record_scan import decompress_within_budget, scan_lazily
+from chronik.protocol.record_scan import decompress_within_budget, scan_records_lazily
 from chronik.protocol.records import Record, decode_batch, encode_batch
 from tests.abuse.bomb_records import (
     TIME_MS,
@@ -53,7 +60,10 @@ def test_scan_skips_record_headers(codec: Codec) -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_scan_yields_same_values_as_decoder(codec: Codec) -> None:
     encoded = encode_batch(KEYS_AND_VALUES, codec=codec)
-    seen = [(each[0], each[1], each[3], each[5]) for each in scan_lazily(encoded, DecompressionBudget.for_request(0))]
+    seen = [
+        (each[0], each[1], each[3], each[5])
+        for each in scan_records_lazily(encoded, DecompressionBudget.for_request(0))
+    ]
     assert seen == [
         (each.offset, each.timestamp, len(each.key or b""), -1 if each.value is None else len(each.value))
         for each in decode_batch(encoded)
@@ -64,7 +74,7 @@ def test_scan_yields_same_values_as_decoder(codec: Codec) -> None:
 def test_lazy_scan_decompresses_only_what_is_consumed(codec: Codec) -> None:
     bomb = batch_with_many_headers(20_000_000, codec, headers=1_000)
     budget = DecompressionBudget.for_request(len(bomb))
-    assert next(scan_lazily(bomb, budget))[0] == 0
+    assert next(scan_records_lazily(bomb, budget))[0] == 0
     assert budget.records_decompressed == 1
     assert budget.bytes_decompressed <= max(65_536, 4 * len(bomb))
 
@@ -75,13 +85,13 @@ def test_consecutive_batches_share_a_budget(codec: Codec) -> None:
     records = [Record(n, 1_000, b"k", bytes(4_500)) for n in range(200)]
     encoded, whole = encode_batch(records, codec=codec), len(encode_batch(records)) - HEADER_BYTES
     budget = DecompressionBudget(whole + 1, 10**6, 10**6)
-    assert len(list(scan_lazily(encoded, budget))) == 200
+    assert len(list(scan_records_lazily(encoded, budget))) == 200
     assert (budget.bytes_decompressed, budget.bytes_left) == (whole, 1)
     budget.take_bytes(1)
     for left in (0, -1):
         budget.bytes_left = left
         with pytest.raises(RecordsTooLarge):
-            list(scan_lazily(encoded, budget))
+            list(scan_records_lazily(encoded, budget))
         with pytest.raises(RecordsTooLarge):
             validate_records(*decompress_within_budget(encoded, 0, budget))
 
@@ -184,15 +194,15 @@ def test_number_of_reported_invalid_records_is_limited() -> None:
 
 def test_recompression_beyond_size_limit_is_rejected() -> None:
     bomb = batch_with_large_record(1_000_000, Codec.ZSTD)
-    assert len(recompress(*decompress_within_budget(bomb, 0), Codec.NONE, size_max=1_001_000)) > 1_000_000
+    assert len(recompress_batch(*decompress_within_budget(bomb, 0), Codec.NONE, size_max=1_001_000)) > 1_000_000
     with pytest.raises(RecordsTooLarge):
-        recompress(*decompress_within_budget(bomb, 0), Codec.NONE, size_max=1_000_000)
+        recompress_batch(*decompress_within_budget(bomb, 0), Codec.NONE, size_max=1_000_000)
 
 
 def test_min_timestamp_of_records_is_found() -> None:
     records = [Record(0, 9, b"k"), Record(1, 5, b"k"), Record(2, 7, b"k")]
     assert (
-        min_timestamp(
+        find_min_timestamp(
             *decompress_within_budget(encode_batch(records, codec=Codec.LZ4), 0, DecompressionBudget.for_event_loop())
         )
         == 5
@@ -227,7 +237,9 @@ def test_streaming_compression_round_trips(codec: Codec, size: int) -> None:
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_decompressed_prefixes_grow_until_complete(codec: Codec) -> None:
     data = bytes(range(256)) * 20_000
-    seen = [(bytes(each), is_whole) for each, is_whole in iter_prefixes(codec, compress(codec, data), 10**8)]
+    seen = [
+        (bytes(each), is_whole) for each, is_whole in iter_decompressed_prefixes(codec, compress(codec, data), 10**8)
+    ]
     assert [is_whole for _, is_whole in seen] == [False] * (len(seen) - 1) + [True]
     assert all(data.startswith(each) for each, _ in seen)
     assert seen[-1][0] == data

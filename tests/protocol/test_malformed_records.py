@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import pytest
 
-from chronik.protocol.batch import HEADER_BYTES, build_batch, parse_header, validate_produced
-from chronik.protocol.batch_rewrite import filter_batch, recompress, validate_records
+from chronik.protocol.batch import HEADER_BYTES, build_batch, parse_header, validate_produced_batches
+from chronik.protocol.batch_rewrite import filter_batch, recompress_batch, validate_records
 from chronik.protocol.budget import DecompressionBudget
 from chronik.protocol.compression import Codec, compress
 from chronik.protocol.control_records import TransactionMarker, encode_marker_batch, parse_marker
@@ -43,7 +43,7 @@ BATCH_READERS: list[Reader] = [
     lambda buffer: decode_batch(buffer, 0, LIMIT),
     lambda buffer: validate_records(*decompress_within_budget(buffer, 0, within())),
     lambda buffer: filter_batch(buffer, 0, lambda offset, *_: offset % 2 == 0, within(), delete_horizon_ms=7),
-    lambda buffer: recompress(*decompress_within_budget(buffer, 0, within()), Codec.LZ4),
+    lambda buffer: recompress_batch(*decompress_within_budget(buffer, 0, within()), Codec.LZ4),
     lambda buffer: convert_to_message_set(buffer, 0, within()),
     lambda buffer: convert_to_message_set(buffer, 1, within()),
 ]
@@ -94,7 +94,7 @@ def test_mutated_batches_raise_typed_errors(codec: Codec) -> None:
     rng = random.Random(int(codec))
     batch = encode_batch(RECORDS, codec=codec)
     inputs = [mutated(rng, batch) for _ in range(CASES)]
-    assert outcomes([validate_produced], inputs)[ErrorCode.CORRUPT_MESSAGE] > CASES // 2
+    assert outcomes([validate_produced_batches], inputs)[ErrorCode.CORRUPT_MESSAGE] > CASES // 2
     assert outcomes(BATCH_READERS, inputs)[ErrorCode.CORRUPT_MESSAGE] > len(BATCH_READERS) * CASES // 2
 
 
@@ -120,7 +120,7 @@ def test_mutated_headers_with_valid_checksum_raise_typed_errors() -> None:
         changed[position] = rng.choice([*INTERESTING, rng.randrange(256)])
         inputs.append(build_batch(parse_header(changed), changed[HEADER_BYTES:]))
     assert outcomes(BATCH_READERS, inputs)[ErrorCode.CORRUPT_MESSAGE] > CASES // 4
-    assert len(outcomes([validate_produced], inputs)) >= 4
+    assert len(outcomes([validate_produced_batches], inputs)) >= 4
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -140,7 +140,7 @@ def with_good_checksum(message: bytes) -> bytes:
 def test_random_bytes_raise_typed_errors() -> None:
     rng = random.Random(400)
     inputs = [rng.randbytes(rng.randrange(200)) for _ in range(CASES)]
-    counts = outcomes([validate_produced, *BATCH_READERS, *SET_READERS], inputs)
+    counts = outcomes([validate_produced_batches, *BATCH_READERS, *SET_READERS], inputs)
     assert counts[ErrorCode.NONE] < CASES // 10
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
-from chronik.protocol.batch import TimestampType, parse_header, validate_produced
+from chronik.protocol.batch import TimestampType, parse_header, validate_produced_batches
 from chronik.protocol.batch_rewrite import filter_batch, validate_records
 from chronik.protocol.budget import DecompressionBudget
 from chronik.protocol.compression import Codec, compress
@@ -68,7 +68,7 @@ def test_produced_message_set_is_converted_to_batch(library: Any, magic: int, co
     for record in SAMPLE:
         builder.append(record.offset, timestamp=record.timestamp, key=record.key, value=record.value)
     (batch,) = convert_to_batches(bytes(builder.build()))
-    (header,) = validate_produced(batch)
+    (header,) = validate_produced_batches(batch)
     validate_records(*decompress_within_budget(batch, 0))
     assert header.codec == codec
     assert decode_batch(batch) == as_seen_with(magic, SAMPLE)
@@ -138,7 +138,7 @@ def test_plain_messages_share_a_batch_and_wrappers_do_not() -> None:
     wrapper = message(compress(Codec.GZIP, message(b"c") + message(b"d", offset=1)), attributes=Codec.GZIP)
     plain = message(b"a") + message(b"b")
     batches = convert_to_batches(plain + wrapper + wrapper + plain)
-    headers = validate_produced(b"".join(batches))
+    headers = validate_produced_batches(b"".join(batches))
     assert [(header.base_offset, header.record_count, header.codec) for header in headers] == [
         (0, 2, Codec.NONE),
         (2, 2, Codec.GZIP),

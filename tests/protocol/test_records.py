@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
-from chronik.protocol.batch import TimestampType, build_batch, iter_batches, parse_header, validate_produced
+from chronik.protocol.batch import TimestampType, build_batch, iter_batches, parse_header, validate_produced_batches
 from chronik.protocol.batch_rewrite import filter_batch, set_delete_horizon
 from chronik.protocol.compression import Codec
 from chronik.protocol.control_records import (
@@ -120,7 +120,7 @@ def built_by(library: Any, codec: Codec, **producer: int) -> bytes:
 @LIBRARIES
 def test_batches_of_other_clients_are_decoded(library: Any, codec: Codec) -> None:
     batch = built_by(library, codec, is_transactional=1, producer_id=123, producer_epoch=4, base_sequence=5)
-    (header,) = validate_produced(batch)
+    (header,) = validate_produced_batches(batch)
     assert header.codec == codec
     assert (header.producer_id, header.producer_epoch, header.last_sequence) == (123, 4, 8)
     assert header.is_transactional

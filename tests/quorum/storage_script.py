@@ -206,7 +206,7 @@ class Script:
         self.possible.append(adopted)
         assert storage.adopt_snapshot(metadata)
         self.promised, self.possible = adopted, [adopted]
-        through = storage.compaction_point(index, self._chance.choice([0, 0, 300, 3000]))
+        through = storage.find_compaction_index(index, self._chance.choice([0, 0, 300, 3000]))
         if through > model.floor[0]:
             hard_state = HardState(self._term, 1, max(self._committed, index)) if self._chance.random() < 0.3 else None
             with_entries = self._chance.random() < 0.5

@@ -39,10 +39,10 @@ def test_proposal_completes_when_its_entry_is_applied() -> None:
         first, second = waiters.add(WaiterKind.APPLIED, 100), waiters.add(WaiterKind.APPLIED, 100)
         waiters.complete(RequestAccepted(first.context, 2, 5))
         waiters.complete(RequestAccepted(second.context, 2, 8))
-        waiters.complete_applied([entry(5, 2), entry(6, 2), entry(7, 2)])
+        waiters.complete_applied_requests([entry(5, 2), entry(6, 2), entry(7, 2)])
         assert outcome(first) == CommittedPosition(5, 2)
         assert not second.future.done()
-        waiters.complete_applied([entry(8, 2)])
+        waiters.complete_applied_requests([entry(8, 2)])
         assert outcome(second) == CommittedPosition(8, 2)
         assert is_empty(waiters)
 
@@ -61,7 +61,7 @@ def test_only_committed_one_of_two_proposals_at_same_index_completes() -> None:
             first, second = waiters.add(WaiterKind.APPLIED, 100), waiters.add(WaiterKind.APPLIED, 100)
             waiters.complete(RequestAccepted(first.context, 2, 5))
             waiters.complete(RequestAccepted(second.context, 4, 5))
-            waiters.complete_applied([entry(5, winner)])
+            waiters.complete_applied_requests([entry(5, winner)])
             assert (outcome(first), outcome(second)) == ends
             assert is_empty(waiters)
 
@@ -74,12 +74,12 @@ def test_disk_and_majority_waiters_may_share_an_index() -> None:
         written, applied = waiters.add(WaiterKind.WRITTEN, 100), waiters.add(WaiterKind.APPLIED, 100)
         waiters.complete(RequestAccepted(written.context, 2, 5))
         waiters.complete(RequestAccepted(applied.context, 4, 5))
-        waiters.complete_written(4, lambda index: 2)
+        waiters.complete_written_requests(4, lambda index: 2)
         assert not written.future.done()
-        waiters.complete_written(5, lambda index: 4)
+        waiters.complete_written_requests(5, lambda index: 4)
         assert outcome(written) is ProposalLost
         assert not applied.future.done()
-        waiters.complete_applied([entry(5, 4)])
+        waiters.complete_applied_requests([entry(5, 4)])
         assert outcome(applied) == CommittedPosition(5, 4)
         assert is_empty(waiters)
 
@@ -109,14 +109,14 @@ def test_waiters_expire_at_their_deadlines() -> None:
         early, late = waiters.add(WaiterKind.APPLIED, 10.0), waiters.add(WaiterKind.APPLIED, 20.0)
         read = waiters.add(WaiterKind.READ, 10.0)
         waiters.complete(RequestAccepted(early.context, 1, 5))
-        waiters.expire(9.9)
+        waiters.expire_requests(9.9)
         assert not early.future.done()
-        waiters.expire(10.3)
+        waiters.expire_requests(10.3)
         assert (outcome(early), outcome(read)) == (OutcomeUnknown, ReadTimedOut)
         assert not late.future.done()
         waiters.complete(ReadConfirmed(read.context, 7))  # a late outcome is ignored
-        waiters.complete_applied([entry(5, 1)])
-        waiters.expire(20.3)
+        waiters.complete_applied_requests([entry(5, 1)])
+        waiters.expire_requests(20.3)
         assert outcome(late) is OutcomeUnknown
         assert is_empty(waiters)
 
@@ -129,9 +129,9 @@ def test_entry_skipped_by_snapshot_has_unknown_outcome() -> None:
         before, behind = waiters.add(WaiterKind.APPLIED, 100), waiters.add(WaiterKind.APPLIED, 100)
         waiters.complete(RequestAccepted(before.context, 1, 5))
         waiters.complete(RequestAccepted(behind.context, 1, 9))
-        waiters.fail_skipped(8)
+        waiters.fail_skipped_requests(8)
         assert outcome(before) is OutcomeUnknown
-        waiters.complete_applied([entry(9, 1)])
+        waiters.complete_applied_requests([entry(9, 1)])
         assert outcome(behind) == CommittedPosition(9, 1)
 
     run(scenario())
@@ -143,7 +143,7 @@ def test_cancelled_waiter_is_removed() -> None:
         waiter = waiters.add(WaiterKind.APPLIED, 10.0)
         waiters.complete(RequestAccepted(waiter.context, 1, 5))
         waiter.future.cancel()
-        waiters.complete_applied([entry(5, 1)])
+        waiters.complete_applied_requests([entry(5, 1)])
         assert is_empty(waiters)
 
     run(scenario())
@@ -162,7 +162,7 @@ def test_waiters_beyond_limit_are_rejected(monkeypatch: pytest.MonkeyPatch) -> N
             await applied.wait(5, 10)
         waiters.fail_all(DriverStopped("stop"))
         assert {outcome(waiter) for waiter in held} == {DriverStopped}
-        applied.advance(5)
+        applied.advance_applied_index(5)
         await asyncio.gather(*waiting)
 
     run(scenario())
@@ -180,7 +180,7 @@ def test_wait_for_applied_index_completes_or_times_out() -> None:
         tasks = [asyncio.create_task(wait(index)) for index in (7, 3, 5)]
         await asyncio.sleep(0)
         for index in (4, 6, 9):
-            applied.advance(index)
+            applied.advance_applied_index(index)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         await asyncio.gather(*tasks)

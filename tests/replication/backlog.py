@@ -1,8 +1,8 @@
 """A seeded simulation of producers that outpace replication: one leader, two followers, many connections.
 
-The decisions are those of the broker (`InSync`, `Follower`, `Uncommitted`, `can_pipeline`); the log, the disk and the
-network are reduced to sizes and delays. Every connection always has another request to send. The leader appends faster
-than followers fetch, so the backlog is as long as backpressure allows.
+The decisions are those of the broker (`InSync`, `Follower`, `Uncommitted`, `can_pipeline_requests`); the log, the disk
+and the network are reduced to sizes and delays. Every connection always has another request to send. The leader
+appends faster than followers fetch, so the backlog is as long as backpressure allows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from chronik.broker.isr_state import IsrState
-from chronik.broker.uncommitted import NodeUncommittedBytes, UncommittedBytes, can_pipeline
+from chronik.broker.uncommitted import NodeUncommittedBytes, UncommittedBytes, can_pipeline_requests
 from chronik.limits import KIB, REPLICA_FETCH_PARTITION_BYTES_MAX, REQUESTS_QUEUED_MAX
 from chronik.metadata.commands.partitions import IsrMember
 from chronik.metadata.records import Partition
@@ -153,7 +153,7 @@ class Backlog:
                 self.leading.followers[follower.id].record_leader_append()
         connection.unanswered.append(end)
         self._commit()
-        if connection.unanswered and not can_pipeline([self]):
+        if connection.unanswered and not can_pipeline_requests([self]):
             connection.blocked_until = end
         elif len(connection.unanswered) >= REQUESTS_QUEUED_MAX:
             connection.blocked_until = connection.unanswered[0]
@@ -207,11 +207,11 @@ class Backlog:
         self.after(CHECK_SECONDS, self._check_isr)
 
     def _propose(self) -> None:
-        members = self.leading.next_isr(
+        members = self.leading.compute_next_isr(
             self.high_watermark, self.log.end, self.now, LAG_SECONDS_MAX, lambda node: not self._is_stopped(node)
         )
         if members is not None:
-            self.leading.set_proposed(members)
+            self.leading.set_proposed_isr(members)
             self.after(PROPOSAL_SECONDS, lambda: self._decide(members))
 
     def _is_stopped(self, node_id: int) -> bool:

@@ -205,6 +205,6 @@ class VirtualStore(RaftStore):
             loader.add(chunk)
         before, self.machine.image = self.image, loader.finish()
         self._publish(diff_images(before, self.image))
-        self._restored()
+        self._on_snapshot_restored()
         for data in [data for data in self.awaited if data in self._consensus.log]:
             self._tell(data)

@@ -61,7 +61,7 @@ def _move_mark_at_every_fetch(patch: pytest.MonkeyPatch) -> None:
         follower: Follower, offset: int, log_start_offset: int, life: FollowerBroker, leader_end: int, now: float
     ) -> None:
         original(follower, offset, log_start_offset, life, leader_end, now)
-        follower._set_mark(leader_end, now)
+        follower._record_leader_end_offset(leader_end, now)
 
     patch.setattr("chronik.broker.isr_state.Follower.record_fetch", fetched)
 
@@ -94,8 +94,10 @@ def _accept_any_response(plan: LeaderFetchSession, key: PartitionId) -> Followed
 
 
 def _acknowledge_at_end_of_term(patch: pytest.MonkeyPatch) -> None:
-    original = Replica._end_term
-    patch.setattr("chronik.broker.replica.Replica._end_term", lambda replica, *_: original(replica, ErrorCode.NONE))
+    original = Replica._end_leader_epoch
+    patch.setattr(
+        "chronik.broker.replica.Replica._end_leader_epoch", lambda replica, *_: original(replica, ErrorCode.NONE)
+    )
 
 
 def _accept_roles_of_earlier_runs(patch: pytest.MonkeyPatch) -> None:
@@ -118,19 +120,19 @@ def _elect_any_replica(partition: Partition, isr: tuple[int, ...], brokers: elec
 
 
 def _ignore_partition_epoch(patch: pytest.MonkeyPatch) -> None:
-    original = partitions._with_changed_isr
+    original = partitions._apply_isr_change
 
     def changed(writer: ImageWriter, partition: Partition, broker_id: int, change: IsrChange) -> Partition:
         change = replace(change, partition_epoch=partition.partition_epoch)
         return original(writer, partition, broker_id, change)
 
-    patch.setattr("chronik.metadata.handlers.partitions._with_changed_isr", changed)
+    patch.setattr("chronik.metadata.handlers.partitions._apply_isr_change", changed)
 
 
 def _ignore_broker_epoch(patch: pytest.MonkeyPatch) -> None:
-    original = partitions._refuse_member
+    original = partitions._check_isr_member
     patch.setattr(
-        "chronik.metadata.handlers.partitions._refuse_member",
+        "chronik.metadata.handlers.partitions._check_isr_member",
         lambda writer, broker, _epoch: original(writer, broker, NO_EPOCH),
     )
 
@@ -146,13 +148,13 @@ def _read_to_log_end(replica: Replica, offset: int, max_bytes: int, *, min_one_b
 
 
 async def _never_truncate(fetcher: LeaderFetcher, key: PartitionId, *_: Any) -> None:
-    fetcher._plan.delay_failed(key, fetcher._clock.monotonic())
+    fetcher._plan.delay_failed_partition(key, fetcher._clock.monotonic())
 
 
 MUTANTS: Final = (
     Mutant(
         "ignores the ISR that it proposes",
-        replaced("chronik.broker.isr_state.IsrState._update_counted", _count_isr_only),
+        replaced("chronik.broker.isr_state.IsrState._update_counted_followers", _count_isr_only),
     ),
     Mutant(
         "lets a follower join below the high watermark",
@@ -171,11 +173,12 @@ MUTANTS: Final = (
         "counts progress of diverging logs", replaced("chronik.broker.replica.Replica.find_divergence", lambda *_: None)
     ),
     Mutant(
-        "counts unsynced records", replaced("chronik.broker.replica.Replica._durable_end_of", _durable_when_written)
+        "counts unsynced records",
+        replaced("chronik.broker.replica.Replica._get_durable_end_offset", _durable_when_written),
     ),
     Mutant(
         "commits records that the leader has not synced",
-        replaced("chronik.broker.replica.Replica._durable_end_of", _durable_if_led),
+        replaced("chronik.broker.replica.Replica._get_durable_end_offset", _durable_if_led),
     ),
     Mutant("acknowledges records that the follower has not synced", _claim_unsynced),
     Mutant(
@@ -186,7 +189,9 @@ MUTANTS: Final = (
         "accepts responses of an earlier epoch",
         replaced("chronik.replication.fetch_session.LeaderFetchSession.get_requested", _accept_any_response),
     ),
-    Mutant("serves followers of any epoch", replaced("chronik.broker.replica.Replica.check_epoch", lambda *_: None)),
+    Mutant(
+        "serves followers of any epoch", replaced("chronik.broker.replica.Replica.check_leader_epoch", lambda *_: None)
+    ),
     Mutant(
         "keeps empty leader epochs",
         replaced("chronik.log.partition_log.PartitionLog.remove_empty_epochs", lambda _: None),
@@ -199,7 +204,7 @@ MUTANTS: Final = (
     Mutant("takes roles of an earlier broker epoch", _accept_roles_of_earlier_runs),
     Mutant(
         "lets a fenced broker join the ISR",
-        replaced("chronik.metadata.handlers.partitions._refuse_member", lambda *_: None),
+        replaced("chronik.metadata.handlers.partitions._check_isr_member", lambda *_: None),
     ),
     Mutant("ignores the broker epoch of ISR members", _ignore_broker_epoch),
     Mutant("ignores the partition epoch of ISR changes", _ignore_partition_epoch),
@@ -225,7 +230,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "remembers only five batches per producer",
-        replaced("chronik.log.producer_state._find_older_stored", lambda *_: None),
+        replaced("chronik.log.producer_state._find_older_stored_batch", lambda *_: None),
     ),
     Mutant(
         "stores duplicate batches",

@@ -173,7 +173,7 @@ def test_refollowed_partition_is_not_reported_as_forgotten() -> None:
 def test_failed_partition_backs_off_without_delaying_others() -> None:
     bad, good = FakeReplica(0), FakeReplica(1)
     plan = make_plan_in_session(bad, good)
-    rests = [plan.delay_failed(bad.key, 0.0) for _ in range(10)]
+    rests = [plan.delay_failed_partition(bad.key, 0.0) for _ in range(10)]
     assert rests[0] == RETRY_SECONDS_FIRST
     assert rests == sorted(rests)
     assert rests[-1] == RETRY_SECONDS_MAX
@@ -185,11 +185,11 @@ def test_failed_partition_backs_off_without_delaying_others() -> None:
 def test_success_resets_backoff() -> None:
     replica = FakeReplica(0)
     plan = make_plan_in_session(replica)
-    plan.delay_failed(replica.key, 0.0)
-    plan.delay_failed(replica.key, 0.0)
+    plan.delay_failed_partition(replica.key, 0.0)
+    plan.delay_failed_partition(replica.key, 0.0)
     plan.mark_changed(replica.key)
     assert requested_partitions(request(plan)) == [0]
-    assert plan.delay_failed(replica.key, 0.0) == RETRY_SECONDS_FIRST
+    assert plan.delay_failed_partition(replica.key, 0.0) == RETRY_SECONDS_FIRST
 
 
 def test_fetch_wait_ends_when_next_paused_partition_is_due() -> None:

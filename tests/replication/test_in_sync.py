@@ -40,7 +40,7 @@ def fetch(
 def change(
     leading: IsrState, *, high_watermark: int = 0, end: int = 100, now: float = 0.0, fenced: tuple[int, ...] = ()
 ) -> tuple[IsrMember, ...] | None:
-    return leading.next_isr(high_watermark, end, now, LAG_SECONDS_MAX, lambda broker: broker not in fenced)
+    return leading.compute_next_isr(high_watermark, end, now, LAG_SECONDS_MAX, lambda broker: broker not in fenced)
 
 
 def ids(members: tuple[IsrMember, ...] | None) -> tuple[int, ...]:
@@ -80,23 +80,23 @@ def test_sole_isr_member_commits_alone() -> None:
 def test_joining_follower_counts_until_proposal_is_decided() -> None:
     leading = in_sync((LEADER,))
     fetch(leading, FIRST, 50)
-    leading.set_proposed((IsrMember(LEADER, NO_EPOCH), IsrMember(FIRST, 7)))
+    leading.set_proposed_isr((IsrMember(LEADER, NO_EPOCH), IsrMember(FIRST, 7)))
     assert leading.high_watermark(60) == 50
-    leading.drop_proposed()
+    leading.drop_proposed_isr()
     assert leading.high_watermark(60) == 60
 
 
 def test_leaving_follower_counts_until_proposal_is_decided() -> None:
     leading = in_sync((LEADER, FIRST))
     fetch(leading, FIRST, 50)
-    leading.set_proposed((IsrMember(LEADER, NO_EPOCH),))
+    leading.set_proposed_isr((IsrMember(LEADER, NO_EPOCH),))
     assert leading.high_watermark(60) == 50
 
 
 def test_partition_change_decides_proposal() -> None:
     leading = in_sync((LEADER,))
     fetch(leading, FIRST, 50)
-    leading.set_proposed((IsrMember(LEADER, NO_EPOCH), IsrMember(FIRST, 7)))
+    leading.set_proposed_isr((IsrMember(LEADER, NO_EPOCH), IsrMember(FIRST, 7)))
     partition = Partition((LEADER, FIRST, SECOND), (LEADER,), LEADER, 4, 10)
     leading.update(partition, 1.0)
     assert leading.proposed is None
@@ -105,7 +105,7 @@ def test_partition_change_decides_proposal() -> None:
 
 def test_unchanged_partition_does_not_decide_proposal() -> None:
     leading = in_sync((LEADER,))
-    leading.set_proposed((IsrMember(LEADER, NO_EPOCH), IsrMember(FIRST, 7)))
+    leading.set_proposed_isr((IsrMember(LEADER, NO_EPOCH), IsrMember(FIRST, 7)))
     leading.update(Partition((LEADER, FIRST, SECOND), (LEADER,), LEADER, 4, 9), 1.0)
     assert leading.proposed == (LEADER, FIRST)
 
@@ -163,10 +163,10 @@ def test_only_one_isr_change_is_pending() -> None:
     fetch(leading, FIRST, 100)
     proposed = change(leading, high_watermark=60)
     assert proposed is not None
-    leading.set_proposed(proposed)
+    leading.set_proposed_isr(proposed)
     fetch(leading, SECOND, 100)
     assert change(leading, high_watermark=60) is None
-    leading.drop_proposed()
+    leading.drop_proposed_isr()
     assert ids(change(leading, high_watermark=60)) == (LEADER, FIRST, SECOND)
 
 
@@ -223,25 +223,25 @@ def test_follower_passing_mark_was_caught_up_when_mark_was_set() -> None:
     leading = in_sync((LEADER, FIRST))
     fetch(leading, FIRST, 0, end=300, now=1.0)
     for now, offset in ((2.0, 100), (3.0, 200), (4.0, 299)):
-        assert fetch(leading, FIRST, offset, end=1000, now=now).caught_up_at(1000) == 0.0
-    assert fetch(leading, FIRST, 300, end=1000, now=5.0).caught_up_at(1000) == 1.0
-    assert fetch(leading, FIRST, 999, end=2000, now=6.0).caught_up_at(2000) == 1.0
-    assert fetch(leading, FIRST, 1000, end=2000, now=7.0).caught_up_at(2000) == 5.0
+        assert fetch(leading, FIRST, offset, end=1000, now=now).get_caught_up_time(1000) == 0.0
+    assert fetch(leading, FIRST, 300, end=1000, now=5.0).get_caught_up_time(1000) == 1.0
+    assert fetch(leading, FIRST, 999, end=2000, now=6.0).get_caught_up_time(2000) == 1.0
+    assert fetch(leading, FIRST, 1000, end=2000, now=7.0).get_caught_up_time(2000) == 5.0
 
 
 def test_follower_with_decreased_offset_must_pass_mark_again() -> None:
     leading = in_sync((LEADER, FIRST))
     fetch(leading, FIRST, 0, end=300, now=1.0)
     fetch(leading, FIRST, 200, end=400, now=2.0)
-    assert fetch(leading, FIRST, 50, end=400, now=3.0).caught_up_at(400) == 0.0
-    assert fetch(leading, FIRST, 300, end=400, now=4.0).caught_up_at(400) == 1.0
+    assert fetch(leading, FIRST, 50, end=400, now=3.0).get_caught_up_time(400) == 0.0
+    assert fetch(leading, FIRST, 300, end=400, now=4.0).get_caught_up_time(400) == 1.0
 
 
 def test_follower_fetching_at_log_end_is_caught_up_now() -> None:
     leading = in_sync((LEADER, FIRST))
     fetch(leading, FIRST, 0, end=300, now=1.0)
-    assert fetch(leading, FIRST, 300, end=300, now=2.0).caught_up_at(300) == 2.0
-    assert fetch(leading, FIRST, 310, end=400, now=3.0).caught_up_at(400) == 2.0
+    assert fetch(leading, FIRST, 300, end=300, now=2.0).get_caught_up_time(300) == 2.0
+    assert fetch(leading, FIRST, 310, end=400, now=3.0).get_caught_up_time(400) == 2.0
 
 
 def test_follower_with_increasing_lag_leaves() -> None:

@@ -69,7 +69,7 @@ def test_simulation_detects_mark_moved_at_every_fetch(connections: int, monkeypa
         self: Follower, offset: int, log_start_offset: int, life: FollowerBroker, leader_end: int, now: float
     ) -> None:
         fetched(self, offset, log_start_offset, life, leader_end, now)
-        self._set_mark(leader_end, now)
+        self._record_leader_end_offset(leader_end, now)
 
     monkeypatch.setattr("chronik.broker.isr_state.Follower.record_fetch", fetched_and_moved)
     with pytest.raises(AssertionError):
@@ -78,6 +78,6 @@ def test_simulation_detects_mark_moved_at_every_fetch(connections: int, monkeypa
 
 @pytest.mark.parametrize("connections", CONNECTIONS)
 def test_simulation_detects_unlimited_pipelining(connections: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "can_pipeline", lambda partitions: True)
+    monkeypatch.setattr(backlog, "can_pipeline_requests", lambda partitions: True)
     with pytest.raises(AssertionError):
         check_isr_stays_complete(SEEDS[0], connections)

@@ -56,7 +56,7 @@ def _housekeeping(rig: Rig) -> LogMaintenance:
 
 def test_isr_check_yields_between_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     processed = ProcessedPartitions()
-    monkeypatch.setattr("chronik.broker.isr_state.IsrState.next_isr", processed)
+    monkeypatch.setattr("chronik.broker.isr_state.IsrState.compute_next_isr", processed)
 
     async def job(rig: Rig) -> None:
         keeper = IsrManager(1, rig.store, rig.replicas, rig.configs, rig.clock, lambda: rig.epoch_of(1))
@@ -84,7 +84,7 @@ def test_compaction_check_yields_between_partitions(monkeypatch: pytest.MonkeyPa
     async def compact(*_: object) -> None:
         processed()
 
-    monkeypatch.setattr("chronik.broker.log_maintenance.LogMaintenance._compact", compact)
+    monkeypatch.setattr("chronik.broker.log_maintenance.LogMaintenance._compact_log", compact)
     monkeypatch.setattr("chronik.broker.log_maintenance.COMPACTION_PAUSE_SECONDS_MIN", 0.0)
     _check_job(processed, lambda rig: _housekeeping(rig)._run_compaction())
 

@@ -13,7 +13,7 @@ from chronik.metadata.delta import Delta, RecordChange
 from chronik.metadata.records import Acl
 from chronik.principals import Principal
 from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
-from chronik.security.acls import AclFilterPattern, acl_error
+from chronik.security.acls import AclFilterPattern, find_acl_error
 from chronik.security.authorizer import Authorizer
 from tests.security.fuzz_framework import FuzzTarget
 from tests.security.naive_authorizer import filter_matches, is_allowed, is_allowed_on_any
@@ -101,7 +101,7 @@ def cases(rng: random.Random) -> Case:
 
 
 def check_decisions(case: Case) -> str:
-    valid = list(dict.fromkeys(acl for acl in case.acls if acl_error(acl) is None))
+    valid = list(dict.fromkeys(acl for acl in case.acls if find_acl_error(acl) is None))
     authorizer = Authorizer()
     authorizer.apply_delta(Delta(1, acls=tuple(RecordChange(None, acl) for acl in valid)))
     canonical = [_with_canonical_host(acl) for acl in valid]

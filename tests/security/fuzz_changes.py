@@ -26,7 +26,7 @@ from chronik.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
-from chronik.security.acls import AclFilterPattern, acl_error
+from chronik.security.acls import AclFilterPattern, find_acl_error
 from tests.api.quota_requests import alter_quotas, describe_quotas
 from tests.raw import RawClient
 from tests.security.fuzz_acls import any_acl, any_filter
@@ -184,7 +184,7 @@ class Changes:
         answer = self._client.request(request, self._rng.randint(1, 3), CreateAclsResponse)
         for acl, result in zip(acls, answer.results, strict=True):
             code = self._count_error(result.error_code)
-            assert (code is ErrorCode.NONE) == (acl_error(acl) is None), (acl, code)
+            assert (code is ErrorCode.NONE) == (find_acl_error(acl) is None), (acl, code)
             if code is ErrorCode.NONE:
                 self._acls[acl] = None
 

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from chronik.errors import ConfigError
 from chronik.limits import TLS_SUBJECT_CHARACTERS_MAX
-from chronik.security.certificate_subject import InvalidSubject, certificate_subject
+from chronik.security.certificate_subject import InvalidSubject, format_certificate_subject
 from chronik.security.principal_rules import NoMatchingRule, PrincipalRules
 from tests.security.fuzz_framework import FuzzTarget, mutate
 from tests.tls.certificates import issue_certificate
@@ -67,7 +67,7 @@ def certificates(rng: random.Random) -> bytes:
 
 
 def subject(data: bytes) -> str:
-    assert isinstance(certificate_subject(data), str)
+    assert isinstance(format_certificate_subject(data), str)
     return "read"
 
 

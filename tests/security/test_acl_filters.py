@@ -5,7 +5,7 @@ import pytest
 from chronik.limits import ACL_NAME_CHARACTERS_MAX
 from chronik.metadata.records import Acl
 from chronik.protocol.permissions import AclOperation, AclResourceType
-from chronik.security.acls import ANY_VALUE, MATCH_PATTERN, AclFilterPattern, acl_error
+from chronik.security.acls import ANY_VALUE, MATCH_PATTERN, AclFilterPattern, find_acl_error
 
 LITERAL, PREFIXED = 3, 4
 DENY, ALLOW = 2, 3
@@ -80,4 +80,4 @@ def test_filter_with_unknown_enum_value_is_invalid(field: str, number: int) -> N
 )
 def test_invalid_acl_is_rejected_with_kafka_message(changes: dict[str, object], fault: str | None) -> None:
     acl = Acl(**{**{name: getattr(ACL, name) for name in ACL.__struct_fields__}, **changes})
-    assert acl_error(acl) == fault
+    assert find_acl_error(acl) == fault

@@ -9,7 +9,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from chronik.security.certificate_subject import InvalidSubject, certificate_subject
+from chronik.security.certificate_subject import InvalidSubject, format_certificate_subject
 from tests.tls.certificates import certificate_authority
 
 
@@ -46,12 +46,12 @@ COUNTRY, ORG, UNIT = (
     ],
 )
 def test_subject_is_formatted_by_rfc_2253(attributes: list[x509.NameAttribute[str]], expected: str) -> None:
-    assert certificate_subject(der(x509.Name(attributes))) == expected
+    assert format_certificate_subject(der(x509.Name(attributes))) == expected
 
 
 def test_multi_valued_rdn_is_joined_with_plus() -> None:
     both = x509.RelativeDistinguishedName([attribute(NameOID.COMMON_NAME, "a"), attribute(NameOID.USER_ID, "b")])
-    assert sorted(certificate_subject(der(x509.Name([both]))).split("+")) == ["CN=a", "UID=b"]
+    assert sorted(format_certificate_subject(der(x509.Name([both]))).split("+")) == ["CN=a", "UID=b"]
 
 
 def test_subject_equals_rfc4514_string_of_cryptography() -> None:
@@ -61,7 +61,7 @@ def test_subject_equals_rfc4514_string_of_cryptography() -> None:
         name = x509.Name(
             [attribute(rng.choice(kinds), "".join(rng.choices("abcXYZ 0189.-", k=8)).strip() or "-") for _ in range(6)]
         )
-        assert certificate_subject(der(name)) == name.rfc4514_string()
+        assert format_certificate_subject(der(name)) == name.rfc4514_string()
 
 
 def test_corrupted_certificate_is_parsed_or_rejected() -> None:
@@ -73,6 +73,6 @@ def test_corrupted_certificate_is_parsed_or_rejected() -> None:
             if wrong:
                 wrong[rng.randrange(len(wrong))] = rng.randrange(256)
         try:
-            assert isinstance(certificate_subject(bytes(wrong)), str)
+            assert isinstance(format_certificate_subject(bytes(wrong)), str)
         except InvalidSubject:
             continue

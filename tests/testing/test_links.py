@@ -22,7 +22,7 @@ def test_closing_links_closes_connections_being_established() -> None:
         address = Address(HOST, target.getsockname()[1])
         for _ in range(TIMES):
             links = NetworkLinks({1: address, 2: address})
-            at = links.address(1, 2)
+            at = links.get_proxy_address(1, 2)
             for _ in range(CONNECTIONS):
                 stack.enter_context(socket.create_connection((at.host, at.port)))
             links.close()

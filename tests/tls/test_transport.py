@@ -14,7 +14,7 @@ import pytest
 import uvloop
 
 from chronik.limits import TLS_HANDSHAKE_BYTES_MAX
-from chronik.scheduler import Account, AccountShare, LoopShare, Scheduler, Work
+from chronik.scheduler import Account, AccountBudget, EventLoopBudget, Scheduler, Work
 from chronik.tls.contexts import ReloadableTlsContext
 from chronik.tls.transport import READ_BUFFER_BYTES, SMALL_RECORD_BYTES_MAX, TlsTransport
 from tests.server.test_connections import DEADLINE_SECONDS, Echo
@@ -24,7 +24,7 @@ from tests.tls.certificates import client_context, server_settings
 RECORD_BYTES_MAX = 16384
 
 
-class ExhaustedShare(AccountShare):
+class ExhaustedShare(AccountBudget):
     """A loop share without budget: work is queued until the test resumes it."""
 
     def __init__(self) -> None:
@@ -50,8 +50,8 @@ class ExhaustedShare(AccountShare):
 class FakeTlsOwner:
     handshake_seconds = 3600.0
 
-    def __init__(self, share: LoopShare | None = None) -> None:
-        self._share = share or AccountShare(Scheduler(clock=lambda: 0.0), Account)
+    def __init__(self, share: EventLoopBudget | None = None) -> None:
+        self._share = share or AccountBudget(Scheduler(clock=lambda: 0.0), Account)
         self.failures: list[str | None] = []
 
     def on_handshake_started(self, transport: TlsTransport) -> bool:

@@ -29,7 +29,7 @@ from chronik.protocol.errors import ErrorCode
 from chronik.transactions import decisions, machine
 from chronik.transactions.coordinator import TransactionCoordinator, TransactionMachineKind
 from chronik.transactions.decisions import (
-    EndRequested,
+    EndTransactionRequested,
     InitProducerRequested,
     MarkersWritten,
     RequestDecision,
@@ -88,7 +88,9 @@ def _ignore_epoch(refusal: Callable[..., ErrorCode | None], asked: Any, known: T
     return None if code is ErrorCode.PRODUCER_FENCED else code
 
 
-def _keep_v2_epoch(decide: Callable[..., RequestDecision], asked: EndRequested, known: Transaction) -> RequestDecision:
+def _keep_v2_epoch(
+    decide: Callable[..., RequestDecision], asked: EndTransactionRequested, known: Transaction
+) -> RequestDecision:
     return decide(replace(asked, bump_epoch=False), known)
 
 
@@ -109,7 +111,7 @@ def _skip_abort(
 
 
 def _forget_last_producer(
-    decide: Callable[..., RequestDecision], asked: EndRequested, known: Transaction
+    decide: Callable[..., RequestDecision], asked: EndTransactionRequested, known: Transaction
 ) -> RequestDecision:
     outcome = decide(asked, known)
     if isinstance(outcome, StoreDecision) and isinstance(outcome.change, EndTransaction):

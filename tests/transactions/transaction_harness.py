@@ -20,8 +20,8 @@ from chronik.metadata.records import Transaction
 from chronik.protocol.errors import ErrorCode
 from chronik.transactions.config import COMPLETION_DELAY_MS
 from chronik.transactions.decisions import (
-    AddRequested,
-    EndRequested,
+    AddToTransactionRequested,
+    EndTransactionRequested,
     InitProducerRequested,
     MarkersWritten,
     TransactionRequested,
@@ -146,12 +146,12 @@ class TransactionHarness:
         return self.request(InitProducerRequested, TIMEOUT_MS, producer_id, epoch, self._fresh if fresh else -1)
 
     def begin_add(self, epoch: int, *indexes: int, producer_id: int | None = None, groups: tuple[str, ...] = ()) -> int:
-        return self.request(AddRequested, self._id(producer_id), epoch, self.partitions(*indexes), groups)
+        return self.request(AddToTransactionRequested, self._id(producer_id), epoch, self.partitions(*indexes), groups)
 
     def begin_end(
         self, epoch: int, *, commit: bool = True, bump: bool = False, producer_id: int | None = None, fresh: int = -1
     ) -> int:
-        return self.request(EndRequested, self._id(producer_id), epoch, commit, bump, fresh)
+        return self.request(EndTransactionRequested, self._id(producer_id), epoch, commit, bump, fresh)
 
     def init(self, producer_id: int = -1, epoch: int = -1, *, fresh: bool = True) -> TransactionResult:
         return self._result_of(self.begin_init(producer_id, epoch, fresh=fresh))

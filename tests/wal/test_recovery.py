@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from chronik.errors import DamagedDataError
-from chronik.wal.log import WriteAheadLog, segment_path
+from chronik.wal.log import WriteAheadLog, build_segment_path
 from chronik.wal.records import HEADER_BYTES, encode_record
 from chronik.wal.snapshots import WalSnapshotWriter, find_newest_snapshot, remove_older_snapshots
 from tests.files.simulated_files import SimulatedFileSystem
 
 FOLDER = "log"
-FIRST_SEGMENT = segment_path(FOLDER, 1)
+FIRST_SEGMENT = build_segment_path(FOLDER, 1)
 
 UNRELATED_FILES = [
     "log/00000000000000000001 (copy).wal",
@@ -132,7 +132,7 @@ def test_missing_segment_is_damage() -> None:
     assert open_log(files.kill())[1] == expected_records(4)
     for first_index in (1, 2, 3, 4):
         broken = files.kill()
-        broken.remove(segment_path(FOLDER, first_index))
+        broken.remove(build_segment_path(FOLDER, first_index))
         with pytest.raises(DamagedDataError):
             open_log(broken)
 
@@ -156,9 +156,9 @@ def test_segments_covered_by_snapshot_are_deleted() -> None:
     log.append([b"record 3"])
     log.sync()
     before = files.kill()
-    log.drop_through(1)
+    log.drop_segments_through(1)
     assert log.first_index == 1
-    log.drop_through(2)
+    log.drop_segments_through(2)
     assert log.first_index == 3
     log.close()
     for disk in (files, before):

@@ -6,10 +6,10 @@ from chronik.errors import DamagedDataError, InvariantError
 from chronik.files import DiskFileSystem
 from chronik.wal.snapshots import (
     WalSnapshotWriter,
+    build_snapshot_path,
     find_newest_snapshot,
     read_snapshot,
     remove_older_snapshots,
-    snapshot_path,
 )
 from tests.files.simulated_files import SimulatedFileSystem
 
@@ -34,13 +34,13 @@ def test_chunks_are_read_in_order() -> None:
     files = with_snapshot(7, b"one", b"two" * 1000, b"three")
     assert find_newest_snapshot(files, FOLDER) == 7
     assert list(read_snapshot(files, FOLDER, 7)) == [b"one", b"two" * 1000, b"three"]
-    assert files.paths() == [snapshot_path(FOLDER, 7)]
+    assert files.paths() == [build_snapshot_path(FOLDER, 7)]
 
 
 def test_commit_deletes_older_snapshots() -> None:
     files = with_snapshot(7, b"old")
     write(files, 12, b"new")
-    assert files.paths() == [snapshot_path(FOLDER, 12)]
+    assert files.paths() == [build_snapshot_path(FOLDER, 12)]
 
 
 def test_oversized_chunk_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_oversized_chunk_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_bit_flip_is_damage() -> None:
     files = with_snapshot(7, b"one", b"two")
-    path = snapshot_path(FOLDER, 7)
+    path = build_snapshot_path(FOLDER, 7)
     content = files.read(path)
     for position in range(len(content)):
         damaged = bytearray(content)
@@ -65,7 +65,7 @@ def test_bit_flip_is_damage() -> None:
 
 def test_truncated_or_extended_snapshot_is_damage() -> None:
     files = with_snapshot(7, b"one", b"two")
-    path = snapshot_path(FOLDER, 7)
+    path = build_snapshot_path(FOLDER, 7)
     content = files.read(path)
     for wrong in (*(content[:size] for size in range(len(content))), content + b"x"):
         files.overwrite(path, wrong)
@@ -81,7 +81,7 @@ def test_incomplete_snapshot_is_ignored() -> None:
     assert find_newest_snapshot(killed, FOLDER) == 7
     remove_older_snapshots(killed, FOLDER)
     writer.abandon()
-    assert files.paths() == killed.paths() == [snapshot_path(FOLDER, 7)]
+    assert files.paths() == killed.paths() == [build_snapshot_path(FOLDER, 7)]
 
 
 def test_large_snapshot_is_synced_incrementally(monkeypatch: pytest.MonkeyPatch) -> None:

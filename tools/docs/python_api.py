@@ -80,6 +80,8 @@ PARTS: Final = (
         "[Topics as tables](../guides/pipeline.md).",
         (
             ("chronik.pipeline.spark.runtime", ("session",)),
+            ("chronik.pipeline.spark.jvm", ("SparkUnavailableError",)),
+            ("chronik.pipeline.source.lag", ("compute_offsets_behind_latest",)),
             ("chronik.pipeline.landing.runner", ("run",)),
             ("chronik.pipeline.landing.driver", ("LandingSummary", "LandingFailedError")),
             ("chronik.pipeline.query.sql", ("query",)),
@@ -88,7 +90,7 @@ PARTS: Final = (
             ("chronik.pipeline.audit.data_directories", ("AuditInputError",)),
             ("chronik.pipeline.audit.report", ("AuditReport",)),
             ("chronik.pipeline.audit.findings", ("Finding", "FindingKind")),
-            ("chronik.pipeline.maintenance.compaction", ("compact_tables",)),
+            ("chronik.pipeline.maintenance.compaction", ("compact_tables", "CompactionFailedError")),
             ("chronik.pipeline.maintenance.replay", ("replay",)),
             ("chronik.pipeline.maintenance.dead_letters", ("list_dead_letters", "retry_dead_letters")),
             ("chronik.pipeline.errors", ()),

@@ -12,7 +12,7 @@ from chronik.metadata.records import Acl
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.scheduler import Steps, run_in_slices
-from chronik.security.acls import AclFilterPattern, acl_error
+from chronik.security.acls import AclFilterPattern, find_acl_error
 
 AclOutcome = KafkaError | None
 
@@ -30,10 +30,10 @@ async def create_acls(store: MetadataStore, wanted: Sequence[Acl]) -> list[AclOu
     if len(wanted) > ACLS_PER_REQUEST_MAX:
         message = f"Cannot create more than {ACLS_PER_REQUEST_MAX} acls in a single operation."
         return [KafkaError(ErrorCode.POLICY_VIOLATION, message)] * len(wanted)
-    faults = [acl_error(acl) for acl in wanted]
+    faults = [find_acl_error(acl) for acl in wanted]
     legal = dict.fromkeys(acl for acl, fault in zip(wanted, faults, strict=True) if fault is None)
     outcomes: dict[Acl, AclOutcome] = {}
-    for chunk in _chunks(legal):
+    for chunk in _split_into_chunks(legal):
         try:
             await store.propose(CreateAcls(chunk))
             outcome = None
@@ -54,18 +54,18 @@ async def delete_acls(
     Raises:
         KafkaError: The first command failed, so nothing was deleted.
     """
-    found = await _find_matches(store, filters)
+    found = await _find_matching_acls(store, filters)
     to_delete = dict.fromkeys(acl for acls in found if isinstance(acls, list) for acl in acls)
     if len(to_delete) > ACLS_PER_REQUEST_MAX:
         message = f"Cannot remove more than {ACLS_PER_REQUEST_MAX} acls in a single delete operation."
         return [KafkaError(ErrorCode.POLICY_VIOLATION, message)] * len(filters)
-    errors = await _delete(store, to_delete)
+    errors = await _propose_deletions(store, to_delete)
     return [
         acls if isinstance(acls, KafkaError) else [AclDeletion(acl, errors.get(acl)) for acl in acls] for acls in found
     ]
 
 
-async def _delete(store: MetadataStore, to_delete: Iterable[Acl]) -> dict[Acl, AclOutcome]:
+async def _propose_deletions(store: MetadataStore, to_delete: Iterable[Acl]) -> dict[Acl, AclOutcome]:
     """Delete ACLs and return the errors of those that may still exist.
 
     After a failed command, the remaining commands are not proposed, because they would time out as well.
@@ -75,7 +75,7 @@ async def _delete(store: MetadataStore, to_delete: Iterable[Acl]) -> dict[Acl, A
     """
     errors: dict[Acl, AclOutcome] = {}
     failure: AclOutcome = None
-    for number, chunk in enumerate(_chunks(to_delete)):
+    for number, chunk in enumerate(_split_into_chunks(to_delete)):
         if failure is None:
             try:
                 await store.propose(DeleteAcls(chunk))
@@ -88,7 +88,9 @@ async def _delete(store: MetadataStore, to_delete: Iterable[Acl]) -> dict[Acl, A
     return errors
 
 
-async def _find_matches(store: MetadataStore, filters: Sequence[AclFilterPattern]) -> list[list[Acl] | KafkaError]:
+async def _find_matching_acls(
+    store: MetadataStore, filters: Sequence[AclFilterPattern]
+) -> list[list[Acl] | KafkaError]:
     await store.read_barrier()
     found: list[list[Acl] | KafkaError] = []
     pace, scans = YieldTimer(), 0
@@ -122,6 +124,6 @@ def find_acls(store: MetadataStore, wanted: AclFilterPattern) -> Steps[list[Acl]
     return sorted(found, key=lambda acl: (acl.resource_type, acl.name, acl.pattern_type, acl.principal, acl.operation))
 
 
-def _chunks(acls: Iterable[Acl]) -> Iterable[tuple[Acl, ...]]:
+def _split_into_chunks(acls: Iterable[Acl]) -> Iterable[tuple[Acl, ...]]:
     all_acls = tuple(acls)
     return (all_acls[first : first + ACLS_PER_COMMAND_MAX] for first in range(0, len(all_acls), ACLS_PER_COMMAND_MAX))

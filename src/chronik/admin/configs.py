@@ -47,27 +47,27 @@ LEVELS: Final = {
 TRACE."""
 
 
-def log_levels() -> dict[str, str]:
+def get_log_levels() -> dict[str, str]:
     """Return the effective level of each logger."""
-    return {name: _name(logger.getEffectiveLevel()) for name, logger in _loggers().items()}
+    return {name: _name(logger.getEffectiveLevel()) for name, logger in _list_loggers().items()}
 
 
 def has_logger(name: str) -> bool:
     """Return whether a logger with the name exists."""
-    return name in _loggers()
+    return name in _list_loggers()
 
 
-def set_level(name: str, level: str) -> None:
+def set_log_level(name: str, level: str) -> None:
     """Set the level of a logger."""
-    _loggers()[name].setLevel(LEVELS[level])
+    _list_loggers()[name].setLevel(LEVELS[level])
 
 
-def inherit_level(name: str) -> None:
+def reset_log_level(name: str) -> None:
     """Remove a logger's own level, so that it inherits the level of its parent."""
-    _loggers()[name].setLevel(logging.NOTSET)
+    _list_loggers()[name].setLevel(logging.NOTSET)
 
 
-def _loggers() -> dict[str, logging.Logger]:
+def _list_loggers() -> dict[str, logging.Logger]:
     root = logging.getLogger()
     ours = {
         name: logger
@@ -165,9 +165,9 @@ class ConfigAdmin:
             KafkaError: The resource does not exist or has no configs.
         """
         if resource.type == ConfigResourceType.TOPIC:
-            return self._configs.describe_topic(self._topic(resource.name).configs)
+            return self._configs.describe_topic(self._require_topic(resource.name).configs)
         if resource.type == ConfigResourceType.BROKER:
-            broker = self._broker(resource.name)
+            broker = self._parse_broker_id(resource.name)
             return (
                 self._configs.describe_cluster_default() if broker == CLUSTER_DEFAULT else self._describe_broker(broker)
             )
@@ -207,7 +207,7 @@ class ConfigAdmin:
 
     # --- alteration, atomic for each resource ---
 
-    async def replace_all(
+    async def replace_configs(
         self, resource: ConfigResourceKey, changes: Iterable[ConfigChange], *, validate_only: bool = False
     ) -> None:
         """Replace all configs of a resource (AlterConfigs). Configs that are not listed are reset to their defaults.
@@ -220,7 +220,9 @@ class ConfigAdmin:
             if change.value is None or change.name in wanted:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name} must be specified once, with a value")
             wanted[change.name] = change.value
-        update = partial(self._update, resource, wanted, (), is_all=True, validate_only=validate_only)
+        update = partial(
+            self._validate_and_apply_changes, resource, wanted, (), is_all=True, validate_only=validate_only
+        )
         await retry_on_fresh_image(self._store, update)
 
     async def alter(
@@ -231,17 +233,19 @@ class ConfigAdmin:
         Raises:
             KafkaError: The resource does not exist or a config is invalid.
         """
-        await retry_on_fresh_image(self._store, partial(self._change, resource, changes, validate_only))
+        await retry_on_fresh_image(self._store, partial(self._alter_resource_configs, resource, changes, validate_only))
 
-    async def _change(self, resource: ConfigResourceKey, changes: Sequence[ConfigChange], validate_only: bool) -> None:
+    async def _alter_resource_configs(
+        self, resource: ConfigResourceKey, changes: Sequence[ConfigChange], validate_only: bool
+    ) -> None:
         wanted, delete = self._split_changes(resource, changes)
         if resource.type == ConfigResourceType.BROKER_LOGGER:
             check_node_id(self._config.node_id, resource.name)
             alter_log_levels(wanted, delete, validate_only=validate_only)
         else:
-            await self._update(resource, wanted, delete, is_all=False, validate_only=validate_only)
+            await self._validate_and_apply_changes(resource, wanted, delete, is_all=False, validate_only=validate_only)
 
-    async def _update(
+    async def _validate_and_apply_changes(
         self,
         resource: ConfigResourceKey,
         wanted: Mapping[str, str],
@@ -253,7 +257,7 @@ class ConfigAdmin:
         """Validate all changes, then apply them with a single command."""
         command: UpdateTopicConfig | UpdateBrokerConfig | UpdateGroupConfig
         if resource.type == ConfigResourceType.TOPIC:
-            topic = self._topic(resource.name)
+            topic = self._require_topic(resource.name)
             for key, value in wanted.items():
                 validate_topic_config(key, value)
             after = _apply_changes({} if is_all else topic.configs, wanted, delete)
@@ -261,7 +265,7 @@ class ConfigAdmin:
             time_ms = levels.timestamp_if_supported(self._store.image.features, self._clock.now_ms())
             command = UpdateTopicConfig(topic.id, dict(wanted), delete, is_all, time_ms)
         elif resource.type == ConfigResourceType.BROKER:
-            broker = self._broker(resource.name)
+            broker = self._parse_broker_id(resource.name)
             validate_broker_configs(wanted, cluster_wide=broker == CLUSTER_DEFAULT)
             broker_configs_before = {} if is_all else self._store.image.broker_configs.get(broker, {})
             after = _apply_changes(broker_configs_before, wanted, delete)
@@ -298,12 +302,12 @@ class ConfigAdmin:
             elif operation == AlterConfigOperation.SET:
                 wanted[name] = value
             elif operation in (AlterConfigOperation.APPEND, AlterConfigOperation.SUBTRACT):
-                wanted[name] = _edit_list(self._current_list(resource, name), value, operation)
+                wanted[name] = _alter_list_value(self._get_list_value(resource, name), value, operation)
             else:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no config operation {operation}")
         return wanted, tuple(delete)
 
-    def _current_list(self, resource: ConfigResourceKey, name: str) -> str:
+    def _get_list_value(self, resource: ConfigResourceKey, name: str) -> str:
         if resource.type == ConfigResourceType.BROKER_LOGGER:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "A log level is not a list: it can only be set or deleted")
         on_topic = resource.type == ConfigResourceType.TOPIC
@@ -311,18 +315,18 @@ class ConfigAdmin:
         if key is None or key.type is not ConfigType.LIST:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list: it can only be set or deleted")
         if on_topic:
-            return self._configs.topic_value(self._topic(resource.name).configs, name)
-        return self._configs.broker_list(key, self._broker(resource.name))
+            return self._configs.topic_value(self._require_topic(resource.name).configs, name)
+        return self._configs.broker_list(key, self._parse_broker_id(resource.name))
 
     # --- lookup of resources ---
 
-    def _topic(self, name: str) -> Topic:
+    def _require_topic(self, name: str) -> Topic:
         topic = self._store.image.topics.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}")
         return topic
 
-    def _broker(self, name: str) -> int:
+    def _parse_broker_id(self, name: str) -> int:
         """Return the broker id for a resource name, or CLUSTER_DEFAULT for an empty name."""
         if name == "":
             return CLUSTER_DEFAULT
@@ -343,7 +347,7 @@ def _apply_changes(before: Mapping[str, str], wanted: Mapping[str, str], delete:
     return {key: value for key, value in before.items() if key not in delete} | dict(wanted)
 
 
-def _edit_list(current: str, value: str, operation: int) -> str:
+def _alter_list_value(current: str, value: str, operation: int) -> str:
     items, given = ([item.strip() for item in text.split(",") if item.strip()] for text in (current, value))
     if operation == AlterConfigOperation.APPEND:
         return ",".join(items + [item for item in given if item not in items])
@@ -359,7 +363,7 @@ def check_node_id(node_id: int, name: str) -> None:
 
 def describe_log_levels() -> Iterator[ConfigEntry]:
     """Yield the levels of all loggers."""
-    for name, level in log_levels().items():
+    for name, level in get_log_levels().items():
         key = ConfigKey(name, ConfigType.UNKNOWN, None, LEVEL_DOC, accept_any_value)
         yield ConfigEntry(key, level, ConfigSource.DYNAMIC_BROKER_LOGGER, read_only=False)
 
@@ -384,9 +388,9 @@ def alter_log_levels(wanted: Mapping[str, str], delete: Sequence[str], *, valida
         _check_logger_exists(name)
     if not validate_only:
         for name, level in wanted.items():
-            set_level(name, level)
+            set_log_level(name, level)
         for name in delete:
-            inherit_level(name)
+            reset_log_level(name)
 
 
 def _check_logger_exists(name: str) -> None:

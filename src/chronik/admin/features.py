@@ -72,7 +72,7 @@ async def update_features(
     """
     await refresh_image(store)
     for name, update in updates.items():
-        fault = _find_fault(store.image, name, update)
+        fault = _find_update_error(store.image, name, update)
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, levels.format_update_error(name, update.level, fault))
     wanted = updates.get(levels.FEATURE_NAME)
@@ -81,7 +81,7 @@ async def update_features(
         await store.propose(SetFeatureLevel(levels.FEATURE_NAME, wanted.level))
 
 
-def _find_fault(image: Image, name: str, update: FeatureUpdate) -> str | None:
+def _find_update_error(image: Image, name: str, update: FeatureUpdate) -> str | None:
     if update.upgrade_type not in list(UpgradeType):
         return "The controller does not support the given upgrade type."
     if name not in describe_features(image):
@@ -89,7 +89,7 @@ def _find_fault(image: Image, name: str, update: FeatureUpdate) -> str | None:
     if name == KAFKA_FEATURE:
         return None if update.level == KAFKA_FEATURE_LEVEL else f"Brokers support {KAFKA_FEATURE_LEVEL} and no other."
     if name == TRANSACTIONS_FEATURE:
-        return _find_transactions_fault(image, update)
+        return _find_transaction_version_error(image, update)
     if update.level > levels.cluster_level(image.features) and update.upgrade_type != UpgradeType.UPGRADE:
         return "Can't downgrade to a newer version."
     fault = levels.find_upgrade_obstacle(image.features, image.brokers, update.level)
@@ -100,7 +100,7 @@ def _find_fault(image: Image, name: str, update: FeatureUpdate) -> str | None:
     return fault
 
 
-def _find_transactions_fault(image: Image, update: FeatureUpdate) -> str | None:
+def _find_transaction_version_error(image: Image, update: FeatureUpdate) -> str | None:
     current = describe_features(image)[TRANSACTIONS_FEATURE].level
     if update.level == current:
         return None

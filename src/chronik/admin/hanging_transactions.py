@@ -9,7 +9,7 @@ import asyncio
 import logging
 from typing import Final
 
-from chronik.admin.partitions import NamedPartition
+from chronik.admin.partitions import TopicPartitionName
 from chronik.broker.replica import Replica
 from chronik.broker.replica_manager import ReplicaManager
 from chronik.metadata.commands.transactions import TransactionPartition
@@ -27,7 +27,7 @@ MARKER_TIMEOUT_SECONDS: Final = 30.0
 async def abort_hanging_transaction(
     store: MetadataStore,
     replicas: ReplicaManager,
-    partition: NamedPartition,
+    partition: TopicPartitionName,
     producer_id: int,
     producer_epoch: int,
     coordinator_epoch: int,

@@ -82,7 +82,7 @@ async def describe_nodes(store: MetadataStore, node_id: int) -> list[NodeState]:
     await store.read_barrier()
     members = await describe_members(store, node_id)
     image = store.image
-    return [_state(image, each, members.get(each)) for each in sorted({*image.nodes, *members})]
+    return [_build_node_state(image, each, members.get(each)) for each in sorted({*image.nodes, *members})]
 
 
 async def describe_members(store: MetadataStore, node_id: int) -> dict[int, QuorumMember]:
@@ -91,7 +91,7 @@ async def describe_members(store: MetadataStore, node_id: int) -> dict[int, Quor
     return {member.node_id: member for member in quorum.members}
 
 
-def _state(image: Image, node_id: int, member: QuorumMember | None) -> NodeState:
+def _build_node_state(image: Image, node_id: int, member: QuorumMember | None) -> NodeState:
     broker = image.brokers.get(node_id)
     node = image.nodes.get(node_id) or NodeRecord(node_id, "", 0, voter=False)
     if broker is None:
@@ -298,7 +298,7 @@ async def add_voter(
         changes.insert(0, NodeChange(voter.node_id, NodeAction.ADD, host, port))
     await _alter_voter(store, node_id, changes, cluster_id, seconds)
     if wait_until_voter:
-        await _wait_for_vote(store, node_id, voter.node_id, seconds, votes=True)
+        await _wait_for_voter_status(store, node_id, voter.node_id, seconds, votes=True)
 
 
 async def remove_voter(store: MetadataStore, node_id: int, voter: VoterKey, *, cluster_id: str | None) -> None:
@@ -311,7 +311,7 @@ async def remove_voter(store: MetadataStore, node_id: int, voter: VoterKey, *, c
     if member is None or not member.is_voter:
         raise KafkaError(ErrorCode.VOTER_NOT_FOUND, f"Node {voter.node_id} is not a voter.")
     await _alter_voter(store, node_id, [NodeChange(voter.node_id, NodeAction.DEMOTE)], cluster_id, REMOVAL_SECONDS)
-    await _wait_for_vote(store, node_id, voter.node_id, REMOVAL_SECONDS, votes=False)
+    await _wait_for_voter_status(store, node_id, voter.node_id, REMOVAL_SECONDS, votes=False)
 
 
 async def _find_member(
@@ -344,11 +344,13 @@ async def _alter_voter(
             raise outcome
 
 
-async def _wait_for_vote(store: MetadataStore, node_id: int, voter_id: int, seconds: float, *, votes: bool) -> None:
+async def _wait_for_voter_status(
+    store: MetadataStore, node_id: int, voter_id: int, seconds: float, *, votes: bool
+) -> None:
     try:
         async with asyncio.timeout(seconds):
             while True:
-                if await _does_vote(store, node_id, voter_id) == votes:
+                if await _is_voter(store, node_id, voter_id) == votes:
                     return
                 await asyncio.sleep(POLL_INTERVAL_SECONDS)
     except TimeoutError:
@@ -357,7 +359,7 @@ async def _wait_for_vote(store: MetadataStore, node_id: int, voter_id: int, seco
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, message) from None
 
 
-async def _does_vote(store: MetadataStore, node_id: int, voter_id: int) -> bool | None:
+async def _is_voter(store: MetadataStore, node_id: int, voter_id: int) -> bool | None:
     """Return whether the node is a voter, or None if the leader cannot be reached."""
     try:
         member = (await describe_members(store, node_id)).get(voter_id)

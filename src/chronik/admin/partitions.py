@@ -41,7 +41,7 @@ UP_TO_HIGH_WATERMARK: Final = -1
 LowWatermark = int
 
 
-class NamedPartition(NamedTuple):
+class TopicPartitionName(NamedTuple):
     """A partition identified by topic name and index."""
 
     topic: str
@@ -51,7 +51,7 @@ class NamedPartition(NamedTuple):
 class ReassignmentRequest(msgspec.Struct, frozen=True):
     """The requested replicas of a partition."""
 
-    partition: NamedPartition
+    partition: TopicPartitionName
     replicas: tuple[int, ...] | None
     """Target replicas, or None to cancel the current reassignment."""
 
@@ -60,7 +60,7 @@ async def reassign_partitions(
     store: MetadataStore, wanted: Sequence[ReassignmentRequest], *, allow_replication_factor_change: bool
 ) -> list[PartitionOutcome]:
     """Start or cancel reassignments, each independently. Return one error per request, or None for success."""
-    keys = await _find_keys(store, [each.partition for each in wanted])
+    keys = await _resolve_partition_keys(store, [each.partition for each in wanted])
     outcomes: list[PartitionOutcome] = [
         key if isinstance(key, KafkaError) else _check_replicas(each.replicas)
         for key, each in zip(keys, wanted, strict=True)
@@ -70,34 +70,36 @@ async def reassign_partitions(
         for position, (key, each) in enumerate(zip(keys, wanted, strict=True))
         if isinstance(key, PartitionKey) and outcomes[position] is None
     }
-    for chunk in _chunks(changes.items()):
+    for chunk in _split_into_chunks(changes.items()):
         command = ReassignPartitions(tuple(change for _, change in chunk), allow_replication_factor_change)
-        await _propose(store, command, [position for position, _ in chunk], outcomes)
+        await _propose_command(store, command, [position for position, _ in chunk], outcomes)
     return outcomes
 
 
 async def elect_leaders(
-    store: MetadataStore, wanted: Sequence[NamedPartition], *, unclean: bool
+    store: MetadataStore, wanted: Sequence[TopicPartitionName], *, unclean: bool
 ) -> list[PartitionOutcome]:
     """Elect leaders, each independently. Return one error per partition, or None for success."""
-    keys = await _find_keys(store, wanted)
+    keys = await _resolve_partition_keys(store, wanted)
     outcomes: list[PartitionOutcome] = [key if isinstance(key, KafkaError) else None for key in keys]
     known = {position: key for position, key in enumerate(keys) if isinstance(key, PartitionKey)}
-    for chunk in _chunks(known.items()):
+    for chunk in _split_into_chunks(known.items()):
         command = ElectLeaders(tuple(key for _, key in chunk), unclean)
-        await _propose(store, command, [position for position, _ in chunk], outcomes)
+        await _propose_command(store, command, [position for position, _ in chunk], outcomes)
     return outcomes
 
 
-def partitions_to_elect(image: Image, *, unclean: bool) -> Iterator[NamedPartition]:
+def find_partitions_to_elect(image: Image, *, unclean: bool) -> Iterator[TopicPartitionName]:
     """Yield partitions not led by their preferred leader or, with `unclean`, partitions without a leader."""
     for name, topic in image.topics.items():
         for index, partition in enumerate(topic.partitions):
             if partition.leader == NO_LEADER or (not unclean and partition.leader != partition.replicas[0]):
-                yield NamedPartition(name, index)
+                yield TopicPartitionName(name, index)
 
 
-async def _find_keys(store: MetadataStore, wanted: Sequence[NamedPartition]) -> list[PartitionKey | KafkaError]:
+async def _resolve_partition_keys(
+    store: MetadataStore, wanted: Sequence[TopicPartitionName]
+) -> list[PartitionKey | KafkaError]:
     """Return, for each partition, its topic id and index or an error.
 
     If a partition is unknown, the lookup is retried with a fresh image, because it may have just been created.
@@ -109,7 +111,7 @@ async def _find_keys(store: MetadataStore, wanted: Sequence[NamedPartition]) -> 
     return keys
 
 
-def _key(image: Image, wanted: NamedPartition) -> PartitionKey | KafkaError:
+def _key(image: Image, wanted: TopicPartitionName) -> PartitionKey | KafkaError:
     topic = image.topics.get(wanted.topic)
     if topic is None:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No topic named {wanted.topic}")
@@ -133,7 +135,7 @@ def _check_replicas(replicas: tuple[int, ...] | None) -> PartitionOutcome:
     return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A broker id must not be negative")
 
 
-async def _propose(
+async def _propose_command(
     store: MetadataStore, command: Command, positions: list[int], outcomes: list[PartitionOutcome]
 ) -> None:
     """Propose a command, and store the error of each item at its position in `outcomes`."""
@@ -150,14 +152,14 @@ async def _propose(
         outcomes[positions[failure.item]] = KafkaError(code, failure.message)
 
 
-def _chunks(items: Iterable[T]) -> Iterator[list[T]]:
+def _split_into_chunks(items: Iterable[T]) -> Iterator[list[T]]:
     left = iter(items)
     while chunk := list(islice(left, PARTITIONS_PER_COMMAND_MAX)):
         yield chunk
 
 
 async def delete_records(
-    store: MetadataStore, replicas: ReplicaManager, partition: NamedPartition, offset: int, timeout_ms: int
+    store: MetadataStore, replicas: ReplicaManager, partition: TopicPartitionName, offset: int, timeout_ms: int
 ) -> LowWatermark:
     """Delete the records before an offset in a partition that this node leads, and return the low watermark.
 
@@ -170,7 +172,7 @@ async def delete_records(
         return broker is not None and not broker.is_fenced
 
     try:
-        lost = replicas.find_lost(partition.topic, partition.partition)
+        lost = replicas.find_lost_replica(partition.topic, partition.partition)
         if lost is not None and offset == UP_TO_HIGH_WATERMARK:
             return _restart_lost_partition(lost)
         replica = replicas.get_leader(partition.topic, partition.partition)

@@ -41,13 +41,13 @@ async def import_users(store: MetadataStore, users: Mapping[str, tuple[ScramKeys
     """
     new = {name: keys for name, keys in users.items() if name not in store.image.users.by_name}
     for name, keys in new.items():
-        _check_keys(name, keys)
+        _check_scram_keys(name, keys)
     for some in iter_chunks(new.items()):
         secret = b"" if store.image.salt_secret else secrets.token_bytes(SECRET_BYTES)
         await asyncio.gather(*(store.propose(AlterScramUser(name, keys, (), secret)) for name, keys in some))
 
 
-def _check_keys(name: str, keys: Sequence[ScramKeys]) -> None:
+def _check_scram_keys(name: str, keys: Sequence[ScramKeys]) -> None:
     """Validate the SCRAM keys of a user. Keys that are read from the metadata log are not validated again."""
     check_user_name(name)
     for each in keys:
@@ -65,17 +65,17 @@ def _check_keys(name: str, keys: Sequence[ScramKeys]) -> None:
 
 async def import_acls(store: MetadataStore, acls: Sequence[Acl]) -> None:
     """Import ACLs. Raise the KafkaError of the first ACL that is rejected."""
-    _raise_first(await create_acls(store, acls))
+    _raise_first_error(await create_acls(store, acls))
 
 
 async def import_quotas(store: MetadataStore, quotas: Sequence[QuotaChangeRequest]) -> None:
     """Import the quotas of entities that have none. Raise the KafkaError of the first entity that is rejected."""
     new = [each for each in quotas if validate_entity(each.entity) not in store.image.quotas]
     if new:
-        _raise_first((await alter_quotas(store, new, validate_only=False)).values())
+        _raise_first_error((await alter_quotas(store, new, validate_only=False)).values())
 
 
-def _raise_first(outcomes: Iterable[KafkaError | None]) -> None:
+def _raise_first_error(outcomes: Iterable[KafkaError | None]) -> None:
     for outcome in outcomes:
         if outcome is not None:
             raise outcome

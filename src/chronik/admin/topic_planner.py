@@ -59,7 +59,7 @@ class TopicPlanner:
         self._choose_id = choose_id
         self._choose_below = choose_below
 
-    def plan_all(self, requests: Sequence[NewTopicRequest]) -> Generator[None, None, list[CreateTopic | KafkaError]]:
+    def plan_topics(self, requests: Sequence[NewTopicRequest]) -> Generator[None, None, list[CreateTopic | KafkaError]]:
         """Plan all requests in order. The generator yields after each request and returns the commands or errors."""
         outcomes: list[CreateTopic | KafkaError] = []
         partitions_left = PARTITIONS_PER_REQUEST_MAX
@@ -111,7 +111,7 @@ class TopicPlanner:
         if total > TOPIC_PARTITIONS_MAX or total - existing > PARTITIONS_PER_REQUEST_MAX:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"A topic has at most {TOPIC_PARTITIONS_MAX} partitions")
         if given is None:
-            return self._place(total - existing, topic.replication_factor)
+            return self._place_replicas(total - existing, topic.replication_factor)
         if len(given) != total - existing:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -125,7 +125,7 @@ class TopicPlanner:
         isr = tuple(broker for broker in replicas if brokers[broker].is_online) or replicas[:1]
         return PartitionAssignment(replicas, isr, isr[0])
 
-    def change_timestamp(self) -> int:
+    def get_command_timestamp(self) -> int:
         """Return the current time for a metadata command, or -1 below feature level 3, which has no timestamps."""
         return levels.timestamp_if_supported(self._store.image.features, self._clock.now_ms())
 
@@ -143,9 +143,9 @@ class TopicPlanner:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{request.name}' is being imported.")
         if request.assignments:
             _check_partition_budget(len(request.assignments), partitions_left)
-            replicas = self._assigned_replicas(request)
+            replicas = self._validate_assigned_replicas(request)
         else:
-            replicas = self._placed_replicas(request, partitions_left)
+            replicas = self._place_requested_replicas(request, partitions_left)
         configs = {}
         for name, value in request.configs.items():
             if value is None:
@@ -163,7 +163,7 @@ class TopicPlanner:
             internal=request.name in SYSTEM_TOPICS,
         )
 
-    def _placed_replicas(self, request: NewTopicRequest, partitions_left: int) -> list[ReplicaIds]:
+    def _place_requested_replicas(self, request: NewTopicRequest, partitions_left: int) -> list[ReplicaIds]:
         count = request.partition_count
         if count == BROKER_DEFAULT:
             count = self._configs.broker_int("num.partitions")
@@ -175,9 +175,9 @@ class TopicPlanner:
         factor = request.replication_factor
         if factor == BROKER_DEFAULT:
             factor = self._configs.broker_int("default.replication.factor")
-        return self._place(count, factor)
+        return self._place_replicas(count, factor)
 
-    def _assigned_replicas(self, request: NewTopicRequest) -> list[ReplicaIds]:
+    def _validate_assigned_replicas(self, request: NewTopicRequest) -> list[ReplicaIds]:
         if request.partition_count != BROKER_DEFAULT or request.replication_factor != BROKER_DEFAULT:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -202,7 +202,7 @@ class TopicPlanner:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"No such brokers: {unknown}")
         return replicas
 
-    def _place(self, count: int, factor: int) -> list[ReplicaIds]:
+    def _place_replicas(self, count: int, factor: int) -> list[ReplicaIds]:
         """Place replicas on online brokers or, if there are too few, on offline and finally on drained brokers."""
         brokers = self._store.image.brokers.values()
         candidates = [PlacementCandidate(broker.id, broker.rack) for broker in brokers if broker.is_online]

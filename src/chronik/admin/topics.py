@@ -63,12 +63,12 @@ class TopicAdmin:
         """Create topics. Return, for each request in order, the command that creates the topic, or an error."""
         outcomes = await self._plan_with_retry(requests)
         if not validate_only:
-            await self._propose(outcomes)
+            await self._propose_topics(outcomes)
             for _ in range(REPLANS_MAX):
-                await self._plan_again(requests, outcomes)
+                await self._replan_outdated_topics(requests, outcomes)
         return outcomes
 
-    async def create_missing(self, names: Iterable[str]) -> dict[str, KafkaError]:
+    async def create_missing_topics(self, names: Iterable[str]) -> dict[str, KafkaError]:
         """Create topics automatically, ignoring topics that already exist. Return the errors by topic name."""
         requests = [
             self._planner.offsets_topic_request() if name == OFFSETS_TOPIC else NewTopicRequest(name) for name in names
@@ -81,7 +81,7 @@ class TopicAdmin:
         }
 
     async def _plan(self, requests: Sequence[NewTopicRequest]) -> list[CreateTopicOutcome]:
-        return await run_in_slices(self._planner.plan_all(requests))
+        return await run_in_slices(self._planner.plan_topics(requests))
 
     async def _plan_with_retry(self, requests: Sequence[NewTopicRequest]) -> list[CreateTopicOutcome]:
         outcomes = await self._plan(requests)
@@ -94,16 +94,18 @@ class TopicAdmin:
             return [refusal if _depends_on_image(outcome) else outcome for outcome in outcomes]
         return await self._plan(requests)
 
-    async def _plan_again(self, requests: Sequence[NewTopicRequest], outcomes: list[CreateTopicOutcome]) -> None:
+    async def _replan_outdated_topics(
+        self, requests: Sequence[NewTopicRequest], outcomes: list[CreateTopicOutcome]
+    ) -> None:
         """Plan topics again if a broker was fenced between planning and applying the command."""
-        outdated = [position for position, outcome in enumerate(outcomes) if _is_outdated(outcome)]
+        outdated = [position for position, outcome in enumerate(outcomes) if _is_plan_outdated(outcome)]
         if outdated:
             new_outcomes = await self._plan([requests[position] for position in outdated])
-            await self._propose(new_outcomes)
+            await self._propose_topics(new_outcomes)
             for position, outcome in zip(outdated, new_outcomes, strict=True):
                 outcomes[position] = outcome
 
-    async def _propose(self, outcomes: list[CreateTopicOutcome]) -> None:
+    async def _propose_topics(self, outcomes: list[CreateTopicOutcome]) -> None:
         """Propose the commands that create topics, and replace each command that fails with its error."""
         planned = {position: outcome for position, outcome in enumerate(outcomes) if isinstance(outcome, CreateTopic)}
         for positions in _split_into_proposals(planned):
@@ -129,9 +131,9 @@ class TopicAdmin:
         Raises:
             KafkaError: The topic does not exist or cannot be enlarged.
         """
-        await retry_on_fresh_image(self._store, partial(self._enlarge, wanted, validate_only))
+        await retry_on_fresh_image(self._store, partial(self._add_partitions, wanted, validate_only))
 
-    async def _enlarge(self, wanted: NewPartitions, validate_only: bool) -> None:
+    async def _add_partitions(self, wanted: NewPartitions, validate_only: bool) -> None:
         self._check_not_system_topic(wanted.name)
         topic = self._find(wanted.name)
         replicas = self._planner.plan_partitions(topic, wanted.total, wanted.assignments)
@@ -142,11 +144,11 @@ class TopicAdmin:
         for plans_left in range(REPLANS_MAX, -1, -1):
             added = tuple(map(self._planner.build_assignment, replicas))
             try:
-                time_ms = self._planner.change_timestamp()
+                time_ms = self._planner.get_command_timestamp()
                 await self._store.propose(CreatePartitions(topic.id, len(topic.partitions), added, time_ms))
                 return
             except KafkaError as error:
-                if not _is_outdated(error) or plans_left == 0:
+                if not _is_plan_outdated(error) or plans_left == 0:
                     raise
 
     # --- deletion ---
@@ -164,9 +166,9 @@ class TopicAdmin:
         Raises:
             KafkaError: The topic does not exist or cannot be deleted, or `check` raised it.
         """
-        return await retry_on_fresh_image(self._store, partial(self._delete, key, check))
+        return await retry_on_fresh_image(self._store, partial(self._delete_topic, key, check))
 
-    async def _delete(self, key: TopicNameOrId, check: Callable[[Topic], None]) -> Topic:
+    async def _delete_topic(self, key: TopicNameOrId, check: Callable[[Topic], None]) -> Topic:
         topic = self._find(key)
         check(topic)
         self._check_not_system_topic(topic.name)
@@ -213,5 +215,5 @@ def _depends_on_image(outcome: CreateTopicOutcome) -> bool:
     return isinstance(outcome, KafkaError) and outcome.code in IMAGE_DEPENDENT_ERRORS
 
 
-def _is_outdated(outcome: CreateTopicOutcome) -> bool:
+def _is_plan_outdated(outcome: CreateTopicOutcome) -> bool:
     return isinstance(outcome, KafkaError) and outcome.code is ErrorCode.BROKER_NOT_AVAILABLE

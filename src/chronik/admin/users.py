@@ -17,7 +17,7 @@ from chronik.security.sasl.scram_keys import (
     ITERATIONS_MIN,
     MECHANISMS_BY_NUMBER,
     derive_keys,
-    new_salt,
+    generate_salt,
     salt_password,
 )
 
@@ -83,7 +83,7 @@ def create_first_user_command(name: str, password: str) -> AlterScramUser:
     """Return the command that creates the first user with keys for all mechanisms. Deriving them takes milliseconds."""
     put = []
     for scram in MECHANISMS_BY_NUMBER.values():
-        salt = new_salt(secrets.choice)
+        salt = generate_salt(secrets.choice)
         derived_keys = derive_keys(
             scram, salt_password(password.encode(), salt, ITERATIONS_MIN, scram.digest), salt, ITERATIONS_MIN
         )

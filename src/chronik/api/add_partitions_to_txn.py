@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from chronik.api.shared.authorization import authorization_check, require_cluster_permission
+from chronik.api.shared.authorization import build_authorization_predicate, require_cluster_permission
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.long_responses import deduplicate
 from chronik.api.shared.transactions import ErrorVersions, transaction_request_error
@@ -36,8 +36,10 @@ class _Authorization:
     """Permission checks for a request with one transaction. Requests with several transactions need CLUSTER_ACTION."""
 
     def __init__(self, services: Services, context: RequestContext) -> None:
-        self.may_begin = authorization_check(services, context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)
-        self.may_write = authorization_check(services, context, AclOperation.WRITE, AclResourceType.TOPIC)
+        self.may_begin = build_authorization_predicate(
+            services, context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID
+        )
+        self.may_write = build_authorization_predicate(services, context, AclOperation.WRITE, AclResourceType.TOPIC)
 
 
 async def handle(
@@ -54,10 +56,10 @@ async def handle(
             producer_epoch=request.producer_epoch,
             topics=request.topics,
         )
-        return AddPartitionsToTxnResponse(results_by_topic=await _results(services, only, version, checks))
+        return AddPartitionsToTxnResponse(results_by_topic=await _build_topic_results(services, only, version, checks))
     response = AddPartitionsToTxnResponse()
     for chunk in iter_chunks(deduplicate(request.transactions, lambda each: each.transactional_id)):
-        results = await asyncio.gather(*(_results(services, each, version) for each in chunk))
+        results = await asyncio.gather(*(_build_topic_results(services, each, version) for each in chunk))
         response.results_by_transaction += [
             AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=topics)
             for each, topics in zip(chunk, results, strict=True)
@@ -65,7 +67,7 @@ async def handle(
     return response
 
 
-async def _results(
+async def _build_topic_results(
     services: Services, transaction: AddPartitionsToTxnTransaction, version: int, checks: _Authorization | None = None
 ) -> list[AddPartitionsToTxnTopicResult]:
     named, pace = dict[_TopicPartition, None](), YieldTimer()
@@ -74,7 +76,9 @@ async def _results(
             named.update(((topic.name, index), None) for index in chunk)
             await pace.yield_if_due()
     topics: dict[str, AddPartitionsToTxnTopicResult] = {}
-    for chunk_codes in iter_chunks((await _add_or_verify(services, transaction, list(named), checks)).items()):
+    for chunk_codes in iter_chunks(
+        (await _add_or_verify_partitions(services, transaction, list(named), checks)).items()
+    ):
         for (name, index), code in chunk_codes:
             result = topics.setdefault(name, AddPartitionsToTxnTopicResult(name=name))
             code_for_version = ERROR_VERSIONS.translate(code, version)
@@ -85,7 +89,7 @@ async def _results(
     return list(topics.values())
 
 
-async def _add_or_verify(
+async def _add_or_verify_partitions(
     services: Services,
     transaction: AddPartitionsToTxnTransaction,
     named: list[_TopicPartition],

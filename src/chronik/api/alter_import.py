@@ -54,7 +54,7 @@ async def alter_import(
                 return AlterImportResponse(index=(await store.propose(command)).index)
             case ImportAction.FINISH:
                 return AlterImportResponse(
-                    index=(await store.propose(_finish_command(store, configs, clock, request))).index
+                    index=(await store.propose(_build_finish_command(store, configs, clock, request))).index
                 )
             case ImportAction.GIVE_UP:
                 return await _abort_import(store, request)
@@ -85,7 +85,7 @@ def _decode_groups(
     return groups
 
 
-def _finish_command(
+def _build_finish_command(
     store: MetadataStore, configs: ConfigResolver, clock: Clock, request: AlterImportRequest
 ) -> FinishImport:
     groups = _decode_groups(store, configs, request)

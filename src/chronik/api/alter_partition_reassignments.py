@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.admin.partitions import NamedPartition, ReassignmentRequest, reassign_partitions
+from chronik.admin.partitions import ReassignmentRequest, TopicPartitionName, reassign_partitions
 from chronik.api.shared.context import RequestContext, Services
 from chronik.protocol.error_responses import error_fields
 from chronik.protocol.messages.alter_partition_reassignments import (
@@ -18,7 +18,7 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     wanted = [
         ReassignmentRequest(
-            NamedPartition(topic.name, partition.partition_index),
+            TopicPartitionName(topic.name, partition.partition_index),
             None if partition.replicas is None else tuple(partition.replicas),
         )
         for topic in request.topics

@@ -43,7 +43,7 @@ def _check_moves(
                     code = check_replica_move(services.store, services.replicas, topic.name, index)
                 topic_results[index] = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
                 yield
-    return _response(results)
+    return _build_response(results)
 
 
 def failure(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
@@ -54,10 +54,10 @@ def failure(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplic
             topic_results = results.setdefault(topic.name, {})
             for index in dict.fromkeys(topic.partitions):
                 topic_results[index] = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
-    return _response(results)
+    return _build_response(results)
 
 
-def _response(results: _Results) -> AlterReplicaLogDirsResponse:
+def _build_response(results: _Results) -> AlterReplicaLogDirsResponse:
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirTopicResult(topic_name=name, partitions=list(topic_results.values()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.authorization import build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.names import PIPELINES_TOPIC
 from chronik.protocol.error_responses import build_error_response, error_fields
@@ -21,7 +21,7 @@ async def handle(services: Services, request: AnswerSamplesRequest, context: Req
 
     Requires WRITE on the pipelines topic: a client that may report pipelines may also report their rows.
     """
-    if not authorization_check(services, context, AclOperation.WRITE, AclResourceType.TOPIC)(PIPELINES_TOPIC):
+    if not build_authorization_predicate(services, context, AclOperation.WRITE, AclResourceType.TOPIC)(PIPELINES_TOPIC):
         return build_error_response(AnswerSamplesResponse, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     samples = services.samples
     try:

@@ -18,7 +18,7 @@ NO_AUTHORIZER = "No Authorizer is configured."
 
 def handle(services: Services, request: CreateAclsRequest, context: RequestContext) -> Reply[CreateAclsResponse]:
     if services.authorizer is not None:
-        return Reply.from_coroutine(_create(services, request))
+        return Reply.from_coroutine(_create_acls(services, request))
     result = AclCreationResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
     # Encoded once for all creations: a request may contain a quarter of a million.
     encoded = encode_element(CreateAclsResponse, result, context.version)
@@ -26,7 +26,7 @@ def handle(services: Services, request: CreateAclsRequest, context: RequestConte
     return Reply.from_response(CreateAclsResponse(results=results))
 
 
-async def _create(services: Services, request: CreateAclsRequest) -> CreateAclsResponse:
+async def _create_acls(services: Services, request: CreateAclsRequest) -> CreateAclsResponse:
     outcomes = await create_acls(services.store, [decode_acl(each) for each in request.creations])
     return CreateAclsResponse(results=[AclCreationResult(**error_fields(outcome)) for outcome in outcomes])
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from chronik.admin.topics import NewPartitions
-from chronik.api.shared.authorization import authorization_check
-from chronik.api.shared.bulk_changes import apply_each, index_unique
+from chronik.api.shared.authorization import build_authorization_predicate
+from chronik.api.shared.bulk_changes import apply_change_to_each, index_by_unique_key
 from chronik.api.shared.context import RequestContext, Services
 from chronik.limits import TOPIC_PARTITIONS_MAX
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -23,7 +23,7 @@ FIRST_VERSION_WITH_QUOTA_ERROR = 3
 async def handle(
     services: Services, request: CreatePartitionsRequest, context: RequestContext
 ) -> CreatePartitionsResponse:
-    may_alter = authorization_check(services, context, AclOperation.ALTER, AclResourceType.TOPIC)
+    may_alter = build_authorization_predicate(services, context, AclOperation.ALTER, AclResourceType.TOPIC)
 
     async def add_partitions(topic: CreatePartitionsTopic) -> None:
         if not may_alter(topic.name):
@@ -34,8 +34,8 @@ async def handle(
             )
         await services.topics.create_partitions(_decode_topic(topic), validate_only=request.validate_only)
 
-    topics = await index_unique(request.topics, lambda topic: topic.name)
-    outcomes = apply_each(topics, add_partitions, lambda name: f"Duplicate topic name: {name}")
+    topics = await index_by_unique_key(request.topics, lambda topic: topic.name)
+    outcomes = apply_change_to_each(topics, add_partitions, lambda name: f"Duplicate topic name: {name}")
     return CreatePartitionsResponse(
         results=[CreatePartitionsTopicResult(name=name, **outcome) async for name, outcome in outcomes]
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from chronik.admin.topic_planner import NewTopicRequest
-from chronik.api.shared.authorization import NamePredicate, authorization_check, is_authorized_on_cluster
+from chronik.api.shared.authorization import NamePredicate, build_authorization_predicate, is_authorized_on_cluster
 from chronik.api.shared.context import RequestContext, Services
 from chronik.limits import TOPIC_PARTITIONS_MAX
 from chronik.metadata.commands.topics import CreateTopic
@@ -28,8 +28,8 @@ async def handle(services: Services, request: CreateTopicsRequest, context: Requ
     occurrences = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatableTopicResult] = {}
     accepted: list[NewTopicRequest] = []
-    may_create = _creation_check(services, context)
-    may_see_configs = authorization_check(
+    may_create = _build_creation_predicate(services, context)
+    may_see_configs = build_authorization_predicate(
         services, context, AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, audited=False
     )
     for topic in request.topics:
@@ -45,13 +45,13 @@ async def handle(services: Services, request: CreateTopicsRequest, context: Requ
                 )
             accepted.append(topic_request)
         except KafkaError as error:
-            results[topic.name] = _failure_result(topic.name, error)
+            results[topic.name] = _build_failure_result(topic.name, error)
     outcomes = await services.topics.create(accepted, validate_only=request.validate_only)
     for topic_request, outcome in zip(accepted, outcomes, strict=True):
         results[topic_request.name] = (
-            _failure_result(topic_request.name, outcome)
+            _build_failure_result(topic_request.name, outcome)
             if isinstance(outcome, KafkaError)
-            else _success_result(services, outcome, with_configs=may_see_configs(topic_request.name))
+            else _build_success_result(services, outcome, with_configs=may_see_configs(topic_request.name))
         )
     return CreateTopicsResponse(topics=[results[name] for name in occurrences])
 
@@ -76,18 +76,18 @@ def _decode_topic(topic: CreatableTopic) -> NewTopicRequest:
     return NewTopicRequest(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
 
 
-def _creation_check(services: Services, context: RequestContext) -> NamePredicate:
+def _build_creation_predicate(services: Services, context: RequestContext) -> NamePredicate:
     """Return the predicate that authorizes the creation of a topic by CREATE on the cluster or on the topic."""
     if is_authorized_on_cluster(services, context, AclOperation.CREATE, audited=False):
         return lambda _: True
-    return authorization_check(services, context, AclOperation.CREATE, AclResourceType.TOPIC)
+    return build_authorization_predicate(services, context, AclOperation.CREATE, AclResourceType.TOPIC)
 
 
-def _failure_result(name: str, error: KafkaError) -> CreatableTopicResult:
+def _build_failure_result(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, **error_fields(error))
 
 
-def _success_result(services: Services, outcome: CreateTopic, *, with_configs: bool) -> CreatableTopicResult:
+def _build_success_result(services: Services, outcome: CreateTopic, *, with_configs: bool) -> CreatableTopicResult:
     if not with_configs:
         return CreatableTopicResult(
             name=outcome.name,

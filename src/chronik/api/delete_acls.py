@@ -24,7 +24,7 @@ NO_AUTHORIZER = "No Authorizer is configured."
 
 def handle(services: Services, request: DeleteAclsRequest, context: RequestContext) -> Reply[DeleteAclsResponse]:
     if services.authorizer is not None:
-        return Reply.from_coroutine(_delete(services, request))
+        return Reply.from_coroutine(_delete_acls(services, request))
     result = DeleteAclsFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
     # Encoded once for all filters: a request may contain a quarter of a million.
     encoded = encode_element(DeleteAclsResponse, result, context.version)
@@ -32,9 +32,9 @@ def handle(services: Services, request: DeleteAclsRequest, context: RequestConte
     return Reply.from_response(DeleteAclsResponse(filter_results=results))
 
 
-async def _delete(services: Services, request: DeleteAclsRequest) -> DeleteAclsResponse:
+async def _delete_acls(services: Services, request: DeleteAclsRequest) -> DeleteAclsResponse:
     deleted = await delete_acls(services.store, [_decode_filter(each) for each in request.filters])
-    return DeleteAclsResponse(filter_results=[_result(each) for each in deleted])
+    return DeleteAclsResponse(filter_results=[_build_filter_result(each) for each in deleted])
 
 
 def _decode_filter(requested: DeleteAclsFilter) -> AclFilterPattern:
@@ -49,7 +49,7 @@ def _decode_filter(requested: DeleteAclsFilter) -> AclFilterPattern:
     )
 
 
-def _result(deleted: list[AclDeletion] | KafkaError) -> DeleteAclsFilterResult:
+def _build_filter_result(deleted: list[AclDeletion] | KafkaError) -> DeleteAclsFilterResult:
     if isinstance(deleted, KafkaError):
         return DeleteAclsFilterResult(**error_fields(deleted))
     return DeleteAclsFilterResult(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.authorization import build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.chunking import YieldTimer, iter_chunks
 from chronik.protocol.errors import ErrorCode
@@ -15,7 +15,10 @@ from chronik.protocol.permissions import AclOperation, AclResourceType
 
 
 async def handle(services: Services, request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
-    may_delete, pace = authorization_check(services, context, AclOperation.DELETE, AclResourceType.GROUP), YieldTimer()
+    may_delete, pace = (
+        build_authorization_predicate(services, context, AclOperation.DELETE, AclResourceType.GROUP),
+        YieldTimer(),
+    )
     group_ids: list[str] = []
     for chunk in iter_chunks(request.groups_names):
         group_ids += filter(may_delete, chunk)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from chronik.admin.partitions import NamedPartition, delete_records
-from chronik.api.shared.authorization import NamePredicate, authorization_check
+from chronik.admin.partitions import TopicPartitionName, delete_records
+from chronik.api.shared.authorization import NamePredicate, build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.chunking import YieldTimer, iter_chunks
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -22,25 +22,25 @@ from chronik.protocol.permissions import AclOperation, AclResourceType
 
 
 async def handle(services: Services, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
-    offsets: dict[NamedPartition, int] = {}
+    offsets: dict[TopicPartitionName, int] = {}
     pace = YieldTimer()
     for topic in request.topics:
         for chunk in iter_chunks(topic.partitions):
-            offsets.update((NamedPartition(topic.name, each.partition_index), each.offset) for each in chunk)
+            offsets.update((TopicPartitionName(topic.name, each.partition_index), each.offset) for each in chunk)
             await pace.yield_if_due()
     topics: dict[str, DeleteRecordsTopicResult] = {}
-    may_delete = authorization_check(services, context, AclOperation.DELETE, AclResourceType.TOPIC)
+    may_delete = build_authorization_predicate(services, context, AclOperation.DELETE, AclResourceType.TOPIC)
     for chunk_offsets in iter_chunks(offsets.items()):
         results = await asyncio.gather(
-            *(_delete(services, may_delete, *each, request.timeout_ms) for each in chunk_offsets)
+            *(_delete_partition_records(services, may_delete, *each, request.timeout_ms) for each in chunk_offsets)
         )
         for (named, _), result in zip(chunk_offsets, results, strict=True):
             topics.setdefault(named.topic, DeleteRecordsTopicResult(name=named.topic)).partitions.append(result)
     return DeleteRecordsResponse(topics=list(topics.values()))
 
 
-async def _delete(
-    services: Services, may_delete: NamePredicate, named: NamedPartition, offset: int, timeout_ms: int
+async def _delete_partition_records(
+    services: Services, may_delete: NamePredicate, named: TopicPartitionName, offset: int, timeout_ms: int
 ) -> DeleteRecordsPartitionResult:
     result = DeleteRecordsPartitionResult(partition_index=named.partition)
     try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from chronik.api.shared.authorization import authorization_check, is_authorized_on_cluster
-from chronik.api.shared.bulk_changes import index_unique
+from chronik.api.shared.authorization import build_authorization_predicate, is_authorized_on_cluster
+from chronik.api.shared.bulk_changes import index_by_unique_key
 from chronik.api.shared.context import RequestContext, Services
 from chronik.ids import ZERO_ID
 from chronik.metadata.chunking import iter_chunks
@@ -30,11 +30,11 @@ async def handle(services: Services, request: DeleteTopicsRequest, context: Requ
     if not services.topics.is_deletion_enabled:
         known = context.version >= FIRST_VERSION_WITH_DELETION_DISABLED
         return failure(request, ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST)
-    named = await index_unique(_requested_topics(request), lambda each: (each.name, each.topic_id))
+    named = await index_by_unique_key(_list_requested_topics(request), lambda each: (each.name, each.topic_id))
     responses: list[DeletableTopicResult] = []
     checks = _Authorization(services, context)
     for chunk in iter_chunks(named.items()):
-        deletions = (_delete(services, context, checks, *names, wanted) for names, wanted in chunk)
+        deletions = (_delete_topic(services, context, checks, *names, wanted) for names, wanted in chunk)
         responses += await asyncio.gather(*deletions)
     return DeleteTopicsResponse(responses=responses)
 
@@ -42,11 +42,11 @@ async def handle(services: Services, request: DeleteTopicsRequest, context: Requ
 def failure(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
     """Return the error for each topic. The request field that contains the topics depends on the API version."""
     return build_error_response(
-        DeleteTopicsResponse, DeleteTopicsRequest(topics=list(_requested_topics(request))), code
+        DeleteTopicsResponse, DeleteTopicsRequest(topics=list(_list_requested_topics(request))), code
     )
 
 
-def _requested_topics(request: DeleteTopicsRequest) -> Iterable[DeleteTopicState]:
+def _list_requested_topics(request: DeleteTopicsRequest) -> Iterable[DeleteTopicState]:
     return request.topics or (DeleteTopicState(name=name) for name in request.topic_names)
 
 
@@ -55,10 +55,10 @@ class _Authorization:
 
     def __init__(self, services: Services, context: RequestContext) -> None:
         self._may_delete_any = is_authorized_on_cluster(services, context, AclOperation.DELETE, audited=False)
-        self._may_delete = authorization_check(services, context, AclOperation.DELETE, AclResourceType.TOPIC)
-        self._may_see = authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC)
+        self._may_delete = build_authorization_predicate(services, context, AclOperation.DELETE, AclResourceType.TOPIC)
+        self._may_see = build_authorization_predicate(services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC)
 
-    def check_name(self, name: str) -> None:
+    def check_can_describe_topic(self, name: str) -> None:
         """Raise TOPIC_AUTHORIZATION_FAILED if the client may not learn whether the topic exists."""
         if not self._may_delete_any and not self._may_see(name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -77,7 +77,7 @@ class _DeletionDenied(KafkaError):
         self.name = name
 
 
-async def _delete(
+async def _delete_topic(
     services: Services,
     context: RequestContext,
     checks: _Authorization,
@@ -92,7 +92,7 @@ async def _delete(
         if key is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Specify either the name or the id of each topic")
         if isinstance(key, str):
-            checks.check_name(key)
+            checks.check_can_describe_topic(key)
         if context.usage is not None:
             context.usage.charge_mutation(
                 _count_partitions(services, key), strict=context.version >= FIRST_VERSION_WITH_QUOTA_ERROR

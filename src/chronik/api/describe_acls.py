@@ -31,10 +31,10 @@ def handle(services: Services, request: DescribeAclsRequest, context: RequestCon
     if services.authorizer is None:
         disabled = DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
         return Reply.from_response(disabled)
-    return Reply.from_steps(_describe(services, request, context.version))
+    return Reply.from_steps(_describe_acls(services, request, context.version))
 
 
-def _describe(services: Services, request: DescribeAclsRequest, version: int) -> Steps[DescribeAclsResponse]:
+def _describe_acls(services: Services, request: DescribeAclsRequest, version: int) -> Steps[DescribeAclsResponse]:
     acl_filter = AclFilterPattern(
         request.resource_type_filter,
         request.resource_name_filter,
@@ -50,14 +50,14 @@ def _describe(services: Services, request: DescribeAclsRequest, version: int) ->
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The filter contains an unknown type or operation.")
         acls_found = yield from find_acls(services.store, acl_filter)
         for pattern, acls in groupby(acls_found, lambda acl: (acl.resource_type, acl.name, acl.pattern_type)):
-            resources.add(_resource(*pattern, acls))
+            resources.add(_build_resource(*pattern, acls))
             yield None
     except KafkaError as error:
         return DescribeAclsResponse(**error_fields(error))
     return DescribeAclsResponse(error_message=None, resources=resources.to_list(DescribeAclsResource))
 
 
-def _resource(kind: int, name: str, pattern_type: int, acls: Iterable[Acl]) -> DescribeAclsResource:
+def _build_resource(kind: int, name: str, pattern_type: int, acls: Iterable[Acl]) -> DescribeAclsResource:
     return DescribeAclsResource(
         resource_type=kind,
         resource_name=name,

@@ -38,12 +38,12 @@ def handle(
     entries = [
         _encode_entry(entity, quotas[entity])
         for entity in sorted(quotas)
-        if _matches(entity, wanted, strict=request.strict)
+        if _matches_filter(entity, wanted, strict=request.strict)
     ]
     return DescribeClientQuotasResponse(entries=entries)
 
 
-def _matches(entity: Entity, wanted: QuotaFilter, *, strict: bool) -> bool:
+def _matches_filter(entity: Entity, wanted: QuotaFilter, *, strict: bool) -> bool:
     if strict and len(entity) != len(wanted):
         return False
     named = dict(entity)
@@ -72,7 +72,7 @@ def _decode_filter(components: list[QuotaComponent]) -> QuotaFilter:
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         if kind not in ENTITY_TYPES:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
-        wanted[kind] = _decode_name(component)
+        wanted[kind] = _decode_entity_name(component)
     if IP_ENTITY in wanted and len(wanted) > 1:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "An IP address cannot be combined with other entity types in a filter"
@@ -80,7 +80,7 @@ def _decode_filter(components: list[QuotaComponent]) -> QuotaFilter:
     return wanted
 
 
-def _decode_name(component: QuotaComponent) -> str | None:
+def _decode_entity_name(component: QuotaComponent) -> str | None:
     if component.match_type not in (MATCH_EXACT, MATCH_DEFAULT, MATCH_SPECIFIED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown match type {component.match_type}")
     if (component.match is None) == (component.match_type == MATCH_EXACT):

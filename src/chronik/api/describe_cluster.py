@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from chronik.api.shared.authorization import authorized_cluster_operations
 from chronik.api.shared.context import RequestContext, Services
-from chronik.api.shared.leaders import advertised_controller, broker_endpoints
+from chronik.api.shared.leaders import broker_endpoints, select_advertised_controller
 from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_cluster import (
@@ -27,10 +27,10 @@ def handle(services: Services, request: DescribeClusterRequest, context: Request
         return build_error_response(DescribeClusterResponse, request, ErrorCode.MISMATCHED_ENDPOINT_TYPE)
     response = DescribeClusterResponse(
         cluster_id=services.image.cluster_id,
-        controller_id=advertised_controller(services, context.listener),
+        controller_id=select_advertised_controller(services, context.listener),
         brokers=[
             broker
-            for broker in _brokers(services, context.listener)
+            for broker in _list_brokers(services, context.listener)
             if request.include_fenced_brokers or not broker.is_fenced
         ],
         error_message=FENCED_WARNING if services.is_fenced() else None,
@@ -40,7 +40,7 @@ def handle(services: Services, request: DescribeClusterRequest, context: Request
     return response
 
 
-def _brokers(services: Services, listener: str) -> list[DescribeClusterBroker]:
+def _list_brokers(services: Services, listener: str) -> list[DescribeClusterBroker]:
     """Return the brokers in the metadata image. This node may be fenced although the image does not show it yet."""
     own = services.config.node_id if services.is_fenced() else None
     brokers = services.image.brokers

@@ -25,10 +25,10 @@ from chronik.request_reply import Reply
 def handle(
     services: Services, request: DescribeConfigsRequest, context: RequestContext
 ) -> Reply[DescribeConfigsResponse]:
-    return Reply.from_steps(_describe_all(services, request, context))
+    return Reply.from_steps(_describe_resources(services, request, context))
 
 
-def _describe_all(
+def _describe_resources(
     services: Services, request: DescribeConfigsRequest, context: RequestContext
 ) -> Generator[None, None, DescribeConfigsResponse]:
     configs = ConfigAdmin(services.config, services.store, services.configs, services.clock, services.bound_addresses)

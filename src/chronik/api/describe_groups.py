@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from chronik.api.shared.authorization import authorization_check, authorized_operations
+from chronik.api.shared.authorization import authorized_operations, build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.long_responses import ResponseElements
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -23,20 +23,20 @@ FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 def handle(
     services: Services, request: DescribeGroupsRequest, context: RequestContext
 ) -> Reply[DescribeGroupsResponse]:
-    return Reply.from_steps(_describe_all(services, request, context))
+    return Reply.from_steps(_describe_groups(services, request, context))
 
 
-def _describe_all(
+def _describe_groups(
     services: Services, request: DescribeGroupsRequest, context: RequestContext
 ) -> Generator[None, None, DescribeGroupsResponse]:
     groups = ResponseElements(DescribeGroupsResponse, context.version)
-    may_see = authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.GROUP)
+    may_see = build_authorization_predicate(services, context, AclOperation.DESCRIBE, AclResourceType.GROUP)
     for group_id in dict.fromkeys(request.groups):
         yield
         if not may_see(group_id):
-            groups.add_error(_unauthorized_group(group_id))
+            groups.add_error(_build_unauthorized_group(group_id))
             continue
-        described = _describe(services, group_id, request, context)
+        described = _describe_group(services, group_id, request, context)
         try:
             if described.error_code:
                 groups.add_error(described)
@@ -47,12 +47,12 @@ def _describe_all(
     return DescribeGroupsResponse(groups=groups.to_list(DescribeGroupsGroup))
 
 
-def _unauthorized_group(group_id: str) -> DescribeGroupsGroup:
+def _build_unauthorized_group(group_id: str) -> DescribeGroupsGroup:
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
     return DescribeGroupsGroup(group_id=group_id, error_code=code, error_message=code.message)
 
 
-def _describe(
+def _describe_group(
     services: Services, group_id: str, request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsGroup:
     group = services.groups.describe(group_id)

@@ -21,14 +21,16 @@ from chronik.request_reply import Reply
 def handle(
     services: Services, request: DescribeLogDirsRequest, context: RequestContext
 ) -> Reply[DescribeLogDirsResponse]:
-    return Reply.from_steps(_describe(services, request))
+    return Reply.from_steps(_describe_log_dirs(services, request))
 
 
-def _describe(services: Services, request: DescribeLogDirsRequest) -> Generator[None, None, DescribeLogDirsResponse]:
+def _describe_log_dirs(
+    services: Services, request: DescribeLogDirsRequest
+) -> Generator[None, None, DescribeLogDirsResponse]:
     directory = services.config.data_dir.absolute()
     disk = get_disk_space(str(directory))
     topics: dict[str, dict[int, DescribeLogDirsPartition]] = {}
-    for name, index in _requested_partitions(services, request):
+    for name, index in _list_requested_partitions(services, request):
         if index not in topics.get(name, ()):
             size = read_partition_size(services.store, services.replicas, name, index)
             if size is not None:
@@ -42,7 +44,7 @@ def _describe(services: Services, request: DescribeLogDirsRequest) -> Generator[
     return DescribeLogDirsResponse(results=[result])
 
 
-def _requested_partitions(services: Services, request: DescribeLogDirsRequest) -> Iterator[tuple[str, int]]:
+def _list_requested_partitions(services: Services, request: DescribeLogDirsRequest) -> Iterator[tuple[str, int]]:
     if request.topics is None:  # all hosted partitions
         return ((replica.topic_name, replica.index) for replica in services.replicas)
     return ((topic.topic, index) for topic in request.topics for index in topic.partitions)

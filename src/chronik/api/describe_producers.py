@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.authorization import build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.log.producer_state import PRODUCERS_MAX, ProducerStateEntry
 from chronik.protocol.error_responses import error_fields
@@ -35,15 +35,15 @@ clients request them again.
 def handle(
     services: Services, request: DescribeProducersRequest, context: RequestContext
 ) -> Reply[DescribeProducersResponse]:
-    return Reply.from_steps(_describe_all(services, request, context))
+    return Reply.from_steps(_describe_partitions(services, request, context))
 
 
-def _describe_all(
+def _describe_partitions(
     services: Services, request: DescribeProducersRequest, context: RequestContext
 ) -> Generator[None, None, DescribeProducersResponse]:
     topics: dict[str, dict[int, PartitionResponse]] = {}
     remaining = RESPONSE_PRODUCERS_MAX
-    may_read = authorization_check(services, context, AclOperation.READ, AclResourceType.TOPIC)
+    may_read = build_authorization_predicate(services, context, AclOperation.READ, AclResourceType.TOPIC)
     for topic in request.topics:
         answers = topics.setdefault(topic.name, {})
         for index in topic.partition_indexes:
@@ -65,7 +65,7 @@ def _describe_partition(
 ) -> Generator[None, None, PartitionResponse]:
     answer = PartitionResponse(partition_index=index)
     try:
-        producers = services.replicas.get_hosted(topic, index).log.producers
+        producers = services.replicas.get_hosted_replica(topic, index).log.producers
         if len(producers) > remaining:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The response would be too large: request fewer partitions")
     except KafkaError as error:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from chronik.api.shared.authorization import authorization_check, authorized_operations
+from chronik.api.shared.authorization import authorized_operations, build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.leaders import (
-    advertised_leader,
     brokers_without_listener,
     offline_replicas,
+    select_advertised_leader,
     unreachable_brokers,
 )
 from chronik.limits import PARTITIONS_PER_PAGE_MAX
@@ -32,14 +32,14 @@ def handle(
 ) -> Reply[DescribeTopicPartitionsResponse]:
     if context.may_be_stale:  # the partitions in the image may be outdated
         code = ErrorCode.LEADER_NOT_AVAILABLE
-        may_see = authorization_check(
+        may_see = build_authorization_predicate(
             services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC, audited=bool(request.topics)
         )
         names = sorted({topic.name for topic in request.topics} or filter(may_see, services.image.topics))
         topics = [
             DescribeTopicPartitionsResponseTopic(name=name, error_code=code)
             if may_see(name)
-            else _unauthorized_topic(name)
+            else _build_unauthorized_topic(name)
             for name in names
         ]
         return Reply.from_response(DescribeTopicPartitionsResponse(topics=topics))
@@ -50,7 +50,7 @@ def _describe_page(
     services: Services, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     image = services.image
-    may_see = authorization_check(
+    may_see = build_authorization_predicate(
         services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC, audited=bool(request.topics)
     )
     names = sorted({topic.name for topic in request.topics} or image.topics)
@@ -65,7 +65,7 @@ def _describe_page(
         yield
         if not may_see(name):
             if request.topics:
-                response.topics.append(_unauthorized_topic(name))
+                response.topics.append(_build_unauthorized_topic(name))
             first_partition = 0
             continue
         if remaining == 0:
@@ -73,7 +73,7 @@ def _describe_page(
             break
         topic = image.topics.get(name)
         if topic is None:
-            response.topics.append(_unknown_topic(name))
+            response.topics.append(_build_unknown_topic(name))
             first_partition = 0
             continue
         page = _describe_topic(services, topic, first_partition, remaining, context)
@@ -87,13 +87,13 @@ def _describe_page(
     return response
 
 
-def _unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _build_unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
     legal = find_name_error(name) is None
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
     return DescribeTopicPartitionsResponseTopic(name=name, error_code=code)
 
 
-def _unauthorized_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _build_unauthorized_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
@@ -120,6 +120,6 @@ def _describe_topic(
                 offline_replicas=offline_replicas(partition, brokers, unlisted),
             )
             for index, partition in enumerate(topic.partitions[first : first + remaining], first)
-            for leader, error in [advertised_leader(partition, unreachable, unlisted)]
+            for leader, error in [select_advertised_leader(partition, unreachable, unlisted)]
         ],
     )

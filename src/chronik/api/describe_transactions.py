@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from chronik.api.shared.authorization import NamePredicate, authorization_check
+from chronik.api.shared.authorization import NamePredicate, build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.long_responses import ResponseElements
 from chronik.metadata.image import Image
@@ -27,22 +27,28 @@ from chronik.request_reply import Reply
 def handle(
     services: Services, request: DescribeTransactionsRequest, context: RequestContext
 ) -> Reply[DescribeTransactionsResponse]:
-    return Reply.from_steps(_describe_all(services, request, context))
+    return Reply.from_steps(_describe_transactions(services, request, context))
 
 
-def _describe_all(
+def _describe_transactions(
     services: Services, request: DescribeTransactionsRequest, context: RequestContext
 ) -> Generator[None, None, DescribeTransactionsResponse]:
     states = ResponseElements(DescribeTransactionsResponse, context.version)
-    may_describe = authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID)
-    may_describe_topic = authorization_check(
+    may_describe = build_authorization_predicate(
+        services, context, AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID
+    )
+    may_describe_topic = build_authorization_predicate(
         services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC, audited=False
     )
     for transactional_id in dict.fromkeys(request.transactional_ids):
         try:
             if not may_describe(transactional_id):
                 raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            found = services.transactions.describe(transactional_id) if transactional_id else ErrorCode.INVALID_REQUEST
+            found = (
+                services.transactions.describe_transaction(transactional_id)
+                if transactional_id
+                else ErrorCode.INVALID_REQUEST
+            )
             if isinstance(found, ErrorCode):
                 raise KafkaError(found)
             states.add(_encode_transaction(services.image, found, may_describe_topic))
@@ -64,13 +70,13 @@ def _encode_transaction(
         producer_epoch=transaction.producer_epoch,
         topics=[
             DescribedTransactionTopic(topic=name, partitions=indexes)
-            for name, indexes in _partitions_by_topic(image, transaction).items()
+            for name, indexes in _group_partitions_by_topic(image, transaction).items()
             if may_describe_topic(name)
         ],
     )
 
 
-def _partitions_by_topic(image: Image, transaction: Transaction) -> dict[str, list[int]]:
+def _group_partitions_by_topic(image: Image, transaction: Transaction) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for partition in transaction.partitions:
         topic = image.topics_by_id.get(partition.topic_id)

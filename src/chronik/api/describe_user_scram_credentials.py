@@ -22,10 +22,10 @@ from chronik.request_reply import Reply
 def handle(
     services: Services, request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> Reply[DescribeUserScramCredentialsResponse]:
-    return Reply.from_steps(_describe_all(services.image, request))
+    return Reply.from_steps(_describe_users(services.image, request))
 
 
-def _describe_all(
+def _describe_users(
     image: Image, request: DescribeUserScramCredentialsRequest
 ) -> Generator[None, None, DescribeUserScramCredentialsResponse]:
     """Describe the requested users, or all users if the request names none."""

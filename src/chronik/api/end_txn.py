@@ -6,7 +6,7 @@ the response contains the producer epoch of the next transaction.
 
 from __future__ import annotations
 
-from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.authorization import build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.transactions import ErrorVersions, transaction_request_error
 from chronik.protocol.errors import ErrorCode
@@ -18,7 +18,7 @@ FIRST_VERSION_OF_TRANSACTIONS_V2 = 5
 
 
 async def handle(services: Services, request: EndTxnRequest, context: RequestContext) -> EndTxnResponse:
-    if not authorization_check(services, context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)(
+    if not build_authorization_predicate(services, context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)(
         request.transactional_id
     ):
         return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

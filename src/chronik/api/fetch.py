@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import msgspec
 
-from chronik.api.shared.authorization import NamePredicate, authorization_check
+from chronik.api.shared.authorization import NamePredicate, build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.leaders import broker_endpoints, find_partition
 from chronik.api.shared.read_consistency import CONFIRM_TIMEOUT_SECONDS
@@ -93,14 +93,14 @@ def handle(services: Services, request: FetchRequest, context: RequestContext) -
         # An unauthenticated client that poses as a follower could advance the high watermark.
         return Reply.from_response(build_error_response(FetchResponse, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     _check_partition_count(request)
-    wanted = _requested_partitions(request, context.version)
+    wanted = _list_requested_partitions(request, context.version)
     may_read = None
     if services.authorizer is not None:
-        may_read = authorization_check(services, context, AclOperation.READ, AclResourceType.TOPIC)
+        may_read = build_authorization_predicate(services, context, AclOperation.READ, AclResourceType.TOPIC)
     if context.usage is not None and context.usage.is_fetch_throttled():
-        return Reply.from_response(_empty_response(services, request, context, wanted, may_read))
+        return Reply.from_response(_build_empty_response(services, request, context, wanted, may_read))
     try:
-        session = _session(services, request, context, wanted, may_read)
+        session = _resume_or_create_session(services, request, context, wanted, may_read)
     except KafkaError as error:
         return Reply.from_response(FetchResponse(error_code=error.code))
     if session is not None:
@@ -111,7 +111,7 @@ def handle(services: Services, request: FetchRequest, context: RequestContext) -
     return pending_fetch.start()
 
 
-def _session(
+def _resume_or_create_session(
     services: Services,
     request: FetchRequest,
     context: RequestContext,
@@ -127,10 +127,10 @@ def _session(
     version, owner = context.version, (context.peer.host, context.peer.principal)
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     if version >= FIRST_VERSION_WITH_SESSIONS and request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-        if not _all_readable(services, wanted, by_id, may_read):
+        if not _can_read_all_topics(services, wanted, by_id, may_read):
             sessions.close(request.session_id, owner)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        forgotten = _forgotten_partitions(request, version)
+        forgotten = _list_forgotten_partitions(request, version)
         return sessions.resume(
             request.session_id, request.session_epoch, wanted, forgotten, now, uses_topic_ids=by_id, owner=owner
         )
@@ -139,13 +139,13 @@ def _session(
     if version >= FIRST_VERSION_WITH_SESSIONS and request.session_epoch == INITIAL_EPOCH:
         return (
             sessions.create(wanted, now, uses_topic_ids=by_id, owner=owner)
-            if _all_readable(services, wanted, by_id, may_read)
+            if _can_read_all_topics(services, wanted, by_id, may_read)
             else None
         )
     return None
 
 
-def _empty_response(
+def _build_empty_response(
     services: Services,
     request: FetchRequest,
     context: RequestContext,
@@ -159,13 +159,13 @@ def _empty_response(
     if context.version < FIRST_VERSION_WITH_SESSIONS or request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         return FetchResponse()
     try:
-        session = _session(services, request, context, wanted, may_read)
+        session = _resume_or_create_session(services, request, context, wanted, may_read)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     return FetchResponse(session_id=session.id if session else NO_SESSION)
 
 
-def _all_readable(
+def _can_read_all_topics(
     services: Services, wanted: list[SessionPartition], by_id: bool, may_read: NamePredicate | None
 ) -> bool:
     """Return whether all requested topics exist and the client may read them."""
@@ -175,18 +175,18 @@ def _all_readable(
     return may_read is None or all(may_read(known[partition.topic].name) for partition in wanted)
 
 
-def response_bytes_max(outbox: UnsentByteCounter) -> int:
+def compute_response_bytes_max(outbox: UnsentByteCounter) -> int:
     """Return the maximum size of a fetch response: a fraction of the free response memory."""
     left = RESPONSES_BYTES_MAX - outbox.unsent_bytes
     return max(min(left // RESPONSE_MEMORY_FRACTION, FETCH_RESPONSE_BYTES_MAX), RESPONSE_BYTES_MIN)
 
 
-def fetch_timeout_seconds(max_wait_ms: int) -> float:
+def compute_fetch_wait_seconds(max_wait_ms: int) -> float:
     """Return how long a fetch may wait: the client's `max_wait_ms`, limited to FETCH_WAIT_SECONDS_MAX."""
     return min(max_wait_ms / 1000, FETCH_WAIT_SECONDS_MAX)
 
 
-def _session_expiry(peer: ConnectedClient) -> float:
+def _get_session_expiry(peer: ConnectedClient) -> float:
     """Return the time at which the client's SASL session expires, by the node's monotonic clock.
 
     A fetch waits no longer than that: the client has to reauthenticate before its next request.
@@ -220,7 +220,8 @@ class _PendingFetch(Work):
         self._requested_partitions = wanted
         self._session = session
         self._deadline = min(
-            services.clock.monotonic() + fetch_timeout_seconds(request.max_wait_ms), _session_expiry(context.peer)
+            services.clock.monotonic() + compute_fetch_wait_seconds(request.max_wait_ms),
+            _get_session_expiry(context.peer),
         )
         self._usage = context.usage
         self._requested_bytes = min(request.max_bytes, services.configs.broker_int("fetch.max.bytes"))
@@ -231,17 +232,17 @@ class _PendingFetch(Work):
     def start(self) -> Reply[FetchResponse]:
         """Read the partitions; wait for records if there are not enough."""
         if len(self._requested_partitions) > PARTITIONS_PER_ITERATION_MAX:
-            return Reply.from_coroutine(self._start_in_slices())
-        return self._start()
+            return Reply.from_coroutine(self._start_fetch_in_slices())
+        return self._start_fetch()
 
-    async def _start_in_slices(self) -> FetchResponse:
+    async def _start_fetch_in_slices(self) -> FetchResponse:
         """Read many partitions over several event-loop iterations, then respond or wait for records.
 
         If there is anything to return (records or errors), that is the response. Otherwise all partitions are read
         again in the event-loop iteration that registers for append notifications.
         """
-        self._max_bytes = self._response_bytes_max()
-        found = self._empty_result()
+        self._max_bytes = self._compute_response_bytes_max()
+        found = self._build_empty_result()
         for chunk in iter_chunks(self._requested_partitions):
             read_partitions(self._services, chunk, self._max_bytes, self._version, found, self._may_read)
             await yield_loop()
@@ -249,15 +250,15 @@ class _PendingFetch(Work):
         is_doubtful = services.may_be_replaced() or (found.needs_confirmation and services.store.is_shared)
         if not is_doubtful and self.can_respond(found):
             return self.build_response(found)
-        return cast(FetchResponse, await self._start())
+        return cast(FetchResponse, await self._start_fetch())
 
-    def _start(self) -> Reply[FetchResponse]:
+    def _start_fetch(self) -> Reply[FetchResponse]:
         services = self._services
         if services.may_be_replaced() and not services.is_fenced():
-            return Reply.from_coroutine(self._read_when_confirmed())
+            return Reply.from_coroutine(self._read_after_leadership_confirmation())
         result = self.read()
         if result.needs_confirmation and services.store.is_shared:
-            return Reply.from_coroutine(self._read_when_confirmed())
+            return Reply.from_coroutine(self._read_after_leadership_confirmation())
         return (
             Reply.from_response(self.build_response(result))
             if self.can_respond(result)
@@ -265,25 +266,25 @@ class _PendingFetch(Work):
         )
 
     def read(self) -> FetchedPartitions:
-        self._max_bytes = self._response_bytes_max()
-        found = self._empty_result()
+        self._max_bytes = self._compute_response_bytes_max()
+        found = self._build_empty_result()
         return read_partitions(
             self._services, self._requested_partitions, self._max_bytes, self._version, found, self._may_read
         )
 
-    def _empty_result(self) -> FetchedPartitions:
+    def _build_empty_result(self) -> FetchedPartitions:
         return FetchedPartitions([], [], 0, False, self._committed_only)
 
-    def _response_bytes_max(self) -> int:
-        allowed = min(self._requested_bytes, response_bytes_max(self._services.outbox))
+    def _compute_response_bytes_max(self) -> int:
+        allowed = min(self._requested_bytes, compute_response_bytes_max(self._services.outbox))
         return allowed if self._usage is None else min(allowed, self._usage.fetch_bytes_max)
 
-    async def _read_when_confirmed(self) -> FetchResponse:
+    async def _read_after_leadership_confirmation(self) -> FetchResponse:
         """Read the partitions after a majority has confirmed the leadership. Otherwise return errors."""
         try:
             await self._services.store.read_barrier(CONFIRM_TIMEOUT_SECONDS)
         except KafkaError:
-            return self.build_response(add_not_leader_errors(self._requested_partitions, self._empty_result()))
+            return self.build_response(add_not_leader_errors(self._requested_partitions, self._build_empty_result()))
         result = self.read()
         if self.can_respond(result):
             return self.build_response(result)
@@ -292,7 +293,7 @@ class _PendingFetch(Work):
     def can_respond(self, result: FetchedPartitions) -> bool:
         """Return whether the response can be sent: it has enough bytes or an error, or the fetch must not wait."""
         return (
-            self._missing_bytes(result) <= 0
+            self._count_missing_bytes(result) <= 0
             or result.is_urgent
             or not self._requested_partitions
             or self._remaining_seconds <= 0
@@ -308,14 +309,14 @@ class _PendingFetch(Work):
         """
         self._reply = Reply()
         self._reply.on_cancel = self._cancel_wait
-        self._register(result)
+        self._register_delayed_fetch(result)
         return self._reply
 
-    def _register(self, result: FetchedPartitions) -> None:
+    def _register_delayed_fetch(self, result: FetchedPartitions) -> None:
         authorizer = self._services.authorizer  # also a wake-up source: a permission may be revoked
         self._arrived = DelayedFetch(
             result.replicas if authorizer is None else [*result.replicas, authorizer],
-            self._missing_bytes(result),
+            self._count_missing_bytes(result),
             self._remaining_seconds,
             self._wake,
             self._hurry,
@@ -334,11 +335,11 @@ class _PendingFetch(Work):
             if (
                 self._usage is not None and self._usage.is_fetch_throttled()
             ):  # other clients have used up the same quota
-                response = self._empty_response()
+                response = self._build_empty_response()
             else:
                 result = self.read()
                 if not self.can_respond(result):
-                    self._register(result)
+                    self._register_delayed_fetch(result)
                     return
                 response = self.build_response(result)
         except Exception as error:  # on any error, the client must not be left waiting
@@ -347,7 +348,7 @@ class _PendingFetch(Work):
             del self._arrived  # break the reference cycle, which would keep all replicas
             self._reply.resolve(response)
 
-    def _empty_response(self) -> FetchResponse:
+    def _build_empty_response(self) -> FetchResponse:
         """Return an empty response because of the quota, and close a session that this request has just created.
 
         Clients do not accept an empty throttled response as the first one of a session.
@@ -368,12 +369,12 @@ class _PendingFetch(Work):
         """Build the response, and charge the records to the client's quota."""
         if self._usage is not None:
             self._usage.charge_fetch(result.records_bytes)
-        response = _response(result, self._session, self._request.session_epoch > INITIAL_EPOCH, self._version)
+        response = _build_response(result, self._session, self._request.session_epoch > INITIAL_EPOCH, self._version)
         if result.is_urgent and self._version >= FIRST_VERSION_WITH_ENDPOINTS:
-            response.node_endpoints = _endpoints(self._services, result, self._listener)
+            response.node_endpoints = _list_leader_endpoints(self._services, result, self._listener)
         return response
 
-    def _missing_bytes(self, result: FetchedPartitions) -> int:
+    def _count_missing_bytes(self, result: FetchedPartitions) -> int:
         return min(self._request.min_bytes, self._max_bytes) - result.records_bytes
 
     @property
@@ -381,7 +382,7 @@ class _PendingFetch(Work):
         return self._deadline - self._services.clock.monotonic()
 
 
-def _endpoints(services: Services, result: FetchedPartitions, listener: str) -> list[FetchNodeEndpoint]:
+def _list_leader_endpoints(services: Services, result: FetchedPartitions, listener: str) -> list[FetchNodeEndpoint]:
     """Return the endpoints of the leaders in the response."""
     leaders = {data.current_leader.leader_id for _, data in result.partitions}
     return [
@@ -390,7 +391,7 @@ def _endpoints(services: Services, result: FetchedPartitions, listener: str) -> 
     ]
 
 
-def _response(
+def _build_response(
     result: FetchedPartitions, session: FetchSession | None, incremental: bool, version: int
 ) -> FetchResponse:
     """Build the response. An incremental response omits partitions that have not changed."""
@@ -431,7 +432,7 @@ def _check_partition_count(request: FetchRequest) -> None:
         raise Disconnect(f"fetch request with more than {FETCH_PARTITIONS_MAX} partitions")
 
 
-def _requested_partitions(request: FetchRequest, version: int) -> list[SessionPartition]:
+def _list_requested_partitions(request: FetchRequest, version: int) -> list[SessionPartition]:
     """Return the requested partitions without duplicates; the last occurrence wins, as in Kafka."""
     wanted: dict[tuple[str | bytes, int], SessionPartition] = {}
     for topic in request.topics:
@@ -449,7 +450,7 @@ def _requested_partitions(request: FetchRequest, version: int) -> list[SessionPa
     return list(wanted.values())
 
 
-def _forgotten_partitions(request: FetchRequest, version: int) -> Iterator[tuple[str | bytes, int]]:
+def _list_forgotten_partitions(request: FetchRequest, version: int) -> Iterator[tuple[str | bytes, int]]:
     """Yield the partitions that the request removes from its session."""
     for topic in request.forgotten_topics_data:
         key = topic.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.topic
@@ -472,7 +473,7 @@ async def fetch_message_sets(
         for topic in response.responses:
             for data in topic.partitions:
                 if data.records:
-                    must_read_on |= await conversion.convert(data, by_key[topic.topic, data.partition_index])
+                    must_read_on |= await conversion.convert_batches(data, by_key[topic.topic, data.partition_index])
         if not must_read_on or conversion.has_result:
             return response
 
@@ -490,7 +491,7 @@ class _MessageSetConversion:
         self._size = 0
         self.has_result = any(data.error_code for topic in response.responses for data in topic.partitions)
 
-    async def convert(self, data: PartitionData, wanted: SessionPartition) -> bool:
+    async def convert_batches(self, data: PartitionData, wanted: SessionPartition) -> bool:
         """Convert a partition's batches. Return True if they contain no records and the fetch must read further."""
         batches = data.records
         assert isinstance(batches, bytes | memoryview)
@@ -548,7 +549,7 @@ def has_more_records(result: FetchedPartitions) -> bool:
     """
     return result.records_bytes > 0 and any(
         data.records
-        and end_offset(_records_view(data)) < replica.readable_end_offset(committed_only=result.committed_only)
+        and end_offset(_get_records_view(data)) < replica.readable_end_offset(committed_only=result.committed_only)
         for (_, data), replica in zip(result.partitions, result.replicas, strict=True)
     )
 
@@ -559,7 +560,7 @@ def add_not_leader_errors(wanted: Iterable[SessionPartition], result: FetchedPar
     After an error for the whole request, some clients only retry instead of looking for new leaders.
     """
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    result.partitions += [(each, error_data(each.partition, code)) for each in wanted]
+    result.partitions += [(each, build_partition_error(each.partition, code)) for each in wanted]
     result.is_urgent = True
     return result
 
@@ -584,13 +585,13 @@ def read_partitions(
             data = _read(replica, partition, budget, result)
             result.replicas.append(replica)
         except KafkaError as error:
-            data = error_data(partition.partition, error.code)
+            data = build_partition_error(partition.partition, error.code)
             if error.code in LEADERSHIP_ERRORS and version >= FIRST_VERSION_WITH_ENDPOINTS:
                 _set_current_leader(services, partition, data)
         if (data.error_code and data.error_code != HIGH_WATERMARK_UNKNOWN) or data.diverging_epoch.epoch >= 0:
             result.is_urgent = True
         if data.records:
-            size = len(_records_view(data))
+            size = len(_get_records_view(data))
             result.records_bytes += size
             budget -= size
         result.partitions.append((partition, data))
@@ -608,7 +609,7 @@ def _set_current_leader(services: Services, wanted: SessionPartition, data: Part
         data.current_leader = FetchLeaderIdAndEpoch(leader_id=partition.leader, leader_epoch=partition.leader_epoch)
 
 
-def _records_view(data: PartitionData) -> memoryview:
+def _get_records_view(data: PartitionData) -> memoryview:
     assert isinstance(data.records, memoryview)
     return data.records
 
@@ -636,10 +637,10 @@ def _find(services: Services, partition: SessionPartition, version: int) -> Repl
 
 
 def _read(replica: Replica, wanted: SessionPartition, budget: int, result: FetchedPartitions) -> PartitionData:
-    replica.check_epoch(wanted.current_leader_epoch)
+    replica.check_leader_epoch(wanted.current_leader_epoch)
     if not replica.is_high_watermark_known:
         # Earlier leaders may have returned a higher one. Wait until it is known.
-        return error_data(wanted.partition, HIGH_WATERMARK_UNKNOWN)
+        return build_partition_error(wanted.partition, HIGH_WATERMARK_UNKNOWN)
     log, high_watermark = replica.log, replica.high_watermark
     stable = log.last_stable_offset(high_watermark)
     data = PartitionData(
@@ -673,7 +674,7 @@ def _read(replica: Replica, wanted: SessionPartition, budget: int, result: Fetch
     return data
 
 
-def error_data(partition: int, code: ErrorCode) -> PartitionData:
+def build_partition_error(partition: int, code: ErrorCode) -> PartitionData:
     """Return the partition's response with an error code and without records."""
     return PartitionData(
         partition_index=partition,

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from enum import IntEnum
 from typing import Final
 
-from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.authorization import build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.transactions import TRANSACTIONS_UNSUPPORTED_ERROR, transactions_unsupported_reason
 from chronik.limits import GROUP_ID_CHARACTERS_MAX, TRANSACTIONAL_ID_CHARACTERS_MAX
@@ -40,53 +40,59 @@ _PERMISSIONS: Final[dict[int, tuple[AclResourceType, ErrorCode]]] = {
 def handle(
     services: Services, request: FindCoordinatorRequest, context: RequestContext
 ) -> Reply[FindCoordinatorResponse]:
-    return Reply.from_steps(_find_all(services, request, context))
+    return Reply.from_steps(_find_coordinators(services, request, context))
 
 
-def _find_all(
+def _find_coordinators(
     services: Services, request: FindCoordinatorRequest, context: RequestContext
 ) -> Generator[None, None, FindCoordinatorResponse]:
     has_many_keys = context.version >= FIRST_VERSION_WITH_MANY_KEYS
     found = []
     kind, refusal = _PERMISSIONS.get(request.key_type, (None, ErrorCode.NONE))
-    may_see = None if kind is None else authorization_check(services, context, AclOperation.DESCRIBE, kind)
+    may_see = None if kind is None else build_authorization_predicate(services, context, AclOperation.DESCRIBE, kind)
     for key in dict.fromkeys(request.coordinator_keys if has_many_keys else [request.key]):
         if may_see is None or may_see(key):
             found.append(_find(services, key, request.key_type, context.listener))
         else:
-            found.append(_failure(key, refusal, refusal.message))
+            found.append(_build_coordinator_error(key, refusal, refusal.message))
         yield
-    return _response(found, has_many_keys)
+    return _build_response(found, has_many_keys)
 
 
 def _find(services: Services, key: str, key_type: int, listener: str) -> FoundCoordinator:
     if key_type not in (CoordinatorType.GROUP, CoordinatorType.TRANSACTION):
-        return _failure(key, ErrorCode.INVALID_REQUEST, "Only consumer groups and transactions have a coordinator")
+        return _build_coordinator_error(
+            key, ErrorCode.INVALID_REQUEST, "Only consumer groups and transactions have a coordinator"
+        )
     coordinators = services.coordinators
     if key_type == CoordinatorType.TRANSACTION:
         why = transactions_unsupported_reason(services.image)
         if why is not None:
-            return _failure(key, TRANSACTIONS_UNSUPPORTED_ERROR, why)
+            return _build_coordinator_error(key, TRANSACTIONS_UNSUPPORTED_ERROR, why)
         coordinators = services.transaction_coordinators
-    length_error = _length_error(services, key, key_type)
+    length_error = _find_key_length_error(services, key, key_type)
     if length_error is not None:
         return length_error
     coordinator_id = coordinators.coordinator_of(key)
     broker = (
-        _other_broker(services, coordinator_id) if services.is_fenced() else _online_broker(services, coordinator_id)
+        _select_redirect_broker(services, coordinator_id)
+        if services.is_fenced()
+        else _find_online_broker(services, coordinator_id)
     )
     place = broker.listener_address(listener) if broker is not None else None
     if broker is None or place is None:
-        return _failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message)
+        return _build_coordinator_error(
+            key, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message
+        )
     return FoundCoordinator(key=key, node_id=broker.id, host=place.host, port=place.port, error_message=None)
 
 
-def _online_broker(services: Services, broker_id: int) -> Broker | None:
+def _find_online_broker(services: Services, broker_id: int) -> Broker | None:
     broker = services.image.brokers.get(broker_id)
     return None if broker is None or broker.is_fenced or services.is_unreachable(broker_id) else broker
 
 
-def _other_broker(services: Services, coordinator_id: int) -> Broker | None:
+def _select_redirect_broker(services: Services, coordinator_id: int) -> Broker | None:
     """Return the broker to which a fenced node redirects a client: the coordinator, or else any other broker.
 
     The image of a fenced node may be stale, but a client that was given the wrong coordinator gets NOT_COORDINATOR and
@@ -102,7 +108,7 @@ def _other_broker(services: Services, coordinator_id: int) -> Broker | None:
     return random.choice(list(others.values())) if others else None
 
 
-def _length_error(services: Services, key: str, key_type: int) -> FoundCoordinator | None:
+def _find_key_length_error(services: Services, key: str, key_type: int) -> FoundCoordinator | None:
     """Return an error if the key (a group or transactional id) is too long, or None.
 
     Existing keys are accepted, because earlier versions had no limit.
@@ -115,14 +121,14 @@ def _length_error(services: Services, key: str, key_type: int) -> FoundCoordinat
         exists = key in services.image.groups
     if len(key) <= longest or exists:
         return None
-    return _failure(key, code, f"The id has {len(key)} characters; the maximum is {longest}")
+    return _build_coordinator_error(key, code, f"The id has {len(key)} characters; the maximum is {longest}")
 
 
-def _failure(key: str, code: ErrorCode, message: str) -> FoundCoordinator:
+def _build_coordinator_error(key: str, code: ErrorCode, message: str) -> FoundCoordinator:
     return FoundCoordinator(key=key, node_id=NO_NODE, host="", port=NO_NODE, error_code=code, error_message=message)
 
 
-def _response(found: list[FoundCoordinator], has_many_keys: bool) -> FindCoordinatorResponse:
+def _build_response(found: list[FoundCoordinator], has_many_keys: bool) -> FindCoordinatorResponse:
     if has_many_keys:
         return FindCoordinatorResponse(coordinators=found)
     (only,) = found

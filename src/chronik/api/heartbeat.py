@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.authorization import build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode
@@ -11,7 +11,7 @@ from chronik.protocol.permissions import AclOperation, AclResourceType
 
 
 async def handle(services: Services, request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
-    if not authorization_check(services, context, AclOperation.READ, AclResourceType.GROUP)(request.group_id):
+    if not build_authorization_predicate(services, context, AclOperation.READ, AclResourceType.GROUP)(request.group_id):
         return build_error_response(HeartbeatResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     code = await services.groups.heartbeat(
         request.group_id, request.generation_id, request.member_id, request.group_instance_id

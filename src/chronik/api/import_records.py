@@ -21,11 +21,13 @@ async def handle(services: Services, request: ImportRecordsRequest, context: Req
     logs = ImportLogWriter(services.store, services.replicas, request.import_id)
     response = ImportRecordsResponse()
     for chunk in iter_chunks(request.partitions):
-        response.partitions += await asyncio.gather(*(_append(logs, each, request.timeout_ms) for each in chunk))
+        response.partitions += await asyncio.gather(
+            *(_append_records(logs, each, request.timeout_ms) for each in chunk)
+        )
     return response
 
 
-async def _append(logs: ImportLogWriter, wanted: ImportedPartition, timeout_ms: int) -> ImportedPartitionResult:
+async def _append_records(logs: ImportLogWriter, wanted: ImportedPartition, timeout_ms: int) -> ImportedPartitionResult:
     result = ImportedPartitionResult(topic_id=wanted.topic_id, partition=wanted.partition)
     try:
         async with asyncio.timeout(timeout_ms / 1000):

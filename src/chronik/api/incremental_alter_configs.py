@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chronik.admin.configs import ConfigAdmin, ConfigChange, ConfigResourceKey
 from chronik.api.shared.authorization import require_config_permission
-from chronik.api.shared.bulk_changes import apply_each, index_unique
+from chronik.api.shared.bulk_changes import apply_change_to_each, index_by_unique_key
 from chronik.api.shared.context import RequestContext, Services
 from chronik.protocol.messages.alter_configs import AlterConfigsResourceResponse
 from chronik.protocol.messages.incremental_alter_configs import (
@@ -26,8 +26,8 @@ async def handle(
         changes = [ConfigChange(config.name, config.value, config.config_operation) for config in wanted.configs]
         await configs.alter(resource, changes, validate_only=request.validate_only)
 
-    resources = await index_unique(request.resources, lambda each: (each.resource_type, each.resource_name))
-    outcomes = apply_each(resources, change, lambda _: "Each resource must appear at most once.")
+    resources = await index_by_unique_key(request.resources, lambda each: (each.resource_type, each.resource_name))
+    outcomes = apply_change_to_each(resources, change, lambda _: "Each resource must appear at most once.")
     return IncrementalAlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(resource_type=kind, resource_name=name, **outcome)

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import logging
 
-from chronik.api.shared.authorization import authorization_check, can_write_any_topic, is_authorized_on_cluster
+from chronik.api.shared.authorization import (
+    build_authorization_predicate,
+    can_write_any_topic,
+    is_authorized_on_cluster,
+)
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.transactions import ErrorVersions, transaction_request_error
 from chronik.limits import PRODUCER_IDS_PER_SECOND
@@ -55,7 +59,9 @@ def _authorization_error(
 ) -> ErrorCode | None:
     """Return the authorization error, or None. An idempotent producer needs WRITE on any topic (KIP-679)."""
     if request.transactional_id is not None:
-        may_write = authorization_check(services, context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)
+        may_write = build_authorization_predicate(
+            services, context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID
+        )
         is_authorized = may_write(request.transactional_id)
         return None if is_authorized else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if can_write_any_topic(services, context) or is_authorized_on_cluster(

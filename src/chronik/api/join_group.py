@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.authorization import build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.groups.requests import JoinRequest
 from chronik.limits import CLIENT_ID_CHARACTERS_MAX
@@ -17,7 +17,7 @@ FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 
 async def handle(services: Services, request: JoinGroupRequest, context: RequestContext) -> JoinGroupResponse:
-    if not authorization_check(services, context, AclOperation.READ, AclResourceType.GROUP)(request.group_id):
+    if not build_authorization_predicate(services, context, AclOperation.READ, AclResourceType.GROUP)(request.group_id):
         return build_error_response(JoinGroupResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     rebalance_timeout_ms = request.rebalance_timeout_ms
     if rebalance_timeout_ms < 0:  # version 0 has no such field

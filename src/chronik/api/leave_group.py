@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.authorization import build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.groups.requests import LeaveRequest, LeavingMember
 from chronik.protocol.error_responses import build_error_response
@@ -14,7 +14,7 @@ FIRST_VERSION_WITH_MANY_MEMBERS = 3
 
 
 async def handle(services: Services, request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
-    if not authorization_check(services, context, AclOperation.READ, AclResourceType.GROUP)(request.group_id):
+    if not build_authorization_predicate(services, context, AclOperation.READ, AclResourceType.GROUP)(request.group_id):
         return build_error_response(LeaveGroupResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     has_many_members = context.version >= FIRST_VERSION_WITH_MANY_MEMBERS
     if has_many_members:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from chronik.api.shared.authorization import authorization_check, is_authorized_on_cluster
+from chronik.api.shared.authorization import build_authorization_predicate, is_authorized_on_cluster
 from chronik.api.shared.context import RequestContext, Services
 from chronik.protocol.messages.list_groups import ListGroupsGroup, ListGroupsRequest, ListGroupsResponse
 from chronik.protocol.permissions import AclOperation, AclResourceType
@@ -21,7 +21,9 @@ def _list_groups(
     """List the groups that the client may describe, or all groups if it may describe the cluster."""
     groups = []
     may_see_all = is_authorized_on_cluster(services, context, AclOperation.DESCRIBE, audited=False)
-    may_see = authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.GROUP, audited=False)
+    may_see = build_authorization_predicate(
+        services, context, AclOperation.DESCRIBE, AclResourceType.GROUP, audited=False
+    )
     for group in services.groups.iterate_groups(request.states_filter, request.types_filter):
         if group is not None and (may_see_all or may_see(group.group_id)):
             groups.append(

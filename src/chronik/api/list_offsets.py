@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 
-from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.authorization import build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.broker.replica import Replica
 from chronik.log.timestamp_lookup import TimestampedBatch, TimestampedOffset, find_record, find_record_or_batch_start
@@ -57,20 +57,22 @@ def handle(services: Services, request: ListOffsetsRequest, context: RequestCont
     lookup = _OffsetLookup(services, context, committed_only=request.isolation_level == READ_COMMITTED)
     if sum(len(topic.partitions) for topic in request.topics) > IMMEDIATE_PARTITIONS_MAX:
         return Reply.from_steps(lookup.look_up_all(request))
-    wanted = _requested_partitions(request)
+    wanted = _list_requested_partitions(request)
     if any(_is_timestamp_lookup(partition) for _, partition in wanted):
         return Reply.from_steps(lookup.look_up_all(request))
     lookup.count_occurrences(wanted)
     return Reply.from_response(
-        _response(request, [lookup.look_up_special(topic, partition) for topic, partition in wanted])
+        _build_response(request, [lookup.look_up_special_offset(topic, partition) for topic, partition in wanted])
     )
 
 
-def _requested_partitions(request: ListOffsetsRequest) -> list[tuple[str, ListOffsetsPartition]]:
+def _list_requested_partitions(request: ListOffsetsRequest) -> list[tuple[str, ListOffsetsPartition]]:
     return [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
 
 
-def _response(request: ListOffsetsRequest, answers: Iterable[ListOffsetsPartitionResponse]) -> ListOffsetsResponse:
+def _build_response(
+    request: ListOffsetsRequest, answers: Iterable[ListOffsetsPartitionResponse]
+) -> ListOffsetsResponse:
     in_order = iter(answers)
     return ListOffsetsResponse(
         topics=[
@@ -80,7 +82,7 @@ def _response(request: ListOffsetsRequest, answers: Iterable[ListOffsetsPartitio
     )
 
 
-def _failure(wanted: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
+def _build_partition_error(wanted: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)
 
 
@@ -101,7 +103,7 @@ class _OffsetLookup:
         self._services = services
         self._committed_only = committed_only
         self._version = context.version
-        self._may_see = authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC)
+        self._may_see = build_authorization_predicate(services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC)
         self._occurrences: Counter[tuple[str, int]] = Counter()
         self._loop_budget = DecompressionBudget.for_event_loop()
 
@@ -111,7 +113,7 @@ class _OffsetLookup:
 
     def look_up_all(self, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
         """Look up all partitions in steps, by timestamp or by special offset."""
-        wanted = _requested_partitions(request)
+        wanted = _list_requested_partitions(request)
         for chunk in iter_chunks(wanted):
             self.count_occurrences(chunk)
             yield None
@@ -120,25 +122,25 @@ class _OffsetLookup:
             if _is_timestamp_lookup(partition):
                 answers.append((yield from self._look_up_timestamp(topic, partition)))
             else:
-                answers.append(self.look_up_special(topic, partition))
+                answers.append(self.look_up_special_offset(topic, partition))
             yield None
-        return _response(request, answers)
+        return _build_response(request, answers)
 
-    def look_up_special(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+    def look_up_special_offset(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         """Look up a special offset, such as LATEST or EARLIEST."""
         try:
             replica = self._find(topic, wanted)
             end_offset = replica.readable_end_offset(committed_only=self._committed_only)
-            return self._to_response(replica, wanted, _special_offset(replica, wanted.timestamp, end_offset))
+            return self._to_response(replica, wanted, _find_special_offset(replica, wanted.timestamp, end_offset))
         except KafkaError as error:
-            return _failure(wanted, error.code)
+            return _build_partition_error(wanted, error.code)
 
     def _look_up_timestamp(self, topic: str, wanted: ListOffsetsPartition) -> Steps[ListOffsetsPartitionResponse]:
         try:
             replica = self._find(topic, wanted)
-            return self._to_response(replica, wanted, (yield from self._search(replica, topic, wanted)))
+            return self._to_response(replica, wanted, (yield from self._search_by_timestamp(replica, topic, wanted)))
         except KafkaError as error:
-            return _failure(wanted, error.code)
+            return _build_partition_error(wanted, error.code)
 
     def _to_response(
         self, replica: Replica, wanted: ListOffsetsPartition, found: _OffsetResult
@@ -148,7 +150,7 @@ class _OffsetLookup:
             partition_index=wanted.partition_index, offset=offset, timestamp=timestamp, leader_epoch=epoch
         )
         if self._version == 0:
-            answer.old_style_offsets = _legacy_offsets(replica, wanted, offset)
+            answer.old_style_offsets = _list_legacy_offsets(replica, wanted, offset)
         return answer
 
     def _find(self, topic: str, wanted: ListOffsetsPartition) -> Replica:
@@ -161,7 +163,7 @@ class _OffsetLookup:
         if self._occurrences[topic, wanted.partition_index] > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         replica = self._services.replicas.get_leader(topic, wanted.partition_index)
-        replica.check_epoch(wanted.current_leader_epoch)
+        replica.check_leader_epoch(wanted.current_leader_epoch)
         if self._version < FIRST_VERSION_OF.get(wanted.timestamp, 0):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         if wanted.timestamp not in (EARLIEST, EARLIEST_LOCAL) and not replica.is_high_watermark_known:
@@ -169,7 +171,7 @@ class _OffsetLookup:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE)
         return replica
 
-    def _search(self, replica: Replica, topic: str, wanted: ListOffsetsPartition) -> Steps[_OffsetResult]:
+    def _search_by_timestamp(self, replica: Replica, topic: str, wanted: ListOffsetsPartition) -> Steps[_OffsetResult]:
         """Return the offset of the first readable record at or after the requested timestamp, or NOT_FOUND.
 
         Search the first batch that may contain the record, then later batches if compaction removed the record.
@@ -203,18 +205,18 @@ def _find_batch(replica: Replica, timestamp: int, start_offset: int) -> Timestam
     return replica.log.find_batch_by_timestamp(timestamp, start_offset)
 
 
-def _special_offset(replica: Replica, timestamp: int, end_offset: int) -> _OffsetResult:
+def _find_special_offset(replica: Replica, timestamp: int, end_offset: int) -> _OffsetResult:
     log = replica.log
     if timestamp == LATEST:
         return end_offset, UNKNOWN, replica.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return log.log_start_offset, UNKNOWN, log.epochs.epoch_at(log.log_start_offset)[0]
+        return log.log_start_offset, UNKNOWN, log.epochs.find_epoch_at(log.log_start_offset)[0]
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOT_FOUND
     raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
 
 
-def _legacy_offsets(replica: Replica, wanted: ListOffsetsPartition, offset: int) -> list[int]:
+def _list_legacy_offsets(replica: Replica, wanted: ListOffsetsPartition, offset: int) -> list[int]:
     if wanted.max_num_offsets <= 0:
         return []
     if wanted.timestamp == LATEST:

@@ -32,14 +32,14 @@ def _list_reassignments(
 ) -> Generator[None, None, ListPartitionReassignmentsResponse]:
     topics = []
     for name, indexes in partitions_by_topic.items():
-        partitions = list(_ongoing_reassignments(image, name, indexes))
+        partitions = list(_list_ongoing_reassignments(image, name, indexes))
         if partitions:
             topics.append(OngoingTopicReassignment(name=name, partitions=partitions))
         yield
     return ListPartitionReassignmentsResponse(topics=topics)
 
 
-def _ongoing_reassignments(
+def _list_ongoing_reassignments(
     image: Image, name: str, indexes: list[int] | range
 ) -> Iterator[OngoingPartitionReassignment]:
     topic = image.topics.get(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
-from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.authorization import build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.linear_regex import Pattern, PatternError
 from chronik.metadata.records import Transaction, TransactionState
@@ -36,7 +36,7 @@ def _list_transactions(
 ) -> Generator[None, None, ListTransactionsResponse]:
     listed = []
     matches_filter = _build_filter(request, services.clock.now_ms())
-    may_see = authorization_check(
+    may_see = build_authorization_predicate(
         services, context, AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, audited=False
     )
     for each in services.transactions.iterate_transactions():

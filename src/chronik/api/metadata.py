@@ -11,19 +11,19 @@ from collections.abc import Collection, Generator, Mapping
 from typing import Final
 
 from chronik.api.shared.authorization import (
-    authorization_check,
     authorized_cluster_operations,
     authorized_operations,
+    build_authorization_predicate,
     is_authorized_on_cluster,
 )
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.encoded_topic_cache import EncodingKey
 from chronik.api.shared.leaders import (
-    advertised_controller,
-    advertised_leader,
     broker_endpoints,
     brokers_without_listener,
     offline_replicas,
+    select_advertised_controller,
+    select_advertised_leader,
     unreachable_brokers,
 )
 from chronik.api.shared.long_responses import ResponseElements, deduplicate
@@ -56,6 +56,12 @@ DISCONNECT_GRACE_SECONDS = 11.0
 
 Clients increase their reconnect backoff with each reconnect; librdkafka resets it after 10 s.
 """
+REFERRAL_SECONDS = 3.0
+"""Seconds after its lease expired during which a fenced node also disconnects new clients at their second request.
+
+The other nodes have probably elected new leaders. librdkafka reconnects to the node that disconnected it as well as to
+another one, and keeps asking whichever responds first. Its reconnect backoff stays below two seconds in this time.
+"""
 ATTEMPTS_MAX: Final = 3
 """Maximum number of attempts to build a response whose brokers and topics come from the same metadata image."""
 
@@ -74,8 +80,8 @@ def handle(services: Services, request: MetadataRequest, context: RequestContext
         _disconnect_from_fenced_node(services, request, context)
         return Reply.from_steps(_build_stale_response(services, request, context))
     context.peer.has_current_metadata, context.peer.was_redirected = True, False
-    missing = _topics_to_create(services, request)
-    failures = {} if services.authorizer is None else _creation_errors(services, context, missing)
+    missing = _find_topics_to_create(services, request)
+    failures = {} if services.authorizer is None else _find_creation_errors(services, context, missing)
     missing = {name: None for name in missing if name not in failures}
     if not missing:
         return Reply.from_steps(_build_current_response(services, request, context, failures))
@@ -98,8 +104,12 @@ def _disconnect_from_fenced_node(services: Services, request: MetadataRequest, c
     """
     if services.is_fenced():
         peer = context.peer
+        connected_seconds = services.clock.monotonic() - peer.connected_at
+        fenced_seconds = services.lease_expired_seconds()
         is_new = (
-            not peer.has_current_metadata and services.clock.monotonic() - peer.connected_at <= DISCONNECT_GRACE_SECONDS
+            not peer.has_current_metadata
+            and connected_seconds <= min(fenced_seconds, DISCONNECT_GRACE_SECONDS)
+            and fenced_seconds > REFERRAL_SECONDS
         )
         if not is_new and (peer.was_redirected or not _has_all_topics(services.image, request)):
             raise Disconnect("this node is fenced; the client was referred to other brokers and must reconnect")
@@ -126,14 +136,14 @@ def _build_stale_response(
     """
     form = context.version, request.include_topic_authorized_operations, context.listener
     topics = ResponseElements(MetadataResponse, context.version)
-    is_all_topics, named = _requested_topics(services, request, context.version)
-    may_see = authorization_check(
+    is_all_topics, named = _list_requested_topics(services, request, context.version)
+    may_see = build_authorization_predicate(
         services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC, audited=not is_all_topics
     )
     for wanted in named:
         yield
         code = ErrorCode.LEADER_NOT_AVAILABLE
-        name = _topic_name(services.image, wanted)
+        name = _find_topic_name(services.image, wanted)
         if name is not None and not may_see(name):
             if is_all_topics:
                 continue
@@ -162,7 +172,7 @@ def _build_response(services: Services, request: MetadataRequest, context: Reque
     image, listener = services.image, context.listener
     response = MetadataResponse(
         cluster_id=image.cluster_id,
-        controller_id=advertised_controller(services, listener),
+        controller_id=select_advertised_controller(services, listener),
         brokers=_encode_brokers(
             {key: broker for key, broker in image.brokers.items() if not broker.is_fenced}, listener
         ),
@@ -179,7 +189,7 @@ def _encode_brokers(brokers: Mapping[int, Broker], listener: str) -> list[Metada
     ]
 
 
-def _topics_to_create(services: Services, request: MetadataRequest) -> dict[str, None]:
+def _find_topics_to_create(services: Services, request: MetadataRequest) -> dict[str, None]:
     """Return the names of requested topics that do not exist and can be auto-created."""
     if not request.topics or not request.allow_auto_topic_creation:
         return {}
@@ -192,10 +202,14 @@ def _topics_to_create(services: Services, request: MetadataRequest) -> dict[str,
     return missing if missing and services.configs.broker_flag("auto.create.topics.enable") else {}
 
 
-def _creation_errors(services: Services, context: RequestContext, missing: dict[str, None]) -> dict[str, ErrorCode]:
+def _find_creation_errors(
+    services: Services, context: RequestContext, missing: dict[str, None]
+) -> dict[str, ErrorCode]:
     """Return the authorization errors of topics that the client may not create or describe."""
-    may_see = authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC, audited=False)
-    may_create = authorization_check(services, context, AclOperation.CREATE, AclResourceType.TOPIC)
+    may_see = build_authorization_predicate(
+        services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC, audited=False
+    )
+    may_create = build_authorization_predicate(services, context, AclOperation.CREATE, AclResourceType.TOPIC)
     may_create_any = not missing or is_authorized_on_cluster(services, context, AclOperation.CREATE, audited=False)
     refused = [name for name in missing if not may_see(name) or not (may_create_any or may_create(name))]
     return dict.fromkeys(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -210,13 +224,13 @@ async def _create_and_respond(
 ) -> MetadataResponse:
     if context.usage is not None:
         context.usage.charge_mutation(len(missing) * services.configs.broker_int("num.partitions"), strict=False)
-    failed = await services.topics.create_missing(missing)
-    _audit_created(context, [name for name in missing if name not in failed], len(failed))
+    failed = await services.topics.create_missing_topics(missing)
+    _audit_created_topics(context, [name for name in missing if name not in failed], len(failed))
     failures = refused | {name: _RETRIABLE_ERRORS.get(error.code, error.code) for name, error in failed.items()}
     return await run_in_slices(_build_current_response(services, request, context, failures))
 
 
-def _audit_created(context: RequestContext, created: list[str], failures: int) -> None:
+def _audit_created_topics(context: RequestContext, created: list[str], failures: int) -> None:
     """Write auto-created topics to the audit log, because the response does not identify new topics."""
     if created:
         from chronik.security import audit  # imported late to keep the start of a node short
@@ -246,8 +260,8 @@ def _encode_topics(
     form = context.version, request.include_topic_authorized_operations, context.listener
     gone = unreachable_brokers(services)
     topics = ResponseElements(MetadataResponse, context.version)
-    is_all_topics, named = _requested_topics(services, request, context.version)
-    may_see = authorization_check(
+    is_all_topics, named = _list_requested_topics(services, request, context.version)
+    may_see = build_authorization_predicate(
         services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC, audited=not is_all_topics
     )
     for number, wanted in enumerate(named):
@@ -255,7 +269,7 @@ def _encode_topics(
             yield
         if is_all_topics and wanted.name not in services.image.topics:
             continue  # deleted in the meantime
-        name = _topic_name(services.image, wanted)
+        name = _find_topic_name(services.image, wanted)
         if name is not None and not may_see(name):
             if not is_all_topics:
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -274,7 +288,7 @@ def _encode_topics(
     return topics
 
 
-def _requested_topics(
+def _list_requested_topics(
     services: Services, request: MetadataRequest, version: int
 ) -> tuple[bool, list[MetadataRequestTopic]]:
     """Return whether all topics are requested, and the requested topics without duplicates."""
@@ -285,7 +299,7 @@ def _requested_topics(
     return False, deduplicate(request.topics, lambda topic: topic.name if topic.topic_id == ZERO_ID else topic.topic_id)
 
 
-def _topic_name(image: Image, wanted: MetadataRequestTopic) -> str | None:
+def _find_topic_name(image: Image, wanted: MetadataRequestTopic) -> str | None:
     """Return the requested topic's name, or None if its id is unknown."""
     if wanted.topic_id == ZERO_ID:
         return wanted.name
@@ -312,11 +326,11 @@ def _encode_requested_topic(
         if find_name_error(wanted.name) is not None:
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
     if topic is not None:
-        return _encode_cached(services, topic, form, gone)
+        return _encode_cached_topic(services, topic, form, gone)
     return MetadataResponseTopic(name=wanted.name, topic_id=wanted.topic_id, error_code=code)
 
 
-def _encode_cached(
+def _encode_cached_topic(
     services: Services, topic: Topic, form: EncodingKey, gone: Collection[int]
 ) -> MetadataResponseTopic | bytes:
     # Do not cache what depends on the client, or on a broker that is unreachable for the moment.
@@ -354,7 +368,7 @@ def build_topic(
                 offline_replicas=offline_replicas(partition, brokers, unlisted),
             )
             for index, partition in enumerate(topic.partitions)
-            for leader, error in [advertised_leader(partition, unreachable, unlisted)]
+            for leader, error in [select_advertised_leader(partition, unreachable, unlisted)]
         ],
     )
     if with_operations:

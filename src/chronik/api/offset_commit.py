@@ -5,7 +5,7 @@ Version 0, which stored offsets in ZooKeeper, commits like the other versions, w
 
 from __future__ import annotations
 
-from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.authorization import build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.offset_commits import ensure_offsets_topic, select_known_offsets
 from chronik.metadata.records import Topic
@@ -25,10 +25,10 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 async def handle(services: Services, request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
-    if not authorization_check(services, context, AclOperation.READ, AclResourceType.GROUP)(request.group_id):
+    if not build_authorization_predicate(services, context, AclOperation.READ, AclResourceType.GROUP)(request.group_id):
         return build_error_response(OffsetCommitResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     found = [_find_topic(services, topic, context.version) for topic in request.topics]
-    unauthorized = _find_unauthorized(services, request, context, found)
+    unauthorized = _find_unauthorized_topics(services, request, context, found)
     if unauthorized:
         found = [None if position in unauthorized else topic for position, topic in enumerate(found)]
     partitions = [topic.partitions for topic in request.topics]
@@ -44,16 +44,16 @@ async def handle(services: Services, request: OffsetCommitRequest, context: Requ
     if ErrorCode.GROUP_ID_NOT_FOUND in codes and context.version < FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND:
         codes = [ErrorCode.ILLEGAL_GENERATION] * len(codes)
     await ensure_offsets_topic(services, codes)
-    return _response(request, found, dict(zip(known, codes, strict=True)), context.version, unauthorized)
+    return _build_response(request, found, dict(zip(known, codes, strict=True)), context.version, unauthorized)
 
 
-def _find_unauthorized(
+def _find_unauthorized_topics(
     services: Services, request: OffsetCommitRequest, context: RequestContext, found: list[Topic | None]
 ) -> set[int]:
     """Return the positions of the request's topics that the client may not read, including topics that do not exist."""
     if services.authorizer is None:
         return set()
-    may_read = authorization_check(services, context, AclOperation.READ, AclResourceType.TOPIC)
+    may_read = build_authorization_predicate(services, context, AclOperation.READ, AclResourceType.TOPIC)
     by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
     names = [
         topic.name if not by_id else None if known is None else known.name
@@ -68,7 +68,7 @@ def _find_topic(services: Services, topic: OffsetCommitRequestTopic, version: in
     return services.image.topics_by_id.get(topic.topic_id)
 
 
-def _response(
+def _build_response(
     request: OffsetCommitRequest,
     found: list[Topic | None],
     errors: dict[tuple[str, int], ErrorCode],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.authorization import build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode
@@ -17,9 +17,11 @@ from chronik.protocol.permissions import AclOperation, AclResourceType
 
 async def handle(services: Services, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
     """Delete the offsets. As in Kafka, the group is not looked up if none of the topics exists."""
-    if not authorization_check(services, context, AclOperation.DELETE, AclResourceType.GROUP)(request.group_id):
+    if not build_authorization_predicate(services, context, AclOperation.DELETE, AclResourceType.GROUP)(
+        request.group_id
+    ):
         return build_error_response(OffsetDeleteResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    may_read = authorization_check(services, context, AclOperation.READ, AclResourceType.TOPIC)
+    may_read = build_authorization_predicate(services, context, AclOperation.READ, AclResourceType.TOPIC)
     unauthorized = {topic.name for topic in request.topics if not may_read(topic.name)}
     keys = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
     errors = dict.fromkeys(keys, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.authorization import build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.long_responses import ResponseElements
 from chronik.groups.offsets import UNSTABLE_OFFSET, read_committed_offsets
@@ -90,7 +90,9 @@ def _build_single_group_response(
 ) -> Steps[OffsetFetchResponse]:
     requested = [OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)]
     (wanted,) = _merge_groups(requested, context.version)
-    if not authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.GROUP)(wanted.group_id):
+    if not build_authorization_predicate(services, context, AclOperation.DESCRIBE, AclResourceType.GROUP)(
+        wanted.group_id
+    ):
         return build_error_response(OffsetFetchResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     response_group = yield from _fetch_group(services, wanted, request, context)
     return OffsetFetchResponse(topics=response_group.topics)
@@ -100,13 +102,15 @@ def _build_groups_response(
     services: Services, request: OffsetFetchRequest, context: RequestContext
 ) -> Steps[OffsetFetchResponse]:
     groups = ResponseElements(OffsetFetchResponse, context.version)
-    may_describe = authorization_check(services, context, AclOperation.DESCRIBE, AclResourceType.GROUP)
+    may_describe = build_authorization_predicate(services, context, AclOperation.DESCRIBE, AclResourceType.GROUP)
     for wanted in _merge_groups(request.groups, context.version):
         try:
             if not may_describe(wanted.group_id):
                 raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
             response_group = yield from _fetch_group(services, wanted, request, context)
-            groups.add((yield groups.encoder(response_group)) if _is_large(response_group) else response_group)
+            groups.add(
+                (yield groups.create_encoder(response_group)) if _is_large_group(response_group) else response_group
+            )
         except KafkaError as error:
             groups.add_error(OffsetFetchResponseGroup(group_id=wanted.group_id, error_code=error.code))
         yield None
@@ -121,18 +125,18 @@ def _fetch_group(
     A majority has confirmed that the image is current, so this node need not coordinate the group.
     """
     by_id = context.version >= FIRST_VERSION_WITH_TOPIC_IDS
-    keys = _requested_partitions(services, wanted, by_id)
+    keys = _list_requested_partitions(services, wanted, by_id)
     committed = yield from read_committed_offsets(
         services.image, wanted.group_id, keys, require_stable=request.require_stable
     )
     return (yield from _build_group(services, wanted, committed, context, by_id=by_id))
 
 
-def _is_large(group: OffsetFetchResponseGroup) -> bool:
+def _is_large_group(group: OffsetFetchResponseGroup) -> bool:
     return sum(len(topic.partitions) for topic in group.topics) > LOOP_ENCODED_PARTITIONS_MAX
 
 
-def _requested_partitions(
+def _list_requested_partitions(
     services: Services, wanted: OffsetFetchRequestGroup, by_id: bool
 ) -> list[TopicPartition] | None:
     if wanted.topics is None:
@@ -140,7 +144,7 @@ def _requested_partitions(
     return [
         (name, index)
         for topic in wanted.topics
-        if (name := _topic_name(services, topic, by_id)) is not None
+        if (name := _find_topic_name(services, topic, by_id)) is not None
         for index in topic.partition_indexes
     ]
 
@@ -155,24 +159,24 @@ def _build_group(
 ) -> Steps[OffsetFetchResponseGroup]:
     response_group = OffsetFetchResponseGroup(group_id=wanted.group_id)
     is_all_topics = wanted.topics is None
-    may_see = authorization_check(
+    may_see = build_authorization_predicate(
         services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC, audited=not is_all_topics
     )
     if wanted.topics is None:
-        topics = yield from _all_committed_topics(services, committed, by_id)
+        topics = yield from _list_committed_topics(services, committed, by_id)
         response_group.topics = [topic for topic in topics if may_see(topic.name)]
     else:
         for topic in wanted.topics:
-            known = _topic_name(services, topic, by_id)
+            known = _find_topic_name(services, topic, by_id)
             name, is_visible = known or "", known is None or may_see(known)
             response_group.topics.append(
                 OffsetFetchResponseTopic(
                     name=topic.name,
                     topic_id=topic.topic_id,
                     partitions=[
-                        _committed_partition(index, (name, index), committed)
+                        _build_committed_partition(index, (name, index), committed)
                         if is_visible
-                        else _unauthorized_partition(index)
+                        else _build_unauthorized_partition(index)
                         for index in topic.partition_indexes
                     ],
                 )
@@ -181,7 +185,7 @@ def _build_group(
     return response_group
 
 
-def _all_committed_topics(
+def _list_committed_topics(
     services: Services, committed: CommittedOffsets, by_id: bool
 ) -> Steps[list[OffsetFetchResponseTopic]]:
     topics: dict[str, OffsetFetchResponseTopic] = {}
@@ -198,18 +202,20 @@ def _all_committed_topics(
     return list(topics.values())
 
 
-def _topic_name(services: Services, topic: OffsetFetchRequestTopic, by_id: bool) -> str | None:
+def _find_topic_name(services: Services, topic: OffsetFetchRequestTopic, by_id: bool) -> str | None:
     if not by_id:
         return topic.name
     found = services.image.topics_by_id.get(topic.topic_id)
     return None if found is None else found.name
 
 
-def _unauthorized_partition(index: int) -> OffsetFetchResponsePartition:
+def _build_unauthorized_partition(index: int) -> OffsetFetchResponsePartition:
     return _encode_partition(index, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _committed_partition(index: int, key: TopicPartition, committed: CommittedOffsets) -> OffsetFetchResponsePartition:
+def _build_committed_partition(
+    index: int, key: TopicPartition, committed: CommittedOffsets
+) -> OffsetFetchResponsePartition:
     """Return the partition's committed offset, or UNKNOWN_TOPIC_ID if the topic id was unknown during the lookup."""
     return _encode_partition(
         index, committed.get(key), ErrorCode.NONE if key in committed else ErrorCode.UNKNOWN_TOPIC_ID

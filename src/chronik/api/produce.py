@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from chronik.api.shared.authorization import NamePredicate, authorization_check, is_authorized_on_cluster
+from chronik.api.shared.authorization import NamePredicate, build_authorization_predicate, is_authorized_on_cluster
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.leaders import broker_endpoints, find_partition
 from chronik.api.shared.read_consistency import CONFIRM_TIMEOUT_SECONDS
@@ -33,7 +33,7 @@ from chronik.broker.requests.produced_records import (
     ValidatedRecords,
     validate_produced_records,
 )
-from chronik.broker.uncommitted import can_pipeline
+from chronik.broker.uncommitted import can_pipeline_requests
 from chronik.limits import PRODUCE_NAMES_BYTES_MAX
 from chronik.log.producer_state import ProducerStateManager
 from chronik.metadata.commands.transactions import NO_RECORD_INDEX, TransactionPartition
@@ -85,7 +85,7 @@ permission instead.
 """
 
 
-class _Unconfirmed(Exception):
+class _ConfirmationRequired(Exception):
     """A batch cannot be appended or rejected before a majority has confirmed the node's state.
 
     Either it leaves a gap in the producer's sequence, or it is the first batch (`first`) of a transaction that may not
@@ -97,7 +97,7 @@ class _Unconfirmed(Exception):
         self.first = first
 
 
-class _Entry(NamedTuple):
+class _PartitionEntry(NamedTuple):
     """The records of one partition in a produce request, and the list to which the partition's response is added."""
 
     topic: TopicProduceData
@@ -159,7 +159,7 @@ class _PendingProduce:
         self._request = request
         self._context = context
         self._acks = request.acks
-        self._may_write = topic_write_check(services, context)
+        self._may_write = build_topic_write_predicate(services, context)
         self._response = ProduceResponse()
         self._waiting: list[PendingAppend] = []
         self._pending_count = 0
@@ -167,20 +167,20 @@ class _PendingProduce:
         self._timer: asyncio.TimerHandle | None = None
         self.reply: Reply[ProduceResponse] = Reply(is_pipelined=True)
         """Resolved when every appended batch is as durable as `acks` requires, or when the timeout expires."""
-        self._remaining_entries = self._entries()
-        self._blocked_entry: _Entry | None = None
+        self._remaining_entries = self._iter_partition_entries()
+        self._blocked_entry: _PartitionEntry | None = None
         self._loop_budget: DecompressionBudget | None = None
-        self._unconfirmed: _Unconfirmed | None = None
+        self._unconfirmed: _ConfirmationRequired | None = None
         """Reason why the next batch needs a confirmation by a majority before it can be appended, or None."""
 
-    def _entries(self) -> Iterator[_Entry]:
+    def _iter_partition_entries(self) -> Iterator[_PartitionEntry]:
         for topic in self._request.topic_data:
             answers: list[PartitionProduceResponse] = []
             self._response.responses.append(
                 TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
             )
             for partition in topic.partition_data:
-                yield _Entry(topic, partition, answers)
+                yield _PartitionEntry(topic, partition, answers)
 
     def append_now(self) -> bool:
         """Append the request's batches until one must wait. Return whether all batches were appended or rejected.
@@ -193,15 +193,18 @@ class _PendingProduce:
             try:
                 if number == PARTITIONS_PER_ITERATION:
                     raise RecordsTooLarge("the event loop must run other work first")
-                entry.answers.append(self._append(entry))
-            except (RecordsTooLarge, _Unconfirmed) as reason:
-                self._blocked_entry, self._unconfirmed = entry, reason if isinstance(reason, _Unconfirmed) else None
+                entry.answers.append(self._append_entry(entry))
+            except (RecordsTooLarge, _ConfirmationRequired) as reason:
+                self._blocked_entry, self._unconfirmed = (
+                    entry,
+                    reason if isinstance(reason, _ConfirmationRequired) else None,
+                )
                 return False
         return True
 
     async def append_and_wait(self) -> ProduceResponse | None:
         """Append the remaining batches in the order of the request, and wait until all of them are durable."""
-        budget = DecompressionBudget.for_request(_records_bytes(self._request))
+        budget = DecompressionBudget.for_request(_count_record_bytes(self._request))
         is_done = False
         while not is_done:
             assert self._blocked_entry is not None
@@ -227,19 +230,19 @@ class _PendingProduce:
         if self._pending_count:
             timeout_seconds = self._request.timeout_ms / 1000 if self._acks == ALL_ACKS else TIMEOUT_SECONDS_MAX
             patience = min(max(timeout_seconds, 0.0), TIMEOUT_SECONDS_MAX)
-            self._timer = asyncio.get_running_loop().call_later(patience, self._finish)
+            self._timer = asyncio.get_running_loop().call_later(patience, self._resolve_reply)
             self.reply.on_cancel = self._timer.cancel
-            self.reply.may_pipeline = partial(can_pipeline, [appended.replica for appended in self._waiting])
+            self.reply.may_pipeline = partial(can_pipeline_requests, [appended.replica for appended in self._waiting])
             self.reply.is_pipelined = self.reply.may_pipeline()
         else:
-            self._finish()
+            self._resolve_reply()
 
     def _get_loop_budget(self) -> DecompressionBudget:
         if self._loop_budget is None:
             self._loop_budget = DecompressionBudget.for_event_loop()
         return self._loop_budget
 
-    def _append(self, entry: _Entry) -> PartitionProduceResponse:
+    def _append_entry(self, entry: _PartitionEntry) -> PartitionProduceResponse:
         """Append a partition's records to its log, and return the partition's response.
 
         Raises:
@@ -248,14 +251,14 @@ class _PendingProduce:
         """
         try:
             replica = self._find(entry)
-            incoming = self._accept(entry, replica.produce_rules, self._get_loop_budget)
-            return self._append_accepted(entry, replica, incoming, is_certain=False)
+            incoming = self._validate_records(entry, replica.produce_rules, self._get_loop_budget)
+            return self._append_validated_records(entry, replica, incoming, is_certain=False)
         except RecordsTooLarge:
             raise
         except KafkaError as error:
             if self._needs_confirmation(error):
-                raise _Unconfirmed from error
-            return self._reject(entry, error)
+                raise _ConfirmationRequired from error
+            return self._reject_entry(entry, error)
 
     def _needs_confirmation(self, error: KafkaError) -> bool:
         """Return whether a majority must confirm the leadership before a batch is rejected with this error.
@@ -265,16 +268,16 @@ class _PendingProduce:
         return error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._services.store.is_shared
 
     async def _confirm_and_append(
-        self, entry: _Entry, doubt: _Unconfirmed | None, budget: DecompressionBudget
+        self, entry: _PartitionEntry, doubt: _ConfirmationRequired | None, budget: DecompressionBudget
     ) -> PartitionProduceResponse:
         try:
             if doubt is not None:
-                await self._confirm(doubt.first)
+                await self._confirm_leadership_or_transaction(doubt.first)
         except KafkaError as error:
-            return self._reject(entry, error)
+            return self._reject_entry(entry, error)
         return await self._decompress_and_append(entry, doubt, budget)
 
-    async def _confirm(self, first: TransactionStart | None) -> None:
+    async def _confirm_leadership_or_transaction(self, first: TransactionStart | None) -> None:
         """Confirm this node's leadership or, for the first batch of a transaction, the state of the transaction.
 
         Raise KafkaError on failure.
@@ -293,7 +296,7 @@ class _PendingProduce:
             await first.confirm(services)
 
     async def _decompress_and_append(
-        self, entry: _Entry, cleared: _Unconfirmed | None, budget: DecompressionBudget
+        self, entry: _PartitionEntry, cleared: _ConfirmationRequired | None, budget: DecompressionBudget
     ) -> PartitionProduceResponse:
         """Decompress the batch, in a thread if it is large, and append it.
 
@@ -306,21 +309,21 @@ class _PendingProduce:
                 None if cleared is None else DecompressionBudget.for_event_loop()
             )  # without a doubt, the batch was too large
             incoming = await self._services.decompressor.run(
-                lambda within: self._accept(entry, rules, lambda: within), at_once, budget
+                lambda within: self._validate_records(entry, rules, lambda: within), at_once, budget
             )
             if self._find(entry) is not replica or (replica.leader_epoch, replica.produce_rules) != (epoch, rules):
                 raise KafkaError(
                     ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition changed while its records were decompressed"
                 )
-            return self._append_accepted(entry, replica, incoming, is_certain=cleared is not None)
-        except _Unconfirmed as doubt:
+            return self._append_validated_records(entry, replica, incoming, is_certain=cleared is not None)
+        except _ConfirmationRequired as doubt:
             return await self._confirm_and_append(entry, doubt, budget)
         except KafkaError as error:
             if self._needs_confirmation(error) and cleared is not None and cleared.first is not None:
-                return await self._confirm_and_append(entry, _Unconfirmed(), budget)
-            return self._reject(entry, error)
+                return await self._confirm_and_append(entry, _ConfirmationRequired(), budget)
+            return self._reject_entry(entry, error)
 
-    def _find(self, entry: _Entry) -> Replica:
+    def _find(self, entry: _PartitionEntry) -> Replica:
         """Return the replica to which the partition's records can be appended. Raise KafkaError if there is none."""
         services = self._services
         if services.is_fenced():
@@ -330,7 +333,7 @@ class _PendingProduce:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         return replica
 
-    def _accept(self, entry: _Entry, rules: ProduceRules, budget: BudgetFactory) -> ValidatedRecords:
+    def _validate_records(self, entry: _PartitionEntry, rules: ProduceRules, budget: BudgetFactory) -> ValidatedRecords:
         records = entry.partition.records
         view = memoryview(records) if records is not None else None
         return validate_produced_records(view, rules, self._context.version, self._services.clock.now_ms(), budget)
@@ -354,13 +357,13 @@ class _PendingProduce:
         if refusal is None and first.is_durable(self._services.store):
             return
         if refusal is None or not is_certain:
-            raise _Unconfirmed(first)
+            raise _ConfirmationRequired(first)
         if refusal is ErrorCode.TRANSACTION_ABORTABLE and self._context.version < FIRST_VERSION_WITH_ABORTABLE:
             refusal = ErrorCode.INVALID_TXN_STATE
         raise KafkaError(refusal, f"{replica} is not part of an open transaction of producer {header.producer_id}")
 
-    def _append_accepted(
-        self, entry: _Entry, replica: Replica, incoming: ValidatedRecords, *, is_certain: bool
+    def _append_validated_records(
+        self, entry: _PartitionEntry, replica: Replica, incoming: ValidatedRecords, *, is_certain: bool
     ) -> PartitionProduceResponse:
         refused, index = self._services.rejected_batches, entry.partition.index
         header = incoming.headers[0]
@@ -381,21 +384,21 @@ class _PendingProduce:
         # leadership, and the offsets may belong to other records.
         acks, end_offset = self._acks, info.last_offset + 1
         if acks == ALL_ACKS and not replica.is_committed(end_offset):
-            replica.commit_waiters.add(end_offset, self._register(replica, incoming, answer))
+            replica.commit_waiters.add(end_offset, self._register_append(replica, incoming, answer))
         elif acks == LEADER_ACKS and not replica.is_durable(end_offset):
-            replica.durability_waiters.add(end_offset, self._register(replica, incoming, answer))
+            replica.durability_waiters.add(end_offset, self._register_append(replica, incoming, answer))
         return answer
 
-    def _register(
+    def _register_append(
         self, replica: Replica, incoming: ValidatedRecords, answer: PartitionProduceResponse
     ) -> Callable[[ErrorCode], None]:
         """Track an appended batch until it is durable. Return the callback to call when it is durable or has failed."""
         appended = PendingAppend(replica, incoming.headers[0], answer)
         self._waiting.append(appended)
         self._pending_count += 1
-        return partial(self._complete, appended)
+        return partial(self._complete_append, appended)
 
-    def _complete(self, appended: PendingAppend, code: ErrorCode) -> None:
+    def _complete_append(self, appended: PendingAppend, code: ErrorCode) -> None:
         appended.is_complete = True
         if code is not ErrorCode.NONE:
             by_id = self._context.version >= FIRST_VERSION_WITH_TOPIC_IDS
@@ -410,11 +413,11 @@ class _PendingProduce:
         if self._pending_count == 0 and self._timer is not None:
             self._timer.cancel()
             if code is ErrorCode.NONE:
-                self._finish()
+                self._resolve_reply()
             else:  # the caller is in the middle of a metadata change, after which the leader may be another one
-                asyncio.get_running_loop().call_soon(self._finish)
+                asyncio.get_running_loop().call_soon(self._resolve_reply)
 
-    def _finish(self) -> None:
+    def _resolve_reply(self) -> None:
         """Resolve the reply, with REQUEST_TIMED_OUT for batches that are not durable yet."""
         if self.reply.is_resolved or self.reply.is_cancelled:
             return
@@ -426,7 +429,7 @@ class _PendingProduce:
             add_current_leaders(self._services, self._response, self._context)
         self.reply.resolve(self._response)
 
-    def _reject(self, entry: _Entry, error: KafkaError) -> PartitionProduceResponse:
+    def _reject_entry(self, entry: _PartitionEntry, error: KafkaError) -> PartitionProduceResponse:
         """Return the partition's error response, and record the rejection for later batches of the producer."""
         partition = entry.partition
         self._services.rejected_batches.record(_key(entry.topic), partition.index, partition.records, error.code)
@@ -439,7 +442,7 @@ class _PendingProduce:
         )
 
 
-def _records_bytes(request: ProduceRequest) -> int:
+def _count_record_bytes(request: ProduceRequest) -> int:
     return sum(len(each.records or b"") for topic in request.topic_data for each in topic.partition_data)
 
 
@@ -509,18 +512,18 @@ def is_transaction_authorized(services: Services, request: ProduceRequest, conte
     for topic in request.topic_data:
         for partition in topic.partition_data:
             if partition.records is not None and is_transactional(partition.records):
-                may_write_topic = authorization_check(
+                may_write_topic = build_authorization_predicate(
                     services, context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID
                 )
                 return request.transactional_id is not None and may_write_topic(request.transactional_id)
     return True
 
 
-def topic_write_check(services: Services, context: RequestContext) -> NamePredicate | None:
+def build_topic_write_predicate(services: Services, context: RequestContext) -> NamePredicate | None:
     """Return the predicate that authorizes writing to a topic, or None without an authorizer."""
     if services.authorizer is None:
         return None
-    return authorization_check(services, context, AclOperation.WRITE, AclResourceType.TOPIC)
+    return build_authorization_predicate(services, context, AclOperation.WRITE, AclResourceType.TOPIC)
 
 
 def find_writable_replica(
@@ -587,7 +590,7 @@ class TransactionStart(NamedTuple):
 
     def is_durable(self, store: MetadataStore) -> bool:
         """Return whether the open transaction is durable, so that a coordinator completes it after a power failure."""
-        return store.is_durable(self._last_change(store.image))
+        return store.is_durable(self._find_last_change_index(store.image))
 
     async def confirm(self, services: Services) -> None:
         """Wait until the image contains the open transaction durably, or until a majority has confirmed the image.
@@ -597,11 +600,11 @@ class TransactionStart(NamedTuple):
         """
         await confirm_transaction_state(services, lambda: self.rejection_code(services.image) is None)
         try:
-            await services.store.wait_durable(self._last_change(services.image), CONFIRM_TIMEOUT_SECONDS)
+            await services.store.wait_durable(self._find_last_change_index(services.image), CONFIRM_TIMEOUT_SECONDS)
         except (KafkaError, StoreClosedError) as error:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "The transaction is not durable yet: retry") from error
 
-    def _last_change(self, image: Image) -> int:
+    def _find_last_change_index(self, image: Image) -> int:
         transaction = image.transaction_by_producer(self.header.producer_id)
         return NO_RECORD_INDEX if transaction is None else transaction.index
 

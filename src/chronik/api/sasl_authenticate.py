@@ -24,13 +24,13 @@ def handle(
         answer = services.authenticator.respond_or_await(session, context.peer, bytes(request.auth_bytes))
         if isinstance(answer, SaslResponse):
             return Reply.from_response(_build_response(answer, session, context.peer))
-        return Reply.from_coroutine(_build_response_later(answer, session, context.peer))
+        return Reply.from_coroutine(_await_and_build_response(answer, session, context.peer))
     is_early = isinstance(session, SaslSession) and not session.is_authenticated
     message = "SaslAuthenticate request received before a SaslHandshake" if is_early else ALREADY_AUTHENTICATED
     return Reply.from_response(SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=message))
 
 
-async def _build_response_later(
+async def _await_and_build_response(
     answer: Awaitable[SaslResponse], session: SaslSession, peer: ConnectedClient
 ) -> SaslAuthenticateResponse:
     return _build_response(await answer, session, peer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.api.shared.authorization import authorization_check
+from chronik.api.shared.authorization import build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.groups.requests import SyncRequest
 from chronik.protocol.error_responses import build_error_response
@@ -12,7 +12,7 @@ from chronik.protocol.permissions import AclOperation, AclResourceType
 
 
 async def handle(services: Services, request: SyncGroupRequest, context: RequestContext) -> SyncGroupResponse:
-    if not authorization_check(services, context, AclOperation.READ, AclResourceType.GROUP)(request.group_id):
+    if not build_authorization_predicate(services, context, AclOperation.READ, AclResourceType.GROUP)(request.group_id):
         return build_error_response(SyncGroupResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     result = await services.groups.sync(
         SyncRequest(

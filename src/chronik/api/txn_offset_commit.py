@@ -6,7 +6,7 @@ Kafka.
 
 from __future__ import annotations
 
-from chronik.api.shared.authorization import authorization_check, txn_offsets_authorization_error
+from chronik.api.shared.authorization import build_authorization_predicate, txn_offsets_authorization_error
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.offset_commits import ensure_offsets_topic, select_known_offsets
 from chronik.api.shared.transactions import ErrorVersions, find_open_transaction, transaction_request_error
@@ -44,7 +44,7 @@ async def handle(
         refused = ErrorCode.INVALID_GROUP_ID
     if refused is not None:
         return build_error_response(TxnOffsetCommitResponse, request, refused)
-    may_read = authorization_check(services, context, AclOperation.READ, AclResourceType.TOPIC)
+    may_read = build_authorization_predicate(services, context, AclOperation.READ, AclResourceType.TOPIC)
     unauthorized = {topic.name for topic in request.topics if not may_read(topic.name)}
     topics = [
         (None if topic.name in unauthorized else services.image.topics.get(topic.name), topic.partitions)
@@ -52,15 +52,15 @@ async def handle(
     ]
     known = await select_known_offsets(topics)
     try:
-        codes = await _stage(services, request, list(known.values()), context.version)
+        codes = await _stage_offsets(services, request, list(known.values()), context.version)
     except KafkaError as error:
         codes = [error.code] * len(known)
     await ensure_offsets_topic(services, codes)
     translated_codes = {key: _translate_code(code, context.version) for key, code in zip(known, codes, strict=True)}
-    return _response(request, translated_codes, unauthorized)
+    return _build_response(request, translated_codes, unauthorized)
 
 
-async def _stage(
+async def _stage_offsets(
     services: Services, request: TxnOffsetCommitRequest, offsets: list[OffsetToCommit], version: int
 ) -> list[ErrorCode]:
     """Stage the offsets, so that they are committed with the transaction, and return an error code for each offset.
@@ -104,7 +104,7 @@ def _translate_code(code: ErrorCode, version: int) -> ErrorCode:
     return ERROR_VERSIONS.translate(code, version)
 
 
-def _response(
+def _build_response(
     request: TxnOffsetCommitRequest, codes: dict[tuple[str, int], ErrorCode], unauthorized: set[str]
 ) -> TxnOffsetCommitResponse:
     missing = dict.fromkeys(unauthorized, ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -16,7 +16,8 @@ from chronik.protocol.messages.update_features import (
 
 async def handle(services: Services, request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
     updates = {
-        each.feature: FeatureUpdate(each.max_version_level, _upgrade_type(each)) for each in request.feature_updates
+        each.feature: FeatureUpdate(each.max_version_level, _decode_upgrade_type(each))
+        for each in request.feature_updates
     }
     try:
         await update_features(services.store, updates, validate_only=request.validate_only)
@@ -25,5 +26,5 @@ async def handle(services: Services, request: UpdateFeaturesRequest, context: Re
     return UpdateFeaturesResponse(results=[UpdatableFeatureResult(feature=name) for name in updates])
 
 
-def _upgrade_type(update: FeatureUpdateKey) -> int:
+def _decode_upgrade_type(update: FeatureUpdateKey) -> int:
     return UpgradeType.SAFE_DOWNGRADE if update.allow_downgrade else update.upgrade_type

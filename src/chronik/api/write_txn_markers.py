@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from chronik.admin.hanging_transactions import abort_hanging_transaction
-from chronik.admin.partitions import NamedPartition
+from chronik.admin.partitions import TopicPartitionName
 from chronik.api.shared.authorization import require_cluster_permission
 from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.chunking import iter_chunks
@@ -55,7 +55,7 @@ async def _write_marker(
         await abort_hanging_transaction(
             services.store,
             services.replicas,
-            NamedPartition(topic, index),
+            TopicPartitionName(topic, index),
             marker.producer_id,
             marker.producer_epoch,
             marker.coordinator_epoch,

@@ -133,7 +133,7 @@ def measure(cluster: ClusterClient, load: CommitsLoad) -> CommitsResult:
     try:
         for group in groups:
             cluster.retry(partial(_find_coordinator, cluster, group, topic))
-        spent, latencies = run_with_uvloop(_commit(cluster, load, topic, groups))
+        spent, latencies = run_with_uvloop(_run_commits(cluster, load, topic, groups))
     finally:
         _delete_groups(cluster, groups)
         delete_topics(cluster, [topic])
@@ -173,7 +173,7 @@ class ElapsedTimes(NamedTuple):
         return ElapsedTimes(*map(sub, self, before))
 
 
-async def _commit(
+async def _run_commits(
     cluster: ClusterClient, load: CommitsLoad, topic: str, groups: list[str]
 ) -> tuple[ElapsedTimes, list[float]]:
     """Run the commits and return the elapsed times and the latency of each commit in seconds."""
@@ -185,7 +185,9 @@ async def _commit(
             request = build_commit_request(
                 topic, group, load.offsets, connection.negotiated_version(OffsetCommitRequest)
             )
-            crowd.committers.append(GroupCommitter(group, request, finder, crowd, partial(_open_like, connection)))
+            crowd.committers.append(
+                GroupCommitter(group, request, finder, crowd, partial(_open_connection_like, connection))
+            )
             stack.callback(crowd.committers[-1].close)
             await crowd.committers[-1].connect(connection.address)
         await crowd.run_closed_loop(WARM_UP_SECONDS)  # runs every code path and creates every group
@@ -226,9 +228,9 @@ class GroupLoad:
 
     async def run_closed_loop(self, seconds: float) -> list[float]:
         """Commit in a closed loop, each group after its previous response. Return the latencies in seconds."""
-        self._start(time.perf_counter() + seconds)
+        self._prepare_run(time.perf_counter() + seconds)
         for committer in self.committers:
-            self._commit(committer)
+            self._start_commit(committer)
         return await self._wait_for_responses()
 
     async def run_at_constant_rate(self, per_second: float, seconds: float) -> list[float]:
@@ -236,21 +238,21 @@ class GroupLoad:
 
         The event loop's timers send a commit up to a millisecond late. This delay is not part of the latency.
         """
-        self._start(0.0)
+        self._prepare_run(0.0)
         started, sent, count = time.perf_counter(), 0, int(per_second * seconds)
         while sent < count and not self._done.done():
             due = min(count, int((time.perf_counter() - started) * per_second) + 1)
             for number in range(sent, due):
-                self._commit(self.committers[number % len(self.committers)])
+                self._start_commit(self.committers[number % len(self.committers)])
             sent = due
             await asyncio.sleep(SEND_INTERVAL_SECONDS)
         return await self._wait_for_responses()
 
-    def _start(self, end: float) -> None:
+    def _prepare_run(self, end: float) -> None:
         self._end, self._latencies, self._is_all_sent = end, [], False
         self._done = asyncio.get_running_loop().create_future()
 
-    def _commit(self, committer: GroupCommitter) -> None:
+    def _start_commit(self, committer: GroupCommitter) -> None:
         self._in_flight += 1
         committer.commit()
 
@@ -265,7 +267,7 @@ class GroupLoad:
         self._latencies.append(now - sent)
         self._in_flight -= 1
         if now < self._end:
-            self._commit(committer)
+            self._start_commit(committer)
         elif not self._in_flight and self._is_all_sent and not self._done.done():
             self._done.set_result(None)
 
@@ -274,7 +276,7 @@ class GroupLoad:
             self._done.set_exception(error)
 
 
-async def _open_like(connection: BrokerConnection, address: Address) -> PipelinedConnection:
+async def _open_connection_like(connection: BrokerConnection, address: Address) -> PipelinedConnection:
     """Open a connection to an address with the security and API versions of an existing connection."""
     return await open_pipelined(address, connection.security, connection.negotiated_version)
 
@@ -347,10 +349,10 @@ class GroupCommitter:
 def _delete_groups(cluster: ClusterClient, groups: list[str]) -> None:
     cluster.invalidate_metadata()
     remaining = set(groups)
-    cluster.retry(partial(_delete_remaining, cluster, remaining))
+    cluster.retry(partial(_delete_remaining_groups, cluster, remaining))
 
 
-def _delete_remaining(cluster: ClusterClient, remaining: set[str]) -> None:
+def _delete_remaining_groups(cluster: ClusterClient, remaining: set[str]) -> None:
     """Delete the groups in `remaining` and remove each deleted group from the set. Raises KafkaError or ClientError."""
     by_coordinator: dict[int, list[str]] = {}
     for group in remaining:

@@ -78,13 +78,13 @@ def count_records(cluster: ClusterClient, topic: str) -> tuple[int, int]:
 
 def measure(load: ConsumeLoad) -> ConsumeResult:
     """Read the records and return the result. Timing starts after the first records. Raises BenchmarkError."""
-    consumer = LibrdkafkaConsumer(_config(load), load.topic, load.partitions, RECORDS_PER_CALL)
+    consumer = LibrdkafkaConsumer(_build_consumer_config(load), load.topic, load.partitions, RECORDS_PER_CALL)
     try:
-        first, _ = _consume(consumer)
+        first, _ = _consume_records(consumer)
         broker_cpu, client_cpu_s, started = CpuMeter(load.broker_pid), time.process_time(), time.perf_counter()
         measured, measured_bytes = 0, 0
         while first + measured < load.records:
-            records, size = _consume(consumer)
+            records, size = _consume_records(consumer)
             measured += records
             measured_bytes += records * size
         if not measured:
@@ -96,13 +96,13 @@ def measure(load: ConsumeLoad) -> ConsumeResult:
             records_per_second=measured / seconds,
             mb_per_second=measured_bytes / seconds / MEGABYTE,
             client_cpu_s_per_million=(time.process_time() - client_cpu_s) / measured * MILLION,
-            broker_cpu_s_per_million=broker_cpu.per_million(measured),
+            broker_cpu_s_per_million=broker_cpu.compute_seconds_per_million(measured),
         )
     finally:
         consumer.close()
 
 
-def _consume(consumer: LibrdkafkaConsumer) -> tuple[int, int]:
+def _consume_records(consumer: LibrdkafkaConsumer) -> tuple[int, int]:
     """Wait for records, and return their number and the size of one of them.
 
     Inspecting each record would dominate the cost.
@@ -114,7 +114,7 @@ def _consume(consumer: LibrdkafkaConsumer) -> tuple[int, int]:
     return received.records, received.sample_bytes
 
 
-def _config(load: ConsumeLoad) -> dict[str, str]:
+def _build_consumer_config(load: ConsumeLoad) -> dict[str, str]:
     return dict(load.security) | build_client_config(
         load.bootstrap,
         queued_min_messages=str(QUEUED_RECORDS_MIN),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chronik.errors import ChronikError
-from chronik.wording import install_hint
+from chronik.wording import format_install_hint
 
 
 class BenchmarkError(ChronikError):
@@ -14,4 +14,4 @@ class LibrdkafkaNotInstalled(BenchmarkError):
     """A measurement requires librdkafka, which is not installed."""
 
     def __init__(self) -> None:
-        super().__init__(f"the load generator requires librdkafka: {install_hint('bench')}")
+        super().__init__(f"the load generator requires librdkafka: {format_install_hint('bench')}")

@@ -87,9 +87,9 @@ def load_library() -> Any:
         without_gil_release = ctypes.PyDLL(_path())
     except OSError as error:
         raise LibrdkafkaNotInstalled from error
-    functions = {name: _function(loaded, name, *signature) for name, signature in _SIGNATURES.items()}
+    functions = {name: _bind_function(loaded, name, *signature) for name, signature in _SIGNATURES.items()}
     # Freeing a record is faster than releasing and reacquiring the GIL.
-    functions["message_destroy"] = _function(without_gil_release, "message_destroy", None, [c_void_p])
+    functions["message_destroy"] = _bind_function(without_gil_release, "message_destroy", None, [c_void_p])
     return type("Librdkafka", (), {name: staticmethod(function) for name, function in functions.items()})
 
 
@@ -107,7 +107,7 @@ def _path() -> str:
     return found
 
 
-def _function(loaded: ctypes.CDLL, name: str, result: Any, arguments: list[Any]) -> Any:
+def _bind_function(loaded: ctypes.CDLL, name: str, result: Any, arguments: list[Any]) -> Any:
     function = getattr(loaded, f"rd_kafka_{name}")
     function.restype, function.argtypes = result, arguments
     return function
@@ -161,7 +161,7 @@ class LibrdkafkaClient:
         self._rd.topic_destroy(self._topic)
         self._rd.destroy(self._client)
 
-    def _raise(self, code: int, operation: str) -> None:
+    def _raise_error(self, code: int, operation: str) -> None:
         raise BenchmarkError(f"{operation}: {self._rd.err2str(code).decode()}")
 
 
@@ -183,7 +183,7 @@ class LibrdkafkaProducer(LibrdkafkaClient):
         if accepted < count:
             error_code = next(message.err for message in self._messages[:count] if message.err)
             if error_code != QUEUE_FULL:
-                self._raise(error_code, "produce")
+                self._raise_error(error_code, "produce")
         return accepted
 
     def poll(self, timeout_ms: int) -> DeliveryReport | None:
@@ -199,7 +199,7 @@ class LibrdkafkaProducer(LibrdkafkaClient):
             count = rd.event_message_count(event)
             first = rd.event_message_next(event)
             if first.contents.err:
-                self._raise(first.contents.err, f"{pluralize(count, 'record')} not delivered")
+                self._raise_error(first.contents.err, f"{pluralize(count, 'record')} not delivered")
             return DeliveryReport(count, rd.message_latency(first))
         finally:
             rd.event_destroy(event)
@@ -217,16 +217,16 @@ class LibrdkafkaTransactionalProducer(LibrdkafkaProducer):
 
     def init_transactions(self, timeout_ms: int) -> None:
         """Initialize the producer for transactions. Raises BenchmarkError, as do the other methods."""
-        self._check("init transactions", self._rd.init_transactions(self._client, timeout_ms))
+        self._check_error("init transactions", self._rd.init_transactions(self._client, timeout_ms))
 
     def begin(self) -> None:
-        self._check("begin", self._rd.begin_transaction(self._client))
+        self._check_error("begin", self._rd.begin_transaction(self._client))
 
     def commit(self, timeout_ms: int) -> None:
         """Commit the transaction and wait until it is complete."""
-        self._check("commit", self._rd.commit_transaction(self._client, timeout_ms))
+        self._check_error("commit", self._rd.commit_transaction(self._client, timeout_ms))
 
-    def _check(self, operation: str, error: int | None) -> None:
+    def _check_error(self, operation: str, error: int | None) -> None:
         if error:
             message_text = self._rd.error_string(error).decode()
             self._rd.error_destroy(error)
@@ -243,14 +243,14 @@ class LibrdkafkaConsumer(LibrdkafkaClient):
         self._records = (c_void_p * records_per_call)()
         for partition in range(partitions):
             if self._rd.consume_start_queue(self._topic, partition, OFFSET_BEGINNING, self._queue):
-                self._raise(self._rd.last_error(), "consume")
+                self._raise_error(self._rd.last_error(), "consume")
 
     def consume(self, timeout_ms: int) -> ReceivedRecords:
         """Return the available records, at most `records_per_call`."""
         rd = self._rd
         count: int = rd.consume_batch_queue(self._queue, timeout_ms, self._records, len(self._records))
         if count < 0:
-            self._raise(rd.last_error(), "consume")
+            self._raise_error(rd.last_error(), "consume")
         if not count:
             self._check_errors()
             return NO_RECORDS
@@ -261,7 +261,7 @@ class LibrdkafkaConsumer(LibrdkafkaClient):
         for record in received:
             destroy(record)
         if last_error_code:
-            self._raise(last_error_code, "consume")
+            self._raise_error(last_error_code, "consume")
         return ReceivedRecords(count, sample_bytes)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from chronik.bench.errors import BenchmarkError
-from chronik.client.access.settings import Bootstrap, to_access
+from chronik.client.access.settings import Bootstrap, to_bootstrap_access
 from chronik.client.admin import BROKER_DEFAULT, NewTopic, create_topics, delete_topics
 from chronik.client.cluster import ClusterClient
 from chronik.protocol.errors import ErrorCode
@@ -34,7 +34,7 @@ def build_client_config(bootstrap: Bootstrap, **settings: str) -> dict[str, str]
 
 def librdkafka_security(bootstrap: Bootstrap) -> dict[str, str]:
     """Return librdkafka's security settings. Raises BenchmarkError for a mechanism that needs a callback."""
-    security = to_access(bootstrap).security
+    security = to_bootstrap_access(bootstrap).security
     if not security.is_encrypted and not security.has_login:
         return {}
     if security.has_login and security.mechanism == OAUTHBEARER:

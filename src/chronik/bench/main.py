@@ -10,7 +10,7 @@ from typing import Any
 from chronik.bench.arguments import add_common_arguments
 from chronik.bench.report import format_json, format_table
 from chronik.command_parser import CommandParser
-from chronik.wording import spelling_suggestion
+from chronik.wording import format_spelling_suggestion
 
 MEASUREMENTS = {
     "produce": "acknowledged records per second of one producer",
@@ -30,9 +30,9 @@ def main(argv: list[str]) -> int:
     if not argv or argv[0] not in MEASUREMENTS:
         is_help = argv[:1] in (["-h"], ["--help"])
         if argv and not is_help:
-            hint = spelling_suggestion(argv[0], MEASUREMENTS)
+            hint = format_spelling_suggestion(argv[0], MEASUREMENTS)
             print(f"chronik bench: unknown measurement {argv[0]!r}{hint}", file=sys.stderr)
-        print(_usage(), file=sys.stdout if is_help else sys.stderr)
+        print(_format_usage(), file=sys.stdout if is_help else sys.stderr)
         return 0 if is_help else 2
     measurement = argv[0]
     arguments = create_parser(measurement).parse_args(argv[1:])
@@ -53,7 +53,7 @@ def _import_measurement(measurement: str) -> Any:
     return import_module(f"chronik.bench.{measurement.replace('-', '_')}")
 
 
-def _usage() -> str:
+def _format_usage() -> str:
     width = max(map(len, MEASUREMENTS))
     lines = [f"  {measurement:<{width}}  {description_text}" for measurement, description_text in MEASUREMENTS.items()]
     return "\n".join(["usage: chronik bench MEASUREMENT …", "", *lines])

@@ -81,7 +81,8 @@ class PipelinedConnection(asyncio.Protocol):
         return response_future
 
     def close(self) -> None:
-        self._transport.close()
+        """Close the connection at once: a TLS shutdown may outlast the event loop, which uvloop then cannot close."""
+        self._transport.abort()
 
     def replace_with(self, protocol: asyncio.Protocol) -> None:
         """Hand the connection over to another asyncio protocol. No requests may be in flight."""
@@ -110,7 +111,7 @@ async def open_pipelined(
     if security.has_login:
 
         def ask(request: Request, response_type: type[R]) -> R:
-            response = asyncio.run_coroutine_threadsafe(_request(pipe, request), loop).result()
+            response = asyncio.run_coroutine_threadsafe(_send_request(pipe, request), loop).result()
             assert isinstance(response, response_type)
             return response
 
@@ -118,7 +119,7 @@ async def open_pipelined(
     return pipe
 
 
-async def _request(pipe: PipelinedConnection, request: Request) -> Response:
+async def _send_request(pipe: PipelinedConnection, request: Request) -> Response:
     return await pipe.send(request)
 
 

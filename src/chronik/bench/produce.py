@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace) -> list[ProduceResult]:
 
 def measure(load: ProduceLoad) -> ProduceResult:
     """Produce the records and return the result. Raises BenchmarkError if a record is not acknowledged."""
-    producer = LibrdkafkaProducer(_config(load), load.topic, _value(load), RECORDS_PER_CALL)
+    producer = LibrdkafkaProducer(_build_producer_config(load), load.topic, _build_value(load), RECORDS_PER_CALL)
     try:
         _Delivery(producer, 1).run()  # opens the connection and the broker's files
         broker_cpu, client_cpu_s, started = CpuMeter(load.broker_pid), time.process_time(), time.perf_counter()
@@ -122,14 +122,14 @@ def measure(load: ProduceLoad) -> ProduceResult:
             records_per_second=load.records / seconds,
             mb_per_second=load.records * load.size / seconds / MEGABYTE,
             client_cpu_s_per_million=(time.process_time() - client_cpu_s) / load.records * MILLION,
-            broker_cpu_s_per_million=broker_cpu.per_million(load.records),
+            broker_cpu_s_per_million=broker_cpu.compute_seconds_per_million(load.records),
             latency=Latency.from_seconds(latency / MILLION for latency in latencies_us),
         )
     finally:
         producer.close()
 
 
-def _config(load: ProduceLoad) -> dict[str, str]:
+def _build_producer_config(load: ProduceLoad) -> dict[str, str]:
     return dict(load.security) | build_client_config(
         load.bootstrap,
         acks=load.acks,
@@ -143,7 +143,7 @@ def _config(load: ProduceLoad) -> dict[str, str]:
     )
 
 
-def _value(load: ProduceLoad) -> bytes:
+def _build_value(load: ProduceLoad) -> bytes:
     """Return the value of all records. With compression, it is random, so that only its repetition is compressible."""
     return b"x" * load.size if load.codec == "none" else os.urandom(load.size)
 

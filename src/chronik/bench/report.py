@@ -81,7 +81,7 @@ class BenchmarkTarget:
     met: bool
 
 
-def at_least(what: str, measured: float, limit: float) -> BenchmarkTarget:
+def build_minimum_target(what: str, measured: float, limit: float) -> BenchmarkTarget:
     return BenchmarkTarget(what, f"at least {format_number(limit)}", measured, measured >= limit)
 
 
@@ -89,7 +89,7 @@ def below(what: str, measured: float, limit: float) -> BenchmarkTarget:
     return BenchmarkTarget(what, f"below {format_number(limit)}", measured, measured < limit)
 
 
-def rotate(names: Sequence[str], round_number: int) -> list[str]:
+def rotate_servers(names: Sequence[str], round_number: int) -> list[str]:
     """Return the server names, rotated by one position per round to balance effects of their order."""
     start = round_number % len(names)
     return [*names[start:], *names[:start]]
@@ -101,10 +101,10 @@ def format_markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     separator = [":" + "-" * (widths[0] - 1), *("-" * (width - 1) + ":" for width in widths[1:])]
     lines.insert(1, separator)
-    return "\n".join(f"| {' | '.join(_align(line, widths))} |" for line in lines)
+    return "\n".join(f"| {' | '.join(_align_cells(line, widths))} |" for line in lines)
 
 
-def _align(line: Sequence[str], widths: Sequence[int]) -> list[str]:
+def _align_cells(line: Sequence[str], widths: Sequence[int]) -> list[str]:
     return [
         text.rjust(width) if column else text.ljust(width)
         for column, (text, width) in enumerate(zip(line, widths, strict=True))

@@ -33,7 +33,7 @@ class RequestTemplate:
     def __init__(self, request: Request, version: int, expected_response: Response) -> None:
         self._key, self._version = request.__schema__.api_key, version
         self._frame = bytearray(encode_request(RequestHeader(self._key, version, 0, CLIENT_ID), request))
-        self._number_positions = _find_all(_INT64.pack(PLACEHOLDER), self._frame)
+        self._number_positions = _find_positions(_INT64.pack(PLACEHOLDER), self._frame)
         self._expected_response = bytearray(b"".join(encode_response(0, version, expected_response)))
 
     def build_frame(self, number: int) -> bytes:
@@ -47,7 +47,7 @@ class RequestTemplate:
         _INT32.pack_into(self._expected_response, _CORRELATION_ID_IN_RESPONSE, number)
         return frame == self._expected_response
 
-    def decode_unexpected(self, number: int, frame: bytearray) -> Response:
+    def decode_unexpected_response(self, number: int, frame: bytearray) -> Response:
         """Decode an unexpected response. Raises BenchmarkError if it belongs to another request."""
         correlation_id, response = decode_response(self._key, self._version, memoryview(frame)[_INT32.size :])
         if correlation_id != number:
@@ -109,16 +109,16 @@ class TemplateConnection(asyncio.Protocol):
             self._answered(sent)
             return
         try:
-            self._refused(number, sent, self._request.decode_unexpected(number, frame))
+            self._refused(number, sent, self._request.decode_unexpected_response(number, frame))
         except BenchmarkError as error:
             self._lost(error)
 
     def close(self) -> None:
         self._in_flight.clear()
-        self._transport.close()
+        self._transport.abort()  # a TLS shutdown may outlast the event loop
 
 
-def _find_all(needle: bytes, frame: bytearray) -> list[int]:
+def _find_positions(needle: bytes, frame: bytearray) -> list[int]:
     positions = []
     position = frame.find(needle)
     while position >= 0:

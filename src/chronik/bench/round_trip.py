@@ -77,18 +77,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> list[RoundTripResult]:
     topic = generate_name("round-trip")
     with connect(arguments) as cluster, temporary_topics(cluster, [topic]):
-        trips = measure_trips(
+        trips = measure_round_trips(
             parse_bootstrap_access(arguments), topic, arguments.records, arguments.size, arguments.acks
         )
-        return [summarize_trips(trips, arguments.size, list_slow_syncs(arguments.http) if arguments.http else None)]
+        return [
+            summarize_round_trips(trips, arguments.size, list_slow_syncs(arguments.http) if arguments.http else None)
+        ]
 
 
 def measure(bootstrap: Bootstrap, topic: str, trips: int, size: int = 100, acks: str = "all") -> RoundTripResult:
     """Measure round trips from a producer to a consumer on a new topic with one partition. Raises BenchmarkError."""
-    return summarize_trips(measure_trips(bootstrap, topic, trips, size, acks), size)
+    return summarize_round_trips(measure_round_trips(bootstrap, topic, trips, size, acks), size)
 
 
-def measure_trips(bootstrap: Bootstrap, topic: str, trips: int, size: int = 100, acks: str = "all") -> list[TimeSpan]:
+def measure_round_trips(
+    bootstrap: Bootstrap, topic: str, trips: int, size: int = 100, acks: str = "all"
+) -> list[TimeSpan]:
     """Run round trips on a new topic with one partition and return their intervals. Raises BenchmarkError."""
     with open_round_trip(bootstrap, topic, size, acks) as trip:
         for _ in range(WARM_UP_TRIPS):
@@ -113,10 +117,10 @@ def open_round_trip(
     consumer = confluent_kafka.Consumer(
         build_client_config(bootstrap, group_id=topic, enable_auto_commit="false", enable_auto_offset_store="false")
     )
-    values = (_value(number, size) for number in count())
+    values = (_build_value(number, size) for number in count())
     try:
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
-        yield lambda: _make_trip(producer, consumer, topic, next(values))
+        yield lambda: _measure_round_trip(producer, consumer, topic, next(values))
     finally:
         consumer.close()
         producer.flush(ARRIVAL_SECONDS_MAX)
@@ -131,7 +135,7 @@ def list_slow_syncs(nodes: Sequence[Address]) -> list[TimeSpan]:
     ]
 
 
-def summarize_trips(
+def summarize_round_trips(
     trips: Sequence[TimeSpan], size: int, slow_intervals: Sequence[TimeSpan] | None = None
 ) -> RoundTripResult:
     """Summarize round trips, separating those that overlap slow syncs. Raises BenchmarkError without round trips."""
@@ -148,11 +152,11 @@ def summarize_trips(
     )
 
 
-def _value(number: int, size: int) -> bytes:
+def _build_value(number: int, size: int) -> bytes:
     return b"%0*d" % (size, number)
 
 
-def _make_trip(producer: Any, consumer: Any, topic: str, value: bytes) -> TimeSpan:
+def _measure_round_trip(producer: Any, consumer: Any, topic: str, value: bytes) -> TimeSpan:
     began = time.perf_counter()
     producer.produce(topic, value, partition=0)
     message = consumer.poll(ARRIVAL_SECONDS_MAX)

@@ -70,7 +70,7 @@ class CpuMeter:
         self._pid = pid
         self._start_s = 0.0 if pid is None else read_cpu_seconds(pid)
 
-    def per_million(self, records: int) -> float | None:
+    def compute_seconds_per_million(self, records: int) -> float | None:
         if self._pid is None:
             return None
         return (read_cpu_seconds(self._pid) - self._start_s) / records * MILLION

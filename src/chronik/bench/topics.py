@@ -91,7 +91,7 @@ def _create_with_threads(bootstrap: Bootstrap, names: Sequence[str], threads: in
             finally:
                 ready.wait(timeout_s)
             for name in share:
-                _create(connection, name, timeout_s)
+                _create_topic(connection, name, timeout_s)
 
     with ThreadPoolExecutor(threads) as pool:
         shares = [pool.submit(create_some, names[number::threads]) for number in range(threads)]
@@ -102,7 +102,7 @@ def _create_with_threads(bootstrap: Bootstrap, names: Sequence[str], threads: in
         return time.perf_counter() - started
 
 
-def _create(connection: BrokerConnection, name: str, timeout_s: float) -> None:
+def _create_topic(connection: BrokerConnection, name: str, timeout_s: float) -> None:
     topic = CreatableTopic(name=name, num_partitions=1, replication_factor=-1)
     request = CreateTopicsRequest(topics=[topic], timeout_ms=int(timeout_s * 1000))
     (created,) = connection.request(request, CreateTopicsResponse).topics

@@ -123,14 +123,14 @@ def measure_transactions(bootstrap: Bootstrap, topic: str, load: TransactionsLoa
             _run_transaction(producer, load.records)
         commits: list[float] = []
         started = time.perf_counter()
-        while not _is_done(load, len(commits), time.perf_counter() - started):
+        while not _is_run_complete(load, len(commits), time.perf_counter() - started):
             commits.append(_run_transaction(producer, load.records))
         return commits, time.perf_counter() - started
     finally:
         producer.close()
 
 
-def _is_done(load: TransactionsLoad, transactions: int, seconds: float) -> bool:
+def _is_run_complete(load: TransactionsLoad, transactions: int, seconds: float) -> bool:
     return seconds >= load.seconds if load.transactions is None else transactions >= load.transactions
 
 

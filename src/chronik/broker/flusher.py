@@ -124,7 +124,7 @@ class Flusher:
         self._idle.clear()
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        self._loop.call_soon(self._begin, log)
+        self._loop.call_soon(self._begin_sync, log)
 
     async def drain(self) -> None:
         """Wait until all requested syncs have completed."""
@@ -140,7 +140,7 @@ class Flusher:
     def close(self) -> None:
         self._threads.shutdown(wait=True)
 
-    def _begin(self, log: Flushable) -> None:
+    def _begin_sync(self, log: Flushable) -> None:
         assert self._loop is not None
         self._syncing[log] = False
         try:
@@ -149,13 +149,13 @@ class Flusher:
             self._fail(log, error)
             return
         if ticket is None:
-            self._finish(log)
+            self._finish_sync(log)
             return
         if self._can_sync_inline(log, ticket):
-            self._complete(log, ticket, lambda: _run(ticket))
+            self._complete_sync(log, ticket, lambda: _run(ticket))
             return
         running = self._loop.run_in_executor(self._threads, _run, ticket)
-        running.add_done_callback(lambda future: self._complete(log, ticket, future.result))
+        running.add_done_callback(lambda future: self._complete_sync(log, ticket, future.result))
 
     def _can_sync_inline(self, log: Flushable, ticket: SyncTask) -> bool:
         return (
@@ -165,7 +165,7 @@ class Flusher:
             and ticket.is_single_file
         )
 
-    def _complete(self, log: Flushable, ticket: SyncTask, outcome: Callable[[], SyncInterval]) -> None:
+    def _complete_sync(self, log: Flushable, ticket: SyncTask, outcome: Callable[[], SyncInterval]) -> None:
         """Record the result of a sync of `log`. `outcome` returns the times of the sync, or raises its error."""
         try:
             sync = outcome()
@@ -177,17 +177,17 @@ class Flusher:
             self._fail(log, error)
             return
         if self._syncing[log]:
-            self._begin(log)
+            self._begin_sync(log)
         else:
-            self._finish(log)
+            self._finish_sync(log)
 
     def _fail(self, log: Flushable, error: BaseException) -> None:
         """Report a failed sync and reject later syncs, because the disk contents are unknown after a failed fsync."""
         self._failed = True
-        self._finish(log)
+        self._finish_sync(log)
         self._on_failure(error)
 
-    def _finish(self, log: Flushable) -> None:
+    def _finish_sync(self, log: Flushable) -> None:
         del self._syncing[log]
         for waiter in self._waiters.pop(log, ()):
             if not waiter.done():
@@ -285,7 +285,7 @@ class LogSyncer:
             self._on_synced(log)
             self._wake_waiters()
 
-    def abandon(self) -> None:
+    def fail_waiters(self) -> None:
         """Raise an error in all callers that wait for a sync, because the partition was removed."""
         self.is_abandoned = True
         self._on_synced = _ignore_synced  # breaks the reference cycle with the replica: see `node.memory_tuning`

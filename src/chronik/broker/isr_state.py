@@ -59,15 +59,15 @@ class Follower:
         """Record that the follower fetched from `offset` when the leader's log end offset was `leader_end`."""
         if offset >= leader_end:
             self._caught_up_at = now
-            self._set_mark(leader_end, now)
+            self._record_leader_end_offset(leader_end, now)
         elif offset >= self._mark_offset:
             self._caught_up_at = max(self._caught_up_at, self._mark_time)
-            self._set_mark(leader_end, now)
+            self._record_leader_end_offset(leader_end, now)
         self.offset = offset
         self.log_start_offset = log_start_offset
         self.broker = life
 
-    def _set_mark(self, leader_end: int, now: float) -> None:
+    def _record_leader_end_offset(self, leader_end: int, now: float) -> None:
         self._mark_offset = leader_end
         self._mark_time = now
 
@@ -79,7 +79,7 @@ class Follower:
         if self.broker is not None:
             self._caught_up_at = max(self._caught_up_at, self.broker.fetched_at)
 
-    def caught_up_at(self, leader_end: int) -> float:
+    def get_caught_up_time(self, leader_end: int) -> float:
         """Return the last time at which the follower had the leader's complete log.
 
         A follower that has caught up does not name the partition in later fetches, so any fetch of its broker counts.
@@ -99,18 +99,18 @@ class IsrState:
         self.followers: dict[int, Follower] = {}
         self.proposed: tuple[int, ...] | None = None
         """The proposed ISR while the controller's decision is pending, otherwise None."""
-        self._apply(partition, now)
+        self._apply_partition(partition, now)
 
-    def _apply(self, partition: Partition, now: float) -> None:
+    def _apply_partition(self, partition: Partition, now: float) -> None:
         self.replicas = partition.replicas
         self.isr = partition.isr
         self.leader_epoch = partition.leader_epoch
         self.partition_epoch = partition.partition_epoch
         others = [replica for replica in partition.replicas if replica != self._node_id]
         self.followers = {other: self.followers.get(other) or Follower(other, now) for other in others}
-        self._update_counted()
+        self._update_counted_followers()
 
-    def _update_counted(self) -> None:
+    def _update_counted_followers(self) -> None:
         members = set(self.isr) | set(self.proposed or ())
         self._counted = [follower for follower in self.followers.values() if follower.id in members]
 
@@ -118,7 +118,7 @@ class IsrState:
         """Apply a new partition state of the same leader epoch, which also ends a pending ISR change."""
         if partition.partition_epoch != self.partition_epoch:
             self.proposed = None
-            self._apply(partition, now)
+            self._apply_partition(partition, now)
 
     # -- watermarks ---------------------------------------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ class IsrState:
         """Return whether an ISR member fetches below the high watermark, which means that its disk has lost records."""
         return follower.id in self.isr and UNKNOWN < follower.offset < high_watermark
 
-    def next_isr(
+    def compute_next_isr(
         self,
         high_watermark: int,
         leader_end: int,
@@ -166,7 +166,7 @@ class IsrState:
         ]
         if len(wanted) == len(self.isr) and all(replica in self.isr for replica in wanted):
             return None
-        return tuple(IsrMember(replica, self._broker_epoch_of(replica)) for replica in wanted)
+        return tuple(IsrMember(replica, self._get_broker_epoch(replica)) for replica in wanted)
 
     def _should_be_in_isr(
         self,
@@ -184,23 +184,23 @@ class IsrState:
         follower = self.followers.get(replica)
         if follower is None:
             return replica == self._node_id
-        if follower.caught_up_at(leader_end) < caught_up_at_min:
+        if follower.get_caught_up_time(leader_end) < caught_up_at_min:
             return False
         if replica not in self.isr:
             return self.can_join_isr(follower, high_watermark) and is_alive(replica)
         return not self.has_lost_records(follower, high_watermark)
 
-    def _broker_epoch_of(self, replica: int) -> int:
+    def _get_broker_epoch(self, replica: int) -> int:
         """Return the epoch of the replica's broker at its last fetch, or NO_EPOCH if it has not fetched."""
         life = self.followers[replica].broker if replica in self.followers else None
         return NO_EPOCH if life is None else life.broker_epoch
 
-    def set_proposed(self, members: tuple[IsrMember, ...]) -> None:
+    def set_proposed_isr(self, members: tuple[IsrMember, ...]) -> None:
         """Set the proposed ISR. Its members count for the high watermark until the controller has decided."""
         self.proposed = tuple(member.broker_id for member in members)
-        self._update_counted()
+        self._update_counted_followers()
 
-    def drop_proposed(self) -> None:
+    def drop_proposed_isr(self) -> None:
         """Drop the proposed ISR after the controller has rejected it."""
         self.proposed = None
-        self._update_counted()
+        self._update_counted_followers()

@@ -46,10 +46,10 @@ class LogMaintenance:
         if delta.broker_configs:
             self._configs_changed.set()
 
-    def background_tasks(self) -> list[Callable[[], Awaitable[None]]]:
+    def list_background_tasks(self) -> list[Callable[[], Awaitable[None]]]:
         """Return the background tasks, such as retention and compaction, as coroutine functions."""
         return [
-            self._open_all,
+            self._open_all_logs,
             self._run_retention,
             self._run_compaction,
             self._run_syncs,
@@ -57,7 +57,7 @@ class LogMaintenance:
             self._replicas.removals.run,
         ]
 
-    async def _open_all(self) -> None:
+    async def _open_all_logs(self) -> None:
         """Open and recover all partitions after the start, so that their first requests need not wait."""
         await self._replicas.registered.wait()
         for replica in self._replicas:
@@ -72,7 +72,7 @@ class LogMaintenance:
                 replica.apply_retention(self._clock.now_ms())
                 await asyncio.sleep(0)
             if self._replicas.registered.is_set():
-                self._replicas.delete_expired()
+                self._replicas.delete_expired_directories()
 
     async def _run_compaction(self) -> None:
         while True:
@@ -80,7 +80,7 @@ class LogMaintenance:
             if self._configs.broker_flag("log.cleaner.enable"):
                 for chunk in self._replicas.iter_chunks():
                     for replica in chunk:
-                        await self._compact(replica)
+                        await self._compact_log(replica)
                     await asyncio.sleep(0)
 
     async def _wait_for_compaction(self) -> None:
@@ -96,13 +96,13 @@ class LogMaintenance:
     def _compaction_pause_seconds(self) -> float:
         return max(self._configs.broker_int("log.cleaner.backoff.ms") / 1000, COMPACTION_PAUSE_SECONDS_MIN)
 
-    async def _compact(self, replica: Replica) -> None:
+    async def _compact_log(self, replica: Replica) -> None:
         log = None if replica.is_hidden else replica.log_if_open
         compaction = None if log is None else log.begin_compaction(self._clock.now_ms(), replica.committed_end_offset)
         if log is None or compaction is None or replica.is_abandoned:
             return
         try:
-            await self._run_in_thread(compaction, replica)
+            await self._compact_in_thread(compaction, replica)
         except FileNotFoundError:
             logger.info(
                 "%r: compaction aborted: its segments were deleted concurrently; retrying in the next round", replica
@@ -116,7 +116,7 @@ class LogMaintenance:
             logger.info("%r: log compacted end_offset=%d", replica, compaction.compacted_offset)
             replica.syncer.request_sync_if_needed()
 
-    async def _run_in_thread(self, compaction: Compaction, replica: Replica) -> None:
+    async def _compact_in_thread(self, compaction: Compaction, replica: Replica) -> None:
         """Run the compaction in a thread, because decompressing a large batch would block the event loop.
 
         The thread stops early when the topic is deleted or the node stops, and always before this method returns.

@@ -141,7 +141,7 @@ class Quarantine:
         logs = [name for name in self._files.list_directory(directory) if name.endswith(".log")]
         return any(self._files.size(f"{directory}/{name}") for name in logs)
 
-    def delete_expired(self, cluster_id: str, now_ms: int) -> None:
+    def delete_expired_directories(self, cluster_id: str, now_ms: int) -> None:
         """Delete quarantined directories of this cluster's deleted or moved partitions after their retention time."""
         for name in self.list_directories():
             mark = self._read_mark(f"{UNKNOWN_DIRECTORY}/{name}")
@@ -153,7 +153,7 @@ class Quarantine:
                 )
                 self._move(f"{UNKNOWN_DIRECTORY}/{name}", DELETED_DIRECTORY, name)
 
-    def delete_removed(self) -> None:
+    def delete_removed_directories(self) -> None:
         """Delete the contents of the `deleted` directory, the data of removed topics and partitions."""
         for name in self._files.list_directory(DELETED_DIRECTORY):
             remove_tree(self._files, f"{DELETED_DIRECTORY}/{name}")
@@ -170,11 +170,11 @@ class Quarantine:
         for created in files.make_directory(under):
             files.sync_directory(created)
         taken = set(files.list_directory(under))
-        free = next(each for each in itertools.chain([name], _numbered_names(name)) if each not in taken)
+        free = next(each for each in itertools.chain([name], _generate_numbered_names(name)) if each not in taken)
         files.rename(path, f"{under}/{free}")
         files.sync_directory(parent_directory(path))
         files.sync_directory(under)
 
 
-def _numbered_names(name: str) -> Iterator[str]:
+def _generate_numbered_names(name: str) -> Iterator[str]:
     return (f"{name}~{number}" for number in itertools.count(2))

@@ -44,7 +44,7 @@ class RecentBatches:
         """Cache the batches with these offsets if the memory budget allows it."""
         if len(batches) < ZERO_COPY_BYTES_MIN:
             batches = bytes(batches)
-        size = _retained_bytes(batches)
+        size = _count_retained_bytes(batches)
         if size <= self._budget.bytes_left:
             self._budget.bytes_left -= size
             if self._by_offset is None:
@@ -67,10 +67,10 @@ class RecentBatches:
             if len(batches) < ZERO_COPY_BYTES_MIN:
                 small.append(batches)
             else:
-                _flush_small(small, chunks)
+                _flush_small_batches(small, chunks)
                 chunks.append(memoryview(batches))
             found = kept.get(end_offset)
-        _flush_small(small, chunks)
+        _flush_small_batches(small, chunks)
         return chunks
 
     def remove_below(self, offset: int) -> None:
@@ -82,20 +82,20 @@ class RecentBatches:
             if end_offset > offset:
                 return
             del kept[base_offset]
-            self._budget.bytes_left += _retained_bytes(batches)
+            self._budget.bytes_left += _count_retained_bytes(batches)
 
     def clear(self) -> None:
         if self._by_offset:  # skip the empty replicas of a node that starts with 10,000 partitions
-            self._budget.bytes_left += sum(_retained_bytes(batches) for _, batches in self._by_offset.values())
+            self._budget.bytes_left += sum(_count_retained_bytes(batches) for _, batches in self._by_offset.values())
             self._by_offset.clear()
 
 
-def _flush_small(small: list[Buffer], chunks: list[memoryview]) -> None:
+def _flush_small_batches(small: list[Buffer], chunks: list[memoryview]) -> None:
     if small:
         chunks.append(memoryview(b"".join(small)))
         small.clear()
 
 
-def _retained_bytes(batches: Buffer) -> int:
+def _count_retained_bytes(batches: Buffer) -> int:
     """Return the size of the underlying buffer, because a view retains the whole buffer in memory."""
     return memoryview(batches.obj).nbytes if isinstance(batches, memoryview) else len(batches)

@@ -199,7 +199,7 @@ class Replica:
             if self.isr_state is not None:
                 self._start_leader_epoch(self.isr_state)
 
-    def open_or_raise(self) -> None:
+    def require_open_log(self) -> None:
         """Open the log if it is closed. Raise an error if the disk has lost all its records.
 
         Raises:
@@ -269,7 +269,7 @@ class Replica:
 
     def _update_end_offsets(self, log: PartitionLog) -> None:
         """Update the durable end offset and the high watermark after the log end offset has changed."""
-        self.durable_end_offset = self._durable_end_of(log)
+        self.durable_end_offset = self._get_durable_end_offset(log)
         self.high_watermark = max(log.log_start_offset, min(self.high_watermark, log.log_end_offset))
         self._confirmed_offset = min(self._confirmed_offset, log.log_end_offset)
 
@@ -289,10 +289,10 @@ class Replica:
             self.isr_state.update(partition, now)
             self._starts.notify()
             if self._log is not None:
-                self._advance()
+                self._advance_durable_end_offset()
         elif self.leader_epoch != partition.leader_epoch:
             if self.leader_epoch != ANY_EPOCH:  # a new replica has no term to end, and there may be 10,000
-                self._end_term()
+                self._end_leader_epoch()
             self.leader_epoch = partition.leader_epoch
             if partition.leader == self._node_id:
                 self.isr_state = IsrState(self._node_id, partition, now)
@@ -307,9 +307,9 @@ class Replica:
         leading.epoch_start_offset = self.log.log_end_offset
         self.log.epochs.assign(self.leader_epoch, self.log.log_end_offset)
         self.uncommitted.clear()
-        self._advance()
+        self._advance_durable_end_offset()
 
-    def _end_term(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
+    def _end_leader_epoch(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """End the leader epoch and fail all waiting requests, because the next leader may truncate their records."""
         self._confirmed_offset = self.committed_end_offset
         self.isr_state = None
@@ -353,7 +353,7 @@ class Replica:
         if self.isr_state is not None:
             self._start_leader_epoch(self.isr_state)
 
-    def check_epoch(self, claimed: int) -> None:
+    def check_leader_epoch(self, claimed: int) -> None:
         """Validate the leader epoch in a client's request.
 
         Raises:
@@ -455,8 +455,8 @@ class Replica:
     def drop_rejected_isr(self) -> None:
         """Drop a rejected ISR change. The follower that it would have added no longer counts for the high watermark."""
         if self.isr_state is not None:
-            self.isr_state.drop_proposed()
-            self._advance()
+            self.isr_state.drop_proposed_isr()
+            self._advance_durable_end_offset()
 
     def on_brokers_changed(self) -> None:
         """Wake requests that wait for followers, so that they check whether the followers are still alive."""
@@ -584,7 +584,7 @@ class Replica:
         """Return whether all records below `offset` are committed, as acks=all promises."""
         return offset <= self.high_watermark
 
-    def _durable_end_of(self, log: PartitionLog) -> int:
+    def _get_durable_end_offset(self, log: PartitionLog) -> int:
         return log.synced_offset if self._flush_each_append else log.log_end_offset
 
     def _on_appended(self, size: int) -> None:
@@ -592,14 +592,14 @@ class Replica:
         if self._flush_each_append:
             self.syncer.request_sync()
         else:
-            self._advance()
+            self._advance_durable_end_offset()
 
     def _on_synced(self, log: PartitionLog) -> None:
         self._synced_offsets.record(self.topic_id, self.index, log.synced_offset)
-        self._advance()
+        self._advance_durable_end_offset()
 
-    def _advance(self) -> None:
-        durable = self.durable_end_offset = self._durable_end_of(self.log)
+    def _advance_durable_end_offset(self) -> None:
+        durable = self.durable_end_offset = self._get_durable_end_offset(self.log)
         if self.durability_waiters:
             self.durability_waiters.complete_up_to(durable)
         if self.isr_state is not None:
@@ -619,7 +619,7 @@ class Replica:
             )
         if self.delayed_fetches:
             stable = arrived
-            if self.log.producers.transactions.has_undecided:
+            if self.log.producers.transactions.has_undecided_transactions:
                 stable = self._count_stable_bytes(high_watermark_before, arrived)
             for watcher in list(self.delayed_fetches):
                 watcher.add_bytes(stable if watcher.committed_only else arrived)
@@ -652,8 +652,8 @@ class Replica:
 
         A sync may still be in progress; `release` closes the files afterwards.
         """
-        self.syncer.abandon()
-        self._end_term(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self.syncer.fail_waiters()
+        self._end_leader_epoch(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     async def release(self) -> None:
         """Close the files of an abandoned replica, so that they can be deleted."""

@@ -84,7 +84,7 @@ class PartitionRemovals:
         self._pending.append(_Removal(topic_id, partition, abandoned))
         self._due.set()
 
-    def check_for_deleted(self) -> None:
+    def schedule_deletions(self) -> None:
         """Schedule the deletion of directories that were moved to the `deleted` directory."""
         if self._cache.files.list_directory(DELETED_DIRECTORY):
             self._due.set()
@@ -98,7 +98,7 @@ class PartitionRemovals:
                 for replica in self._pending[0].abandoned:
                     await replica.release()
                 self._move_to_deleted(self._pending.popleft())
-            await run_in_thread(self._set_aside.delete_removed)
+            await run_in_thread(self._set_aside.delete_removed_directories)
 
     def close(self) -> None:
         """Move the remaining directories to the `deleted` directory, so that the next start deletes them.
@@ -159,7 +159,7 @@ class ReplicaManager:
         self._producer_limit = ProducerLimit()
         self._by_id: dict[tuple[bytes, int], Replica] = {}
         self._topic_ids: dict[str, bytes] = {}
-        self.removals: Final = PartitionRemovals(cache, self._set_aside, self._restore_returned)
+        self.removals: Final = PartitionRemovals(cache, self._set_aside, self._restore_returned_partitions)
         self.registered: Final = asyncio.Event()
         """Set when this incarnation of the broker is registered.
 
@@ -202,10 +202,10 @@ class ReplicaManager:
         replica = self.find(topic, index)
         if replica is None or not replica.is_leader:
             raise self._not_hosted_error(self._store.image.topics.get(topic), index)
-        replica.open_or_raise()
+        replica.require_open_log()
         return replica
 
-    def get_hosted(self, topic: str, index: int) -> Replica:
+    def get_hosted_replica(self, topic: str, index: int) -> Replica:
         """Return an open replica that this node hosts in any role.
 
         Raises:
@@ -214,7 +214,7 @@ class ReplicaManager:
         replica = self.find(topic, index)
         if replica is None:
             raise self._not_hosted_error(self._store.image.topics.get(topic), index)
-        replica.open_or_raise()
+        replica.require_open_log()
         return replica
 
     def get_leader_by_id(self, topic_id: bytes, index: int, *, include_hidden: bool = False) -> Replica:
@@ -224,16 +224,16 @@ class ReplicaManager:
             KafkaError: UNKNOWN_TOPIC_ID, or as `get_leader`.
         """
         if self._outdated:
-            self._catch_up_partition(topic_id, index)
+            self._apply_pending_partition_update(topic_id, index)
         replica = self._by_id.get((topic_id, index))
         if replica is None or not replica.is_leader or (replica.is_hidden and not include_hidden):
             image = self._store.image
             topic = (image.all_topics_by_id if include_hidden else image.topics_by_id).get(topic_id)
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else self._not_hosted_error(topic, index)
-        replica.open_or_raise()
+        replica.require_open_log()
         return replica
 
-    def find_lost(self, topic: str, index: int) -> Replica | None:
+    def find_lost_replica(self, topic: str, index: int) -> Replica | None:
         """Return the replica if this node leads it and its disk has lost all records, otherwise None."""
         replica = self.find(topic, index)
         if replica is None or not replica.is_leader:
@@ -241,7 +241,7 @@ class ReplicaManager:
         replica.open()
         return replica if replica.log.has_lost_all_records else None
 
-    def iter_damaged(self) -> Iterator[tuple[Replica, str]]:
+    def iter_damaged_replicas(self) -> Iterator[tuple[Replica, str]]:
         """Yield the open replicas whose disks have lost records."""
         return (
             (replica, damage) for replica in self._by_id.values() if (damage := replica.damage_description) is not None
@@ -255,7 +255,7 @@ class ReplicaManager:
     def find_leader(self, topic_id: bytes, index: int) -> Replica | None:
         """Return a replica that this node leads. Its log need not be open."""
         if self._outdated:
-            self._catch_up_partition(topic_id, index)
+            self._apply_pending_partition_update(topic_id, index)
         replica = self._by_id.get((topic_id, index))
         return replica if replica is not None and replica.is_leader else None
 
@@ -265,7 +265,7 @@ class ReplicaManager:
         if topic_id is None:
             return None
         if self._outdated:
-            self._catch_up_partition(topic_id, index)
+            self._apply_pending_partition_update(topic_id, index)
         return self._by_id.get((topic_id, index))
 
     # Metadata changes
@@ -279,15 +279,15 @@ class ReplicaManager:
                 self._schedule_update(change.new, change.old)
             elif change.old is not None:
                 self._outdated.pop(change.old.id, None)
-                self._delete(change.old)
+                self._delete_topic(change.old)
         if not self._is_catching_up:
-            self._catch_up()
+            self._apply_pending_updates()
         if any(not change.created for change in delta.brokers):  # no request waits for a new broker
             for replica in self._by_id.values():
                 replica.on_brokers_changed()
         if delta.broker_configs:
             for topic in self._store.image.all_topics_by_id.values():
-                self._reconfigure(topic)
+                self._reconfigure_topic(topic)
 
     def _schedule_update(self, topic: Topic, old: Topic | None) -> None:
         if not topic.importing:
@@ -295,11 +295,11 @@ class ReplicaManager:
             if old is not None and old.importing:
                 self._make_visible(topic)
         if topic.id in self._unknown:
-            self._restore_quarantined(topic)
+            self._restore_quarantined_topic(topic)
         if old is None:
             old = msgspec.structs.replace(topic, partitions=())
         elif old.configs != topic.configs:
-            self._reconfigure(topic)
+            self._reconfigure_topic(topic)
         self._outdated.setdefault(topic.id, old)
 
     def _make_visible(self, topic: Topic) -> None:
@@ -308,7 +308,7 @@ class ReplicaManager:
             if (replica := self._by_id.get((topic.id, index))) is not None:
                 replica.is_hidden = False
 
-    def _catch_up(self) -> None:
+    def _apply_pending_updates(self) -> None:
         """Apply the metadata image to a limited number of replicas, and to the rest in later event-loop iterations.
 
         When a broker starts or stops, all its partitions change, and there may be thousands.
@@ -318,11 +318,11 @@ class ReplicaManager:
             left -= self._apply_image(next(iter(self._outdated)), left)
         self._is_catching_up = bool(self._outdated)
         if self._outdated:
-            asyncio.get_running_loop().call_soon(self._continue_catching_up)
+            asyncio.get_running_loop().call_soon(self._continue_pending_updates)
 
-    def _continue_catching_up(self) -> None:
+    def _continue_pending_updates(self) -> None:
         try:
-            self._catch_up()
+            self._apply_pending_updates()
         except Exception as error:  # the event loop would only log it, and later replicas would keep their old roles
             self._on_fatal(error)
 
@@ -349,7 +349,7 @@ class ReplicaManager:
             self._apply_role(topic, index, rules, now)
         return max(changes, 1)
 
-    def _catch_up_partition(self, topic_id: bytes, index: int) -> None:
+    def _apply_pending_partition_update(self, topic_id: bytes, index: int) -> None:
         """Apply the metadata image to one partition immediately, because a client has requested the partition."""
         topic = self._store.image.all_topics_by_id.get(topic_id)
         if topic_id in self._outdated and topic is not None and topic.has_partition(index):
@@ -364,15 +364,15 @@ class ReplicaManager:
         self.registered.set()
         self._unknown = self._set_aside.list_topics()
         for topic in list(self._store.image.all_topics_by_id.values()):
-            self._update_all(topic)
-        self._quarantine_unknown()
+            self._update_all_partitions(topic)
+        self._quarantine_unknown_directories()
 
-    def _update_all(self, topic: Topic) -> None:
+    def _update_all_partitions(self, topic: Topic) -> None:
         """Apply the metadata image to all partitions of a topic immediately."""
         self._schedule_update(topic, None)
         self._outdated[topic.id] = msgspec.structs.replace(topic, partitions=())
         self._apply_image(topic.id, len(topic.partitions))
-        self._reconfigure(topic)
+        self._reconfigure_topic(topic)
 
     def _apply_role(self, topic: Topic, index: int, rules: ProduceRules, now: float) -> None:
         key, partition = (topic.id, index), topic.partitions[index]
@@ -381,11 +381,11 @@ class ReplicaManager:
             if key not in self.removals.pending_partitions:
                 replica = replica or self._add(topic, index, rules)
                 replica.assume_role(partition, now)
-                self._notify(replica)
+                self._notify_listeners(replica)
         elif replica is not None:
-            self._remove(topic, [index], index)
+            self._remove_partitions(topic, [index], index)
 
-    def _notify(self, replica: Replica) -> None:
+    def _notify_listeners(self, replica: Replica) -> None:
         for listener in self.listeners:
             listener(replica)
 
@@ -404,7 +404,7 @@ class ReplicaManager:
         )
         return replica
 
-    def _reconfigure(self, topic: Topic) -> None:
+    def _reconfigure_topic(self, topic: Topic) -> None:
         rules = resolve_produce_rules(self._configs, topic.configs)
         config = resolve_log_config(self._configs, topic.configs)
         for index in range(len(topic.partitions)):
@@ -414,28 +414,28 @@ class ReplicaManager:
                 if replica.log_if_open is not None:
                     replica.log_if_open.config = config
 
-    def _delete(self, topic: Topic) -> None:
+    def _delete_topic(self, topic: Topic) -> None:
         if self._topic_ids.get(topic.name) == topic.id:
             del self._topic_ids[topic.name]
-        self._remove(topic, range(len(topic.partitions)), None)
+        self._remove_partitions(topic, range(len(topic.partitions)), None)
 
-    def _remove(self, topic: Topic, indexes: Iterable[int], partition: int | None) -> None:
+    def _remove_partitions(self, topic: Topic, indexes: Iterable[int], partition: int | None) -> None:
         """Remove the partitions of a deleted topic, or one partition that moved to other nodes."""
         abandoned = []
         for index in indexes:
             replica = self._by_id.pop((topic.id, index), None)
             if replica is not None:
                 replica.abandon()
-                self._notify(replica)
+                self._notify_listeners(replica)
                 self._synced_offsets.remove(topic.id, index)
                 abandoned.append(replica)
         self.removals.add(topic.id, partition, abandoned)
 
-    def _restore_returned(self, topic_id: bytes) -> None:
+    def _restore_returned_partitions(self, topic_id: bytes) -> None:
         """Add a partition that was assigned to this node again before its old files were removed."""
         topic = self._store.image.all_topics_by_id.get(topic_id)
         if topic is not None and not self.is_stopping:
-            self._update_all(topic)
+            self._update_all_partitions(topic)
 
     # Directories
 
@@ -462,7 +462,7 @@ class ReplicaManager:
         for listener in self.damage_listeners:
             listener(replica)
 
-    def _quarantine_unknown(self) -> None:
+    def _quarantine_unknown_directories(self) -> None:
         """Quarantine the directories of unknown topics and partitions at the start, and delete expired ones."""
         files = self._cache.files
         known = {format_id(topic_id): topic_id for topic_id in self._store.image.all_topics_by_id}
@@ -476,15 +476,15 @@ class ReplicaManager:
                     cluster_id = self._find_deleting_cluster()
                     self._set_aside.quarantine_directory(f"{name}/{index}", cluster_id, self._clock.now_ms())
                     self._synced_offsets.remove(*key)  # if the partition returns, it starts empty
-        self.delete_expired()
+        self.delete_expired_directories()
 
-    def delete_expired(self) -> None:
+    def delete_expired_directories(self) -> None:
         """Delete quarantined directories of deleted topics after their retention time. Called periodically."""
         if (cluster_id := self._find_deleting_cluster()) is not None:
-            self._set_aside.delete_expired(cluster_id, self._clock.now_ms())
-        self.removals.check_for_deleted()
+            self._set_aside.delete_expired_directories(cluster_id, self._clock.now_ms())
+        self.removals.schedule_deletions()
 
-    def _restore_quarantined(self, topic: Topic) -> None:
+    def _restore_quarantined_topic(self, topic: Topic) -> None:
         """Restore a quarantined topic that exists in the cluster again, before its logs are opened."""
         own = [index for index, partition in enumerate(topic.partitions) if self._node_id in partition.replicas]
         unopened = [index for index in own if (topic.id, index) not in self._by_id]

@@ -26,15 +26,15 @@ _LEVELS = {
 
 def resolve_log_config(resolver: ConfigResolver, configs: Mapping[str, str]) -> LogConfig:
     """Return the storage configs of a topic."""
-    return resolver.get_derived(_log_config, configs)
+    return resolver.get_or_compute(_build_log_config, configs)
 
 
 def resolve_produce_rules(resolver: ConfigResolver, configs: Mapping[str, str]) -> ProduceRules:
     """Return a topic's requirements for produced records."""
-    return resolver.get_derived(_incoming_rules, configs)
+    return resolver.get_or_compute(_build_produce_rules, configs)
 
 
-def _log_config(resolver: ConfigResolver, configs: Mapping[str, str]) -> LogConfig:
+def _build_log_config(resolver: ConfigResolver, configs: Mapping[str, str]) -> LogConfig:
     values = resolver.topic_values(configs)
     return LogConfig(
         segment_bytes=int(values.get("internal.segment.bytes", values["segment.bytes"])),
@@ -43,7 +43,7 @@ def _log_config(resolver: ConfigResolver, configs: Mapping[str, str]) -> LogConf
         index_interval_bytes=int(values["index.interval.bytes"]),
         retention_ms=int(values["retention.ms"]),
         retention_bytes=int(values["retention.bytes"]),
-        cleanup_policy=_policies(values),
+        cleanup_policy=_parse_cleanup_policies(values),
         delete_retention_ms=int(values["delete.retention.ms"]),
         min_compaction_lag_ms=int(values["min.compaction.lag.ms"]),
         max_compaction_lag_ms=int(values["max.compaction.lag.ms"]),
@@ -53,11 +53,11 @@ def _log_config(resolver: ConfigResolver, configs: Mapping[str, str]) -> LogConf
     )
 
 
-def _incoming_rules(resolver: ConfigResolver, configs: Mapping[str, str]) -> ProduceRules:
+def _build_produce_rules(resolver: ConfigResolver, configs: Mapping[str, str]) -> ProduceRules:
     values = resolver.topic_values(configs)
     compression = values["compression.type"]
     level = _LEVELS.get(compression)
-    policies = _policies(values)
+    policies = _parse_cleanup_policies(values)
     return ProduceRules(
         max_message_bytes=int(values["max.message.bytes"]),
         is_compacted="compact" in policies,
@@ -71,5 +71,5 @@ def _incoming_rules(resolver: ConfigResolver, configs: Mapping[str, str]) -> Pro
     )
 
 
-def _policies(values: Mapping[str, str]) -> frozenset[str]:
+def _parse_cleanup_policies(values: Mapping[str, str]) -> frozenset[str]:
     return frozenset(part.strip() for part in values["cleanup.policy"].split(","))

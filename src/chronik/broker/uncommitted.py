@@ -87,7 +87,7 @@ class LeaderPartition(Protocol):
     def has_followers(self) -> bool: ...
 
 
-def can_pipeline(partitions: Iterable[LeaderPartition]) -> bool:
+def can_pipeline_requests(partitions: Iterable[LeaderPartition]) -> bool:
     """Return whether a connection may process further requests while its produce request to `partitions` is pending.
 
     False makes the connection wait, as every produce request does in Kafka, until the backlog is short again or the

@@ -38,7 +38,7 @@ def add_client_arguments(parser: argparse.ArgumentParser, run: CommandRunner) ->
     add_bootstrap_argument(parser)
     parser.add_argument(
         "--timeout",
-        type=positive_seconds,
+        type=parse_positive_seconds,
         default=30.0,
         metavar="SECONDS",
         help="request timeout (default: %(default)g)",
@@ -69,14 +69,14 @@ def parse_key_values(texts: Iterable[str], what: str) -> dict[str, str]:
     return pairs
 
 
-def positive_int(text: str) -> int:
+def parse_positive_int(text: str) -> int:
     number = int(text) if text.isdigit() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: expected an integer of at least 1")
     return number
 
 
-def positive_seconds(text: str) -> float:
+def parse_positive_seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:

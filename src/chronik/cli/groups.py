@@ -193,9 +193,9 @@ def _delete_group(cluster: ClusterClient, name: str) -> None:
 
 def run_reset(arguments: argparse.Namespace) -> int:
     with connect_cluster(arguments) as cluster:
-        committed = _committed_offsets_of_inactive_group(cluster, arguments.name)
+        committed = _fetch_inactive_group_offsets(cluster, arguments.name)
         partitions = _select_partitions(cluster, arguments.topic, committed)
-        new = _new_offsets(cluster, arguments, partitions, committed)
+        new = _compute_new_offsets(cluster, arguments, partitions, committed)
         if arguments.execute:
             commit_offsets(cluster, arguments.name, new)
     rows = [
@@ -212,7 +212,7 @@ def run_reset(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _committed_offsets_of_inactive_group(cluster: ClusterClient, name: str) -> Mapping[TopicPartition, GroupOffset]:
+def _fetch_inactive_group_offsets(cluster: ClusterClient, name: str) -> Mapping[TopicPartition, GroupOffset]:
     """Return the committed offsets of a group without members.
 
     A group that does not exist yet has none, and may still be given offsets.
@@ -260,7 +260,7 @@ def _parse_partitions(cluster: ClusterClient, text: str) -> list[TopicPartition]
     return wanted
 
 
-def _new_offsets(
+def _compute_new_offsets(
     cluster: ClusterClient,
     arguments: argparse.Namespace,
     partitions: list[TopicPartition],

@@ -14,7 +14,7 @@ from importlib import import_module
 from chronik.command_parser import CommandParser
 from chronik.errors import ChronikError, ConfigError
 from chronik.escaping import escape_output
-from chronik.wording import spelling_suggestion
+from chronik.wording import format_spelling_suggestion
 
 COMMANDS = {
     "start": "run a node",
@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _main(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        print(_usage())
+        print(_format_usage())
         return EXIT_OK if words else EXIT_USAGE
     if words[0] in ("-V", "--version"):
         import chronik
@@ -78,7 +78,7 @@ def _main(words: list[str]) -> int:
         print(f"chronik {chronik.__version__}")
         return EXIT_OK
     if words[0] not in COMMANDS:
-        hint = spelling_suggestion(words[0], COMMANDS) or "; see chronik --help"
+        hint = format_spelling_suggestion(words[0], COMMANDS) or "; see chronik --help"
         print(f"chronik: unknown command {words[0]!r}{hint}", file=sys.stderr)
         return EXIT_USAGE
     try:
@@ -123,10 +123,10 @@ class TerminalWidthFormatter(argparse.HelpFormatter):
     """
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=_terminal_columns() - 2)
+        super().__init__(prog, width=_get_terminal_columns() - 2)
 
 
-def _terminal_columns() -> int:
+def _get_terminal_columns() -> int:
     with suppress(ValueError):
         if columns := int(os.environ.get("COLUMNS", 0)):
             return columns
@@ -135,7 +135,7 @@ def _terminal_columns() -> int:
     return COLUMNS_DEFAULT
 
 
-def _usage() -> str:
+def _format_usage() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {word:<{width}}  {summary}" for word, summary in COMMANDS.items()]
     more = "Run chronik COMMAND --help for details, chronik --version for the version."

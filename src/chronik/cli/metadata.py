@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.json:
             print_json(message_to_json(response, connection.negotiated_version(MetadataRequest)))
         else:
-            print(_describe(response))
+            print(_format_metadata(response))
     return 0
 
 
@@ -45,7 +45,7 @@ def _sort(response: MetadataResponse) -> None:
         topic.partitions.sort(key=lambda partition: partition.partition_index)
 
 
-def _describe(response: MetadataResponse) -> str:
+def _format_metadata(response: MetadataResponse) -> str:
     brokers = (
         (
             broker.node_id,

@@ -56,7 +56,7 @@ class NodeProcess:
     def start(self, now: float) -> None:
         # A service manager accepts readiness notifications from this process only.
         inherited = {name: value for name, value in os.environ.items() if name != SOCKET_VARIABLE}
-        with _sigint_blocked():
+        with _block_sigint():
             self.process = subprocess.Popen(self.command, env=inherited | {"CHRONIK_RACK": self.rack})
         self.started_at = now
 
@@ -73,7 +73,7 @@ class NodeProcess:
 
 
 @contextmanager
-def _sigint_blocked() -> Iterator[None]:
+def _block_sigint() -> Iterator[None]:
     """Block SIGINT in processes that are started within this context.
 
     A terminal sends Ctrl-C to all processes at once, and then no node could transfer its leadership. Only this process
@@ -119,7 +119,7 @@ def plan_node_processes(config: NodeConfig, count: int, words: Sequence[str]) ->
     return found
 
 
-def supervise(nodes: Sequence[NodeProcess], log_format: str = "text") -> int:
+def supervise_nodes(nodes: Sequence[NodeProcess], log_format: str = "text") -> int:
     """Run the nodes until SIGTERM or SIGINT, then stop them; return the first non-zero exit code."""
     stopping: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):

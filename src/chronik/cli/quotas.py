@@ -27,11 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_entity_arguments(actions.add_parser("list", help="list all quotas, or the quotas of an entity"), run_list)
     setting = actions.add_parser("set", help="set quotas of a user, a client id, both, or an IP address")
     for key, what in QUOTA_KEYS.items():
-        setting.add_argument(_option(key), type=_parse_rate, metavar="N", help=what)
+        setting.add_argument(_format_option(key), type=_parse_rate, metavar="N", help=what)
     _add_entity_arguments(setting, run_set)
     removing = actions.add_parser("remove", help="remove the given quotas of an entity, or all of them")
     for key in QUOTA_KEYS:
-        removing.add_argument(_option(key), action="store_true", help="remove this quota")
+        removing.add_argument(_format_option(key), action="store_true", help="remove this quota")
     _add_entity_arguments(removing, run_remove)
 
 
@@ -63,7 +63,7 @@ def run_set(arguments: argparse.Namespace) -> int:
     given = {key: getattr(arguments, key) for key in QUOTA_KEYS}
     changes = {key: value for key, value in given.items() if value is not None}
     if not changes:
-        raise InvalidInput(f"no quota given: use one of {', '.join(map(_option, QUOTA_KEYS))}")
+        raise InvalidInput(f"no quota given: use one of {', '.join(map(_format_option, QUOTA_KEYS))}")
     return _alter_quotas(arguments, changes)
 
 
@@ -110,7 +110,7 @@ def _format_entity_name(entity: dict[str, str | None], kind: str) -> str | None:
     return DEFAULT_ENTITY_NAME if name is None else name
 
 
-def _option(key: str) -> str:
+def _format_option(key: str) -> str:
     return f"--{key.replace('_', '-')}"
 
 

@@ -25,7 +25,7 @@ ROWS_PER_FLUSH = 1000
 
 def write_json(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO) -> None:
     """Write each row as one line of JSON."""
-    for chunk in _chunks(rows):
+    for chunk in _split_into_chunks(rows):
         for row in chunk:
             fields = dict(zip(names, map(_to_json, row), strict=True))
             out.write(to_json_text(fields, allow_nan=False, default=str) + "\n")
@@ -37,7 +37,7 @@ def write_csv(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO) 
     out = out if out.isatty() else raw_stream(out)  # escape control characters for terminals only
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(names)
-    for chunk in _chunks(rows):
+    for chunk in _split_into_chunks(rows):
         writer.writerows([_to_csv(value) for value in row] for row in chunk)
         out.flush()
 
@@ -51,7 +51,7 @@ def write_table(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO
     return len(shown) <= rows_max
 
 
-def _chunks(rows: Iterable[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
+def _split_into_chunks(rows: Iterable[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
     iterator = iter(rows)
     while chunk := list(islice(iterator, ROWS_PER_FLUSH)):
         yield chunk

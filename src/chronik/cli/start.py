@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.config, flush=arguments.flush, log_level=log_level, log_format=arguments.log_format
         )
         words += process_supervisor.first_user_arguments(arguments.add_scram, arguments.password_file)
-        return process_supervisor.supervise(
+        return process_supervisor.supervise_nodes(
             process_supervisor.plan_node_processes(config, arguments.processes, words), config.log_format
         )
     user = None
@@ -96,8 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.add_scram, read_password(arguments.password_file, arguments.add_scram)
         )
     # Imported after the config is loaded, so that config errors are reported quickly.
-    from chronik.node.memory_tuning import gc_disabled
+    from chronik.node.memory_tuning import disable_gc
 
-    with gc_disabled():
+    with disable_gc():
         from chronik.node.run import run as run_node
     return run_node(config, restore_identity=arguments.restore_identity, first_user=user)

@@ -16,7 +16,7 @@ from chronik.cli.arguments import (
     add_json_argument,
     connect_cluster,
     parse_key_values,
-    positive_int,
+    parse_positive_int,
 )
 from chronik.cli.output import format_table, join_ids, print_json
 from chronik.client.admin import (
@@ -79,10 +79,10 @@ def add_partition_actions(actions: Any) -> None:
     restart.add_argument(
         "--partition", type=int, action="append", required=True, metavar="N", help="partition of TOPIC; repeatable"
     )
-    add_client_arguments(restart, run_begin_anew)
+    add_client_arguments(restart, run_restart_lost_partitions)
 
 
-def run_begin_anew(arguments: argparse.Namespace) -> int:
+def run_restart_lost_partitions(arguments: argparse.Namespace) -> int:
     wanted = [TopicPartition(arguments.name, index) for index in arguments.partition]
     with connect_cluster(arguments) as cluster:
         leaderless = [partition for partition in wanted if not _has_leader(cluster, partition)]
@@ -198,7 +198,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     create.add_argument(
         "-p",
         "--partitions",
-        type=positive_int,
+        type=parse_positive_int,
         default=BROKER_DEFAULT,
         metavar="N",
         help="number of partitions (default: num.partitions of the broker)",
@@ -206,7 +206,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     create.add_argument(
         "-r",
         "--replication-factor",
-        type=positive_int,
+        type=parse_positive_int,
         default=BROKER_DEFAULT,
         metavar="N",
         help="replicas of each partition (default: default.replication.factor of the broker)",
@@ -227,7 +227,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     alter = actions.add_parser("alter", help="add partitions to a topic, or change its configs")
     alter.add_argument("name", metavar="TOPIC", help="topic to change")
-    alter.add_argument("-p", "--partitions", type=positive_int, metavar="N", help="new total number of partitions")
+    alter.add_argument(
+        "-p", "--partitions", type=parse_positive_int, metavar="N", help="new total number of partitions"
+    )
     _add_config_argument(alter)
     alter.add_argument("--delete-config", action="append", default=[], metavar="KEY", help="reset KEY to its default")
     add_client_arguments(alter, run_alter)
@@ -307,7 +309,7 @@ def run_delete(arguments: argparse.Namespace) -> int:
         if arguments.if_exists:
             existing = {topic.name for topic in list_topics(cluster)}
             names = [name for name in names if name in existing]
-        if names and not arguments.yes and not _is_confirmed(names):
+        if names and not arguments.yes and not _confirm_deletion(names):
             print("no topics were deleted")
             return EXIT_FAILED
         if names:
@@ -317,7 +319,7 @@ def run_delete(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _is_confirmed(names: list[str]) -> bool:
+def _confirm_deletion(names: list[str]) -> bool:
     """Prompt for confirmation on a terminal. Without a terminal, return True."""
     if not sys.stdin.isatty():
         return True

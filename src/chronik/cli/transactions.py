@@ -6,7 +6,13 @@ import argparse
 import time
 from typing import Any
 
-from chronik.cli.arguments import InvalidInput, add_client_arguments, add_json_argument, connect_cluster, positive_int
+from chronik.cli.arguments import (
+    InvalidInput,
+    add_client_arguments,
+    add_json_argument,
+    connect_cluster,
+    parse_positive_int,
+)
 from chronik.cli.output import format_table, print_json
 from chronik.client.admin import list_topics
 from chronik.client.cluster import ClusterClient
@@ -65,7 +71,7 @@ def _add_find_arguments(find: argparse.ArgumentParser) -> None:
     find.add_argument("--partition", type=int, metavar="N", help="search only this partition of --topic")
     find.add_argument(
         "--max-transaction-timeout",
-        type=positive_int,
+        type=parse_positive_int,
         default=15,
         metavar="MINUTES",
         help="age at which a transaction counts as hanging (default: %(default)d)",
@@ -153,7 +159,7 @@ def run_find_hanging(arguments: argparse.Namespace) -> int:
         partitions = _select_partitions(cluster, arguments)
         older_than_ms = arguments.max_transaction_timeout * MINUTE_MS
         rows = [
-            _hanging_to_json(each)
+            _hanging_transaction_to_json(each)
             for each in find_hanging_transactions(cluster, partitions, older_than_ms, arguments.broker_id)
         ]
     names = ("topic", "partition", "producer_id", "producer_epoch", "coordinator_epoch", "start_offset")
@@ -175,7 +181,7 @@ def _select_partitions(cluster: ClusterClient, arguments: argparse.Namespace) ->
     ]
 
 
-def _hanging_to_json(found: OpenTransaction) -> dict[str, Any]:
+def _hanging_transaction_to_json(found: OpenTransaction) -> dict[str, Any]:
     producer = found.producer
     return {
         "topic": found.partition.topic,

@@ -49,7 +49,7 @@ def create_topics(cluster: ClusterClient, topics: Iterable[NewTopic], *, validat
             )
             for topic in topics
         ],
-        timeout_ms=_timeout_ms(cluster),
+        timeout_ms=_get_timeout_ms(cluster),
         validate_only=validate_only,
     )
     response = cluster.retry(
@@ -62,7 +62,7 @@ def create_topics(cluster: ClusterClient, topics: Iterable[NewTopic], *, validat
 def create_partitions(cluster: ClusterClient, topic: str, count: int) -> None:
     """Increase the topic's number of partitions to `count`."""
     request = CreatePartitionsRequest(
-        topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)], timeout_ms=_timeout_ms(cluster)
+        topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)], timeout_ms=_get_timeout_ms(cluster)
     )
     response = cluster.retry(lambda: cluster.controller().request(request, CreatePartitionsResponse), repeatable=False)
     _raise_rejections((result.name, result.error_code, result.error_message) for result in response.results)
@@ -71,7 +71,7 @@ def create_partitions(cluster: ClusterClient, topic: str, count: int) -> None:
 
 def delete_topics(cluster: ClusterClient, names: Sequence[str]) -> None:
     """Delete topics. Raise the KafkaError of the first rejected topic; its message names all rejected topics."""
-    request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=_timeout_ms(cluster))
+    request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=_get_timeout_ms(cluster))
     response = cluster.retry(lambda: cluster.controller().request(request, DeleteTopicsResponse), repeatable=False)
     _raise_rejections((result.name or "", result.error_code, result.error_message) for result in response.responses)
     cluster.invalidate_metadata()
@@ -79,10 +79,10 @@ def delete_topics(cluster: ClusterClient, names: Sequence[str]) -> None:
 
 def list_topics(cluster: ClusterClient) -> list[MetadataResponseTopic]:
     """Return the metadata of all topics, including internal ones, sorted by name."""
-    return sorted(cluster.retry(lambda: _all_topics(cluster)), key=lambda topic: topic.name or "")
+    return sorted(cluster.retry(lambda: _fetch_all_topics(cluster)), key=lambda topic: topic.name or "")
 
 
-def _all_topics(cluster: ClusterClient) -> list[MetadataResponseTopic]:
+def _fetch_all_topics(cluster: ClusterClient) -> list[MetadataResponseTopic]:
     """Return the metadata of all topics, or raise KafkaError if one has an error.
 
     A broker whose metadata is behind lists topics without partitions and with a retriable error.
@@ -101,10 +101,10 @@ def list_topics_with_configs(
     cluster: ClusterClient, keys: Sequence[str] | None = None
 ) -> tuple[list[MetadataResponseTopic], TopicConfigs]:
     """Return all topics and their configs. Topics that are deleted concurrently are omitted."""
-    return cluster.retry(lambda: _topics_with_configs(cluster, keys))
+    return cluster.retry(lambda: _fetch_topics_with_configs(cluster, keys))
 
 
-def _topics_with_configs(
+def _fetch_topics_with_configs(
     cluster: ClusterClient, keys: Sequence[str] | None
 ) -> tuple[list[MetadataResponseTopic], TopicConfigs]:
     topics = list_topics(cluster)
@@ -139,5 +139,5 @@ def _raise_rejections(results: Iterable[tuple[str, int, str | None]]) -> None:
         raise KafkaError(rejected[0][1], summary)
 
 
-def _timeout_ms(cluster: ClusterClient) -> int:
+def _get_timeout_ms(cluster: ClusterClient) -> int:
     return int(cluster.timeout_s * 1000)

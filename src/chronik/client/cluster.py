@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from chronik.client.access.settings import Bootstrap, to_access
+from chronik.client.access.settings import Bootstrap, to_bootstrap_access
 from chronik.client.connection import BrokerConnection
 from chronik.client.errors import BrokerUnreachable, ClientError, ConnectionLost
 from chronik.client.records import TopicPartition
@@ -55,7 +55,7 @@ class ClusterClient:
         Raises:
             ClientError: If an address is invalid.
         """
-        servers, self.security = to_access(bootstrap)
+        servers, self.security = to_bootstrap_access(bootstrap)
         self._bootstrap = parse_bootstrap(servers)
         self._client_id = client_id
         self.timeout_s = timeout_s
@@ -92,13 +92,13 @@ class ClusterClient:
                 return operation()
             except (ClientError, KafkaError) as error:
                 elapsed_s = time.monotonic() - started + backoff_s
-                if elapsed_s > self._retry_seconds(error, repeatable):
+                if elapsed_s > self._compute_retry_seconds(error, repeatable):
                     raise
             self.invalidate_metadata()
             time.sleep(backoff_s)
             backoff_s = min(2 * backoff_s, BACKOFF_SECONDS_MAX)
 
-    def _retry_seconds(self, error: ClientError | KafkaError, repeatable: bool) -> float:
+    def _compute_retry_seconds(self, error: ClientError | KafkaError, repeatable: bool) -> float:
         if isinstance(error, KafkaError):
             if error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR):
                 return min(UNKNOWN_TOPIC_SECONDS_MAX, self.timeout_s)
@@ -121,7 +121,7 @@ class ClusterClient:
         failure = BrokerUnreachable("no bootstrap server was given")
         for address in dict.fromkeys((*self._brokers.values(), *self._bootstrap)):
             try:
-                return self._connection(address)
+                return self._get_connection(address)
             except BrokerUnreachable as error:
                 failure = error
         raise failure
@@ -131,7 +131,7 @@ class ClusterClient:
         address = self._brokers.get(node_id)
         if address is None:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {node_id} is not available at the moment")
-        return self._connection(address)
+        return self._get_connection(address)
 
     def brokers(self) -> list[BrokerConnection]:
         """Return connections to all brokers of the cluster. Raise BrokerUnreachable if one cannot be reached."""
@@ -145,7 +145,7 @@ class ClusterClient:
         To skip unreachable brokers, call `broker` for each id in `metadata([])` and catch ClientError.
         """
         self.metadata([])
-        return {broker_id: self._connection(address) for broker_id, address in sorted(self._brokers.items())}
+        return {broker_id: self._get_connection(address) for broker_id, address in sorted(self._brokers.items())}
 
     def controller(self) -> BrokerConnection:
         """Return a connection to the controller, or to any broker if the metadata lists no controller."""
@@ -154,15 +154,15 @@ class ClusterClient:
 
     def coordinator(self, group: str) -> BrokerConnection:
         """Return a connection to the coordinator of a consumer group."""
-        _, address = self._coordinator(group, GROUP_KEY_TYPE)
-        return self._connection(address)
+        _, address = self._find_coordinator(group, GROUP_KEY_TYPE)
+        return self._get_connection(address)
 
     def transaction_coordinator(self, transactional_id: str) -> tuple[int, BrokerConnection]:
         """Return the node id of the transaction coordinator and a connection to it."""
-        node_id, address = self._coordinator(transactional_id, TRANSACTION_KEY_TYPE)
-        return node_id, self._connection(address)
+        node_id, address = self._find_coordinator(transactional_id, TRANSACTION_KEY_TYPE)
+        return node_id, self._get_connection(address)
 
-    def _coordinator(self, key: str, key_type: int) -> tuple[int, Address]:
+    def _find_coordinator(self, key: str, key_type: int) -> tuple[int, Address]:
         if (key, key_type) not in self._coordinators:
             request = FindCoordinatorRequest(key=key, key_type=key_type)
             found = self.any_broker().request(request, FindCoordinatorResponse)
@@ -171,7 +171,7 @@ class ClusterClient:
             self._coordinators[key, key_type] = found.node_id, Address(found.host, found.port)
         return self._coordinators[key, key_type]
 
-    def _connection(self, address: Address) -> BrokerConnection:
+    def _get_connection(self, address: Address) -> BrokerConnection:
         connection = self._connections.get(address)
         if connection is None or connection.is_closed:
             self._connections.pop(address, None)

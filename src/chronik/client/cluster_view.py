@@ -34,10 +34,10 @@ def describe_cluster_state(cluster: ClusterClient) -> ClusterState:
 
 def describe_partitions(cluster: ClusterClient) -> list[PlannedPartition]:
     """Request the current partitions of the cluster. Raise ClientError or KafkaError on failure."""
-    return cluster.retry(lambda: _view_partitions(cluster))
+    return cluster.retry(lambda: _fetch_partitions(cluster))
 
 
-def _view_partitions(cluster: ClusterClient) -> list[PlannedPartition]:
+def _fetch_partitions(cluster: ClusterClient) -> list[PlannedPartition]:
     topics, configs = list_topics_with_configs(cluster, [MIN_IN_SYNC_REPLICAS_KEY])
     moves = {move.partition: move for move in list_reassignments(cluster)}
     views = []

@@ -65,13 +65,13 @@ def describe_configs(
     """
     wanted = None if keys is None else list(keys)
     found = {}
-    for chunk in _chunks(resources):
+    for chunk in _split_into_chunks(resources):
         requested = [
             DescribeConfigsResource(resource_type=each.type, resource_name=each.name, configuration_keys=wanted)
             for each in chunk
         ]
         request = DescribeConfigsRequest(resources=requested)
-        response = cluster.retry(partial(_send_describe, cluster, request))
+        response = cluster.retry(partial(_send_describe_request, cluster, request))
         for result in response.results:
             resource = ConfigTarget(result.resource_type, result.resource_name)
             if skip_deleted and result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -81,7 +81,7 @@ def describe_configs(
     return found
 
 
-def _send_describe(cluster: ClusterClient, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def _send_describe_request(cluster: ClusterClient, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     return cluster.any_broker().request(request, DescribeConfigsResponse)
 
 
@@ -97,10 +97,10 @@ def alter_configs(
     Raises:
         KafkaError: If a change is rejected, or a topic does not exist and `skip_deleted` is not set.
     """
-    for chunk in _chunks(list(changes)):
+    for chunk in _split_into_chunks(list(changes)):
         requested = [_build_change(each, changes[each]) for each in chunk]
         request = IncrementalAlterConfigsRequest(resources=requested, validate_only=validate_only)
-        response = cluster.retry(partial(_send_alter, cluster, request))
+        response = cluster.retry(partial(_send_alter_request, cluster, request))
         for answer in response.responses:
             resource = ConfigTarget(answer.resource_type, answer.resource_name)
             if skip_deleted and answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -116,10 +116,12 @@ def _build_change(resource: ConfigTarget, values: Mapping[str, str | None]) -> I
     return IncrementalAlterConfigsResource(resource_type=resource.type, resource_name=resource.name, configs=configs)
 
 
-def _send_alter(cluster: ClusterClient, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+def _send_alter_request(
+    cluster: ClusterClient, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
     return cluster.controller().request(request, IncrementalAlterConfigsResponse)
 
 
-def _chunks(resources: Sequence[ConfigTarget]) -> Iterator[Sequence[ConfigTarget]]:
+def _split_into_chunks(resources: Sequence[ConfigTarget]) -> Iterator[Sequence[ConfigTarget]]:
     for start in range(0, len(resources), RESOURCES_PER_REQUEST_MAX):
         yield resources[start : start + RESOURCES_PER_REQUEST_MAX]

@@ -19,7 +19,7 @@ from chronik.client.errors import (
 from chronik.config import Address
 from chronik.limits import MIB
 from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, FEATURE_NAME
-from chronik.protocol.apis import API_VERSIONS_KEY, APIS, Versions
+from chronik.protocol.apis import API_VERSIONS_KEY, APIS, VersionRange
 from chronik.protocol.codec import MalformedMessage, RequestHeader, decode_response, encode_request
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
@@ -89,10 +89,12 @@ class BrokerConnection:
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._correlation_id = 0
-        self._broker_versions: dict[int, Versions] = {API_VERSIONS_KEY: Versions(0, APIS[API_VERSIONS_KEY].max_version)}
+        self._broker_versions: dict[int, VersionRange] = {
+            API_VERSIONS_KEY: VersionRange(0, APIS[API_VERSIONS_KEY].max_version)
+        }
         self._socket = self._connect()
         try:
-            self._negotiate()
+            self._negotiate_versions()
         except RequestTimedOut as error:
             raise BrokerUnresponsive(address, timeout_s) from error
         except (ConnectionLost, MalformedMessage) as error:
@@ -162,7 +164,7 @@ class BrokerConnection:
             raise
         self._reauthenticate_at = time.monotonic() + REAUTHENTICATION_FRACTION * seconds
 
-    def _negotiate(self) -> None:
+    def _negotiate_versions(self) -> None:
         request = ApiVersionsRequest(client_software_name="chronik", client_software_version=chronik.__version__)
         version = self.negotiated_version(ApiVersionsRequest)
         frame = self._exchange(request, version, self._timeout_s)
@@ -174,7 +176,9 @@ class BrokerConnection:
         response = cast(ApiVersionsResponse, decoded)
         if response.error_code and response.error_code != ErrorCode.UNSUPPORTED_VERSION:
             raise KafkaError(ErrorCode(response.error_code))
-        self._broker_versions = {key.api_key: Versions(key.min_version, key.max_version) for key in response.api_keys}
+        self._broker_versions = {
+            key.api_key: VersionRange(key.min_version, key.max_version) for key in response.api_keys
+        }
         if any(
             feature.name == FEATURE_NAME and feature.max_version >= DYNAMIC_MEMBERSHIP_LEVEL
             for feature in response.supported_features

@@ -50,8 +50,8 @@ class Consumer:
                 if record.offset < ends[TopicPartition(record.topic, record.partition)]:
                     yield record
 
-    def _poll(self, partitions: Sequence[TopicPartition], wait_s: float) -> list[_Fetched]:
-        fetched: list[_Fetched] = []
+    def _poll(self, partitions: Sequence[TopicPartition], wait_s: float) -> list[_FetchedPartition]:
+        fetched: list[_FetchedPartition] = []
         by_broker = group_by_leader(self._cluster, partitions)
         for leader_id, led_partitions in by_broker.items():
             # Once records were found, the remaining brokers are polled without waiting.
@@ -59,7 +59,7 @@ class Consumer:
             fetched += self._fetch(leader_id, led_partitions, broker_wait_s)
         return fetched
 
-    def _fetch(self, leader_id: int, partitions: list[TopicPartition], wait_s: float) -> list[_Fetched]:
+    def _fetch(self, leader_id: int, partitions: list[TopicPartition], wait_s: float) -> list[_FetchedPartition]:
         request = FetchRequest(
             max_wait_ms=int(wait_s * 1000),
             min_bytes=1,
@@ -67,7 +67,8 @@ class Consumer:
             session_epoch=NO_SESSION_EPOCH,
             topics=[
                 FetchTopic(
-                    topic=topic, partitions=[self._fetch_partition(TopicPartition(topic, index)) for index in indexes]
+                    topic=topic,
+                    partitions=[self._build_fetch_partition(TopicPartition(topic, index)) for index in indexes],
                 )
                 for topic, indexes in group_by_topic(partitions).items()
             ],
@@ -81,7 +82,7 @@ class Consumer:
             if (partition := TopicPartition(topic.topic, data.partition_index))
         ]
 
-    def _fetch_partition(self, partition: TopicPartition) -> FetchPartition:
+    def _build_fetch_partition(self, partition: TopicPartition) -> FetchPartition:
         return FetchPartition(
             partition=partition.partition,
             fetch_offset=self.positions[partition],
@@ -89,13 +90,13 @@ class Consumer:
         )
 
 
-class _Fetched(NamedTuple):
+class _FetchedPartition(NamedTuple):
     partition: TopicPartition
     records: list[ConsumedRecord]
     next_offset: int
 
 
-def _decode_partition(partition: TopicPartition, wanted_from: int, data: PartitionData) -> _Fetched:
+def _decode_partition(partition: TopicPartition, wanted_from: int, data: PartitionData) -> _FetchedPartition:
     if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
         message = f"{partition}: offset {wanted_from} is out of range"
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
@@ -105,13 +106,13 @@ def _decode_partition(partition: TopicPartition, wanted_from: int, data: Partiti
     raw = cast(memoryview, data.records or b"")  # a decoder never returns a list here
     for position, header in iter_batches(raw, partial_tail=True):
         if not header.is_control:
-            records += _records_from(partition, wanted_from, decode_batch(raw, position))
+            records += _iter_records_from(partition, wanted_from, decode_batch(raw, position))
         # Also skip batches without records for us: control batches, and batches that compaction has emptied.
         next_offset = max(next_offset, header.next_offset)
-    return _Fetched(partition, records, next_offset)
+    return _FetchedPartition(partition, records, next_offset)
 
 
-def _records_from(partition: TopicPartition, wanted_from: int, batch: list[Record]) -> Iterator[ConsumedRecord]:
+def _iter_records_from(partition: TopicPartition, wanted_from: int, batch: list[Record]) -> Iterator[ConsumedRecord]:
     """Yield the records of a batch from the fetch offset on.
 
     Brokers return whole batches, so earlier records are skipped.

@@ -135,12 +135,14 @@ class Producer:
         """
         partition_count = len(self._cluster.retry(lambda: self._cluster.partitions(topic, create=True)))
         written = []
-        for index, grouped in self._by_partition(records, partition_count).items():
+        for index, grouped in self._group_by_partition(records, partition_count).items():
             for batch in _split_batches(grouped):
                 written.append(self._send_batch(TopicPartition(topic, index), batch))
         return written
 
-    def _by_partition(self, records: Iterable[OutgoingRecord], partition_count: int) -> dict[int, list[OutgoingRecord]]:
+    def _group_by_partition(
+        self, records: Iterable[OutgoingRecord], partition_count: int
+    ) -> dict[int, list[OutgoingRecord]]:
         grouped: dict[int, list[OutgoingRecord]] = {}
         keyless_partition = self._call_count % partition_count
         self._call_count += 1
@@ -156,7 +158,7 @@ class Producer:
 
     def _send_batch(self, to: TopicPartition, records: list[OutgoingRecord]) -> AcknowledgedRecords:
         numbers = self._numbering.next_batch_sequence(to)._asdict()
-        batch = encode_batch(_with_offsets(records, self._clock.now_ms()), codec=self._codec, **numbers)
+        batch = encode_batch(_assign_offsets(records, self._clock.now_ms()), codec=self._codec, **numbers)
         try:
             result = self._cluster.retry(lambda: self._produce(to, batch))
         except BaseException:
@@ -183,7 +185,7 @@ class Producer:
         return result
 
 
-def _with_offsets(records: list[OutgoingRecord], now_ms: int) -> Iterator[Record]:
+def _assign_offsets(records: list[OutgoingRecord], now_ms: int) -> Iterator[Record]:
     for offset, record in enumerate(records):
         timestamp = now_ms if record.timestamp is None else record.timestamp
         yield Record(offset, timestamp, record.key, record.value, record.headers)

@@ -39,7 +39,7 @@ from chronik.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     ScramUser,
 )
-from chronik.security.sasl.scram_keys import MECHANISMS_BY_NAME, MECHANISMS_BY_NUMBER, new_salt, salt_password
+from chronik.security.sasl.scram_keys import MECHANISMS_BY_NAME, MECHANISMS_BY_NUMBER, generate_salt, salt_password
 
 MATCH_ANY = 1
 
@@ -88,7 +88,7 @@ def list_acls(cluster: ClusterClient, wanted: AclFilter) -> list[AclBinding]:
         permission_type=wanted.permission,
     )
     response = cluster.retry(lambda: cluster.any_broker().request(request, DescribeAclsResponse))
-    _raise_for(response.error_code, response.error_message)
+    _raise_for_code(response.error_code, response.error_message)
     return [
         AclBinding(
             resource.resource_type,
@@ -122,7 +122,7 @@ def add_acls(cluster: ClusterClient, acls: Sequence[AclBinding]) -> None:
     )
     response = cluster.retry(lambda: cluster.controller().request(request, CreateAclsResponse))
     for result in response.results:
-        _raise_for(result.error_code, result.error_message)
+        _raise_for_code(result.error_code, result.error_message)
 
 
 def remove_acls(cluster: ClusterClient, filters: Sequence[AclFilter]) -> list[AclBinding]:
@@ -149,7 +149,7 @@ def remove_acls(cluster: ClusterClient, filters: Sequence[AclFilter]) -> list[Ac
     removed: dict[AclBinding, None] = {}
     remaining: dict[AclBinding, DeleteAclsMatchingAcl] = {}
     for result in response.filter_results:
-        _raise_for(result.error_code, result.error_message)
+        _raise_for_code(result.error_code, result.error_message)
         for acl in result.matching_acls:
             binding = AclBinding(
                 acl.resource_type,
@@ -170,7 +170,7 @@ def remove_acls(cluster: ClusterClient, filters: Sequence[AclFilter]) -> list[Ac
     return list(removed)
 
 
-def _raise_for(code: int, message: str | None) -> None:
+def _raise_for_code(code: int, message: str | None) -> None:
     if code:
         raise KafkaError(ErrorCode(code), message or ErrorCode(code).message)
 
@@ -241,7 +241,7 @@ def set_password(cluster: ClusterClient, name: str, password: str, mechanisms: S
     """
     upsertions_to_send = []
     for mechanism in mechanisms:
-        scram, salt = MECHANISMS_BY_NAME[mechanism], new_salt(secrets.choice)
+        scram, salt = MECHANISMS_BY_NAME[mechanism], generate_salt(secrets.choice)
         upsertions_to_send.append(
             ScramCredentialUpsertion(
                 name=name,

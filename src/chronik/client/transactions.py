@@ -216,12 +216,13 @@ def find_hanging_transactions(
         return []
     listed = list_transactions(cluster, producer_ids={each.producer.producer_id for each in candidates})
     known = {
-        each.transaction.producer_id: _partitions_of(cluster, each.transaction.transactional_id) for each in listed
+        each.transaction.producer_id: _list_transaction_partitions(cluster, each.transaction.transactional_id)
+        for each in listed
     }
     return [each for each in candidates if each.partition not in known.get(each.producer.producer_id, ())]
 
 
-def _partitions_of(cluster: ClusterClient, transactional_id: str) -> list[TopicPartition]:
+def _list_transaction_partitions(cluster: ClusterClient, transactional_id: str) -> list[TopicPartition]:
     try:
         return describe_transaction(cluster, transactional_id).partitions
     except KafkaError as error:

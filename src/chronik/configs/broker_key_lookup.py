@@ -27,10 +27,10 @@ def find_broker_key(name: str) -> ConfigKey | None:
     from chronik.configs.ignored_keys import IGNORED_KEYS  # imported on first use: most nodes never need it
 
     key = IGNORED_KEYS.get(name)
-    return key if key is not None else _listener_key(name)
+    return key if key is not None else _find_listener_key(name)
 
 
-def all_broker_keys() -> Iterator[ConfigKey]:
+def iter_broker_keys() -> Iterator[ConfigKey]:
     """Yield all broker configs, including ignored ones."""
     from chronik.configs.ignored_keys import IGNORED_KEYS
 
@@ -38,7 +38,7 @@ def all_broker_keys() -> Iterator[ConfigKey]:
     yield from IGNORED_KEYS.values()
 
 
-def unknown_key(name: str) -> ConfigKey:
+def create_unknown_key(name: str) -> ConfigKey:
     """Return a ConfigKey for an unknown config name.
 
     Kafka stores such configs for plugins and never returns their values, because they may be passwords.
@@ -46,7 +46,7 @@ def unknown_key(name: str) -> ConfigKey:
     return ConfigKey(name, ConfigType.UNKNOWN, None, "", accept_any_value, secret=True)
 
 
-def _listener_key(name: str) -> ConfigKey | None:
+def _find_listener_key(name: str) -> ConfigKey | None:
     """Return the key for `listener.name.NAME.KEY` or `listener.name.NAME.MECHANISM.KEY`; None if KEY is unknown.
 
     TLS and SASL configs of a listener are read at start-up; others have no effect.

@@ -32,12 +32,12 @@ GROUP_TYPES: Final = ("consumer", "share", "streams")
 """Group types of Kafka that have configs."""
 
 
-def _reset(value: str) -> str | None:
+def _validate_offset_reset(value: str) -> str | None:
     named = one_of("latest", "earliest")
     return None if value.startswith("by_duration:") else named(value) and f"{named(value)}, by_duration:…"
 
 
-def _number(name: str, low: int, high: int) -> ConfigKey:
+def _create_ignored_int_key(name: str, low: int, high: int) -> ConfigKey:
     synonym = f"group.{name}"
     return ConfigKey(
         name,
@@ -50,22 +50,22 @@ def _number(name: str, low: int, high: int) -> ConfigKey:
     )
 
 
-def _other(name: str, kind: ConfigType, default: str, check: Validator) -> ConfigKey:
+def _create_ignored_key(name: str, kind: ConfigType, default: str, check: Validator) -> ConfigKey:
     return ConfigKey(name, kind, default, IGNORED_KEY_DOC, check, kept=True)
 
 
 GROUP_KEYS: Final = {
     key.name: key
     for key in (
-        *(_number(name, *bounds) for name, bounds in _NUMBERS.items()),
-        _other("share.auto.offset.reset", ConfigType.STRING, "latest", _reset),
-        _other(
+        *(_create_ignored_int_key(name, *bounds) for name, bounds in _NUMBERS.items()),
+        _create_ignored_key("share.auto.offset.reset", ConfigType.STRING, "latest", _validate_offset_reset),
+        _create_ignored_key(
             "share.isolation.level",
             ConfigType.STRING,
             "read_uncommitted",
             one_of("read_committed", "read_uncommitted"),
         ),
-        _other("share.renew.acknowledge.enable", ConfigType.BOOLEAN, "true", validate_boolean),
+        _create_ignored_key("share.renew.acknowledge.enable", ConfigType.BOOLEAN, "true", validate_boolean),
     )
 }
 """The group configs by name."""

@@ -358,11 +358,11 @@ RANGES: Final = {
 }
 
 
-def _check(kind: ConfigType, legal: str) -> Validator:
+def _create_validator(kind: ConfigType, legal: str) -> Validator:
     if kind is ConfigType.BOOLEAN:
         return validate_boolean
     if kind in RANGES:
-        return integer_in_range(*_range(legal, *RANGES[kind]))
+        return integer_in_range(*_parse_range(legal, *RANGES[kind]))
     if kind is ConfigType.DOUBLE:
         low, _, high = legal.partition("..")
         return number_in_range(float(low), float(high)) if high else number_in_range(float("-inf"), float("inf"))
@@ -372,7 +372,7 @@ def _check(kind: ConfigType, legal: str) -> Validator:
     return list_of(*names) if kind is ConfigType.LIST else one_of(*names)
 
 
-def _range(legal: str, lowest: int, highest: int) -> tuple[int, int]:
+def _parse_range(legal: str, lowest: int, highest: int) -> tuple[int, int]:
     low, _, high = legal.partition("..")
     return lowest if low == NONE else int(low), int(high or highest)
 
@@ -386,16 +386,16 @@ def _key(line: str) -> ConfigKey:
         kind,
         text,
         IGNORED_KEY_DOC,
-        _check(kind, legal),
-        scope=SCOPES[scope],
+        _create_validator(kind, legal),
+        update_mode=SCOPES[scope],
         kept=True,
         internal=scope == "internal",
         per_listener=scope == "listener",
     )
 
 
-def _lines() -> list[str]:
+def _list_table_lines() -> list[str]:
     return [line for line in TABLE.splitlines() if line and not line.startswith("#")]
 
 
-IGNORED_KEYS: Final = {key.name: key for key in map(_key, _lines())}
+IGNORED_KEYS: Final = {key.name: key for key in map(_key, _list_table_lines())}

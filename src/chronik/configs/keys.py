@@ -19,10 +19,12 @@ from chronik.configs.validators import (
     accept_any_value,
     integer_in_range,
     integer_or_unlimited,
+    json_object_or_empty,
     list_of,
     number_in_range,
     one_of,
     one_of_or_empty,
+    partitioning_or_empty,
     validate_address_counts,
     validate_boolean,
     validate_principals,
@@ -76,7 +78,7 @@ class ConfigKey(msgspec.Struct, frozen=True):
     check: Validator
     synonym: str | None = None
     """Broker key that supplies the default of a topic key."""
-    scope: UpdateMode = UpdateMode.READ_ONLY
+    update_mode: UpdateMode = UpdateMode.READ_ONLY
     fallbacks: tuple[UnitFallback, ...] = ()
     """Broker keys, by precedence, that supply the value if this key is not set."""
     kept: bool = False
@@ -126,7 +128,7 @@ SASL_KEYS: Final = (  # Kafka's SASL configs that Chronik supports
         "sasl.enabled.mechanisms",
         "GSSAPI",
         "The mechanisms that SASL listeners accept: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.",
-        scope=UpdateMode.PER_BROKER,
+        update_mode=UpdateMode.PER_BROKER,
     ),
     long_key("connections.max.reauth.ms", 0, "The time after which a client must reauthenticate; 0 for never."),
     int_key(
@@ -155,12 +157,12 @@ SASL_KEYS: Final = (  # Kafka's SASL configs that Chronik supports
 )
 
 
-def _by_name(*keys: ConfigKey) -> dict[str, ConfigKey]:
+def _index_by_name(*keys: ConfigKey) -> dict[str, ConfigKey]:
     return {key.name: key for key in keys}
 
 
-def _topic_keys(*keys: ConfigKey) -> dict[str, ConfigKey]:
-    return _by_name(*(replace(key, synonym=SYNONYMS.get(key.name)) for key in keys))
+def _index_topic_keys(*keys: ConfigKey) -> dict[str, ConfigKey]:
+    return _index_by_name(*(replace(key, synonym=SYNONYMS.get(key.name)) for key in keys))
 
 
 COMPRESSION_TYPES = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
@@ -204,7 +206,7 @@ SYNONYMS = {
 }
 """Broker keys that supply the defaults of topic keys."""
 
-TOPIC_KEYS = _topic_keys(
+TOPIC_KEYS = _index_topic_keys(
     list_key(
         "cleanup.policy",
         "delete",
@@ -221,8 +223,14 @@ TOPIC_KEYS = _topic_keys(
     string_key(
         "columnar.partition.by",
         "",
-        "How the table is partitioned; empty for the default of the pipeline.",
-        one_of_or_empty("date", "hour", "none"),
+        'How the table is partitioned, such as "date" or "day(at), country"; empty for the default of the pipeline.',
+        partitioning_or_empty,
+    ),
+    string_key(
+        "columnar.schema",
+        "",
+        "The schema of the table, as JSON; empty to infer it from the records.",
+        json_object_or_empty,
     ),
     string_key(
         "compression.type",
@@ -331,11 +339,18 @@ def _topic_default_key(name: str, key: ConfigKey) -> ConfigKey:
     fallbacks = FALLBACKS.get(name, ())
     default = None if fallbacks else key.default
     return ConfigKey(
-        name, key.type, default, key.doc, key.check, scope=UpdateMode.CLUSTER_WIDE, fallbacks=fallbacks, kept=key.kept
+        name,
+        key.type,
+        default,
+        key.doc,
+        key.check,
+        update_mode=UpdateMode.CLUSTER_WIDE,
+        fallbacks=fallbacks,
+        kept=key.kept,
     )
 
 
-BROKER_KEYS = _by_name(
+BROKER_KEYS = _index_by_name(
     *_topic_default_keys(),
     ConfigKey(
         "log.retention.minutes",
@@ -399,14 +414,14 @@ BROKER_KEYS = _by_name(
         LONG_MAX,
         "The replication quota of throttled leader replicas in bytes per second.",
         0,
-        scope=UpdateMode.CLUSTER_WIDE,
+        update_mode=UpdateMode.CLUSTER_WIDE,
     ),
     long_key(
         "follower.replication.throttled.rate",
         LONG_MAX,
         "The replication quota of throttled follower replicas in bytes per second.",
         0,
-        scope=UpdateMode.CLUSTER_WIDE,
+        update_mode=UpdateMode.CLUSTER_WIDE,
     ),
     int_key("group.min.session.timeout.ms", 6_000, "The minimum session timeout of group members."),
     int_key("group.max.session.timeout.ms", 1_800_000, "The maximum session timeout of group members."),
@@ -435,7 +450,7 @@ BROKER_KEYS = _by_name(
         86_400_000,
         "How long the state of an inactive idempotent producer is retained.",
         1,
-        scope=UpdateMode.CLUSTER_WIDE,
+        update_mode=UpdateMode.CLUSTER_WIDE,
     ),
     int_key("transaction.max.timeout.ms", 900_000, "The maximum transaction timeout of producers.", 1),
     int_key("transactional.id.expiration.ms", 604_800_000, "How long an unused transactional id is retained.", 1),
@@ -446,27 +461,29 @@ BROKER_KEYS = _by_name(
         1,
     ),
     long_key("connections.max.idle.ms", 600_000, "The time after which an idle connection is closed.", 1),
-    int_key("max.connections", 10_000, "The maximum number of open connections.", 1, scope=UpdateMode.CLUSTER_WIDE),
+    int_key(
+        "max.connections", 10_000, "The maximum number of open connections.", 1, update_mode=UpdateMode.CLUSTER_WIDE
+    ),
     int_key(
         "max.connections.per.ip",
         INT_MAX,
         "The maximum number of open connections per client address.",
         0,
-        scope=UpdateMode.CLUSTER_WIDE,
+        update_mode=UpdateMode.CLUSTER_WIDE,
     ),
     string_key(
         "max.connections.per.ip.overrides",
         "",
         "The maximum number of open connections for specific addresses: ADDRESS:COUNT, ADDRESS:COUNT.",
         validate_address_counts,
-        scope=UpdateMode.CLUSTER_WIDE,
+        update_mode=UpdateMode.CLUSTER_WIDE,
     ),
     int_key(
         "max.connection.creation.rate",
         INT_MAX,
         "The maximum number of new connections per second.",
         0,
-        scope=UpdateMode.CLUSTER_WIDE,
+        update_mode=UpdateMode.CLUSTER_WIDE,
     ),
     int_key("socket.request.max.bytes", 104_857_600, "The maximum size of a request.", 1),
     int_key("fetch.max.bytes", 57_671_680, "The maximum size of a fetch response.", 1024),
@@ -488,7 +505,7 @@ BROKER_KEYS = _by_name(
         "chronik.metrics.series.max",
         20_000,
         "The maximum number of series in /metrics; the smallest topics and groups are aggregated.",
-        scope=UpdateMode.CLUSTER_WIDE,
+        update_mode=UpdateMode.CLUSTER_WIDE,
     ),
     long_key("replica.lag.time.max.ms", 10_000, "The time after which a lagging follower is removed from the ISR.", 1),
     long_key(
@@ -502,6 +519,6 @@ BROKER_KEYS = _by_name(
         "log.cleaner.backoff.ms",
         15_000,
         "The pause of the log cleaner after it found nothing to compact.",
-        scope=UpdateMode.CLUSTER_WIDE,
+        update_mode=UpdateMode.CLUSTER_WIDE,
     ),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from chronik.configs.broker_key_lookup import all_broker_keys
+from chronik.configs.broker_key_lookup import iter_broker_keys
 from chronik.configs.keys import ConfigKey, UpdateMode
 
 PAGE: Final = Path("docs", "reference", "broker-configs.md")
@@ -59,7 +59,7 @@ CHANGED_BY = {
 
 def render_page() -> str:
     """Return the Markdown text of the page that documents the broker configs."""
-    keys = sorted(all_broker_keys(), key=lambda key: key.name)
+    keys = sorted(iter_broker_keys(), key=lambda key: key.name)
     effective = _rows((key for key in keys if not key.kept), described=True)
     kept = _rows((key for key in keys if key.kept), described=False)
     return "\n".join([INTRODUCTION + EFFECT.rstrip(), *effective, KEPT.rstrip(), *kept, ""])
@@ -70,11 +70,11 @@ def _rows(keys: Iterable[ConfigKey], *, described: bool) -> Iterator[str]:
     yield "| name | type | default | update mode |" + (" description |" if described else "")
     yield "|---|---|---|---|" + ("---|" if described else "")
     for key in keys:
-        cells = [f"`{key.name}`", key.type.name.lower(), _default(key), CHANGED_BY[key.scope]]
+        cells = [f"`{key.name}`", key.type.name.lower(), _format_default(key), CHANGED_BY[key.update_mode]]
         yield f"| {' | '.join(cells + [key.doc] * described)} |"
 
 
-def _default(key: ConfigKey) -> str:
+def _format_default(key: ConfigKey) -> str:
     if key.fallbacks:
         return " or ".join(f"`{fallback.name}`" for fallback in key.fallbacks)
     if key.default is None:

@@ -8,7 +8,7 @@ from typing import Final, TypeVar, cast
 
 import msgspec
 
-from chronik.configs.broker_key_lookup import all_broker_keys, find_broker_key, unknown_key
+from chronik.configs.broker_key_lookup import create_unknown_key, find_broker_key, iter_broker_keys
 from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS, ConfigKey, ConfigType, UpdateMode
 from chronik.configs.validation import validate_group_config, validate_static_config
 from chronik.errors import check_invariant
@@ -96,15 +96,15 @@ class ConfigResolver:
 
     def broker_value(self, name: str) -> str:
         """Return the value of a broker config on this node."""
-        known = self._current_cache().broker
+        known = self._get_current_cache().broker
         value = known.get(name)
         if value is None:
-            value = known[name] = next(self._broker_values(BROKER_KEYS[name], self._node_id)).converted_value
+            value = known[name] = next(self._iter_broker_synonyms(BROKER_KEYS[name], self._node_id)).converted_value
         return value
 
-    def broker_text(self, name: str) -> str | None:
+    def find_broker_value(self, name: str) -> str | None:
         """Return the value of a broker config on this node, or None if it has neither a value nor a default."""
-        return next((each.value for each in self._broker_values(BROKER_KEYS[name], self._node_id)), None)
+        return next((each.value for each in self._iter_broker_synonyms(BROKER_KEYS[name], self._node_id)), None)
 
     def broker_int(self, name: str) -> int:
         return int(self.broker_value(name))
@@ -114,7 +114,7 @@ class ConfigResolver:
 
     def broker_list(self, key: ConfigKey, broker_id: int) -> str:
         """Return the current value of a list config for one broker, or cluster-wide (CLUSTER_DEFAULT)."""
-        return next((synonym.value for synonym in self._broker_values(key, broker_id)), "")
+        return next((synonym.value for synonym in self._iter_broker_synonyms(key, broker_id)), "")
 
     def topic_value(self, configs: Mapping[str, str], name: str) -> str:
         """Return the effective value of a topic config; `configs` are the topic's own configs."""
@@ -129,18 +129,18 @@ class ConfigResolver:
 
     def topic_values(self, configs: Mapping[str, str]) -> Mapping[str, str]:
         """Return the effective values of all topic configs; `configs` are the topic's own configs."""
-        defaults = self._current_cache().topic
+        defaults = self._get_current_cache().topic
         if not defaults:
             defaults.update((name, self.topic_value({}, name)) for name, key in TOPIC_KEYS.items() if not key.internal)
         return {**defaults, **configs}
 
-    def get_derived(self, make: Callable[[ConfigResolver, Mapping[str, str]], T], configs: Mapping[str, str]) -> T:
+    def get_or_compute(self, make: Callable[[ConfigResolver, Mapping[str, str]], T], configs: Mapping[str, str]) -> T:
         """Return `make(resolver, configs)`, cached for all topics with equal configs.
 
         Thousands of topics may change in one event-loop iteration. The result is shared and must not be modified.
         `make` must be a plain function.
         """
-        derived = self._current_cache().derived
+        derived = self._get_current_cache().derived
         key = make, frozenset(configs.items())
         if key not in derived:
             if len(derived) >= DERIVED_CACHE_SIZE:
@@ -148,7 +148,7 @@ class ConfigResolver:
             derived[key] = make(self, configs)
         return cast(T, derived[key])
 
-    def _current_cache(self) -> _ResolvedCache:
+    def _get_current_cache(self) -> _ResolvedCache:
         dynamic = self._store.image.broker_configs
         own, shared = dynamic.get(self._node_id), dynamic.get(CLUSTER_DEFAULT)
         if self._cache.own is not own or self._cache.shared is not shared:
@@ -170,7 +170,7 @@ class ConfigResolver:
         """Yield the described configs of a topic."""
         for key in TOPIC_KEYS.values():
             if not key.internal or key.name in configs:
-                yield _entry(key, list(self._topic_values(key, configs)), read_only=False)
+                yield _build_entry(key, list(self._iter_topic_synonyms(key, configs)), read_only=False)
 
     def describe_broker(self, broker_id: int) -> Iterator[ConfigEntry]:
         """Yield the described configs of a broker."""
@@ -178,21 +178,23 @@ class ConfigResolver:
         other_names = {*dynamic.get(broker_id, ()), *dynamic.get(CLUSTER_DEFAULT, ())}
         if broker_id == self._node_id:
             other_names.update(self._static)
-        for key in all_broker_keys():
+        for key in iter_broker_keys():
             other_names.discard(key.name)
-            synonyms = list(self._broker_values(key, broker_id))
+            synonyms = list(self._iter_broker_synonyms(key, broker_id))
             if not key.internal or any(synonym.source is not ConfigSource.DEFAULT for synonym in synonyms):
-                yield _entry(key, synonyms, read_only=key.scope is UpdateMode.READ_ONLY)
+                yield _build_entry(key, synonyms, read_only=key.update_mode is UpdateMode.READ_ONLY)
         for name in sorted(other_names):
-            key = find_broker_key(name) or unknown_key(name)
-            yield _entry(key, list(self._broker_values(key, broker_id)), read_only=key.scope is UpdateMode.READ_ONLY)
+            key = find_broker_key(name) or create_unknown_key(name)
+            yield _build_entry(
+                key, list(self._iter_broker_synonyms(key, broker_id)), read_only=key.update_mode is UpdateMode.READ_ONLY
+            )
 
     def describe_cluster_default(self) -> Iterator[ConfigEntry]:
         """Yield the dynamic configs that are set as cluster-wide defaults."""
         for name, value in sorted(self._store.image.broker_configs.get(CLUSTER_DEFAULT, {}).items()):
-            key = find_broker_key(name) or unknown_key(name)
+            key = find_broker_key(name) or create_unknown_key(name)
             synonym = ConfigSynonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER)
-            yield _entry(key, [synonym], read_only=key.type is ConfigType.UNKNOWN)
+            yield _build_entry(key, [synonym], read_only=key.type is ConfigType.UNKNOWN)
 
     def describe_group(self, group_id: str) -> Iterator[ConfigEntry]:
         """Yield the described configs of a group."""
@@ -200,7 +202,7 @@ class ConfigResolver:
 
         configs = self._store.image.group_configs.get(group_id, {})
         for key in GROUP_KEYS.values():
-            yield _entry(key, list(self._group_values(key, configs)), read_only=False)
+            yield _build_entry(key, list(self._iter_group_synonyms(key, configs)), read_only=False)
 
     def check_group_configs(self, configs: Mapping[str, str]) -> None:
         """Raise INVALID_CONFIG if the effective configs of a group are invalid or exceed the brokers' limits."""
@@ -209,37 +211,39 @@ class ConfigResolver:
         for name, value in configs.items():
             validate_group_config(name, value)
             for bound, sign in zip(find_bounds(GROUP_KEYS[name]), (1, -1), strict=True):
-                if bound is not None and sign * int(value) < sign * int(self._broker_value(bound)):
+                if bound is not None and sign * int(value) < sign * int(self._resolve_broker_value(bound)):
                     raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} = {value} exceeds the bound of {bound.name}")
         for kind in GROUP_TYPES:
             names = f"{kind}.heartbeat.interval.ms", f"{kind}.session.timeout.ms"
-            heartbeat, session = (int(next(self._group_values(GROUP_KEYS[name], configs)).value) for name in names)
+            heartbeat, session = (
+                int(next(self._iter_group_synonyms(GROUP_KEYS[name], configs)).value) for name in names
+            )
             if heartbeat >= session:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"{names[1]} must be greater than {names[0]}")
 
-    def _broker_value(self, key: ConfigKey) -> str:
-        return next(self._broker_values(key, self._node_id)).value
+    def _resolve_broker_value(self, key: ConfigKey) -> str:
+        return next(self._iter_broker_synonyms(key, self._node_id)).value
 
-    def _group_values(self, key: ConfigKey, configs: Mapping[str, str]) -> Iterator[ConfigSynonym]:
+    def _iter_group_synonyms(self, key: ConfigKey, configs: Mapping[str, str]) -> Iterator[ConfigSynonym]:
         own = configs.get(key.name)
         if own is not None:
             yield ConfigSynonym(key.name, own, ConfigSource.DYNAMIC_GROUP)
         broker_default = find_broker_key(key.synonym) if key.synonym is not None else None
         if broker_default is not None:
-            yield from self._broker_values(broker_default, self._node_id)
+            yield from self._iter_broker_synonyms(broker_default, self._node_id)
         elif key.default is not None:
             yield ConfigSynonym(key.name, key.default, ConfigSource.DEFAULT)
 
-    def _topic_values(self, key: ConfigKey, configs: Mapping[str, str]) -> Iterator[ConfigSynonym]:
+    def _iter_topic_synonyms(self, key: ConfigKey, configs: Mapping[str, str]) -> Iterator[ConfigSynonym]:
         own = configs.get(key.name)
         if own is not None:
             yield ConfigSynonym(key.name, own, ConfigSource.DYNAMIC_TOPIC)
         if key.synonym is not None:
-            yield from self._broker_values(BROKER_KEYS[key.synonym], self._node_id)
+            yield from self._iter_broker_synonyms(BROKER_KEYS[key.synonym], self._node_id)
         elif key.default is not None:
             yield ConfigSynonym(key.name, key.default, ConfigSource.DEFAULT)
 
-    def _broker_values(self, key: ConfigKey, broker_id: int, unit: int = 1) -> Iterator[ConfigSynonym]:
+    def _iter_broker_synonyms(self, key: ConfigKey, broker_id: int, unit: int = 1) -> Iterator[ConfigSynonym]:
         """Yield the sources of a broker config's value, by precedence. The config file is known for this node only."""
         dynamic = self._store.image.broker_configs
         own = dynamic.get(broker_id, {}).get(key.name)
@@ -251,12 +255,12 @@ class ConfigResolver:
         if broker_id == self._node_id and key.name in self._static:
             yield ConfigSynonym(key.name, self._static[key.name], ConfigSource.STATIC_BROKER, unit)
         for fallback in key.fallbacks:
-            yield from self._broker_values(BROKER_KEYS[fallback.name], broker_id, fallback.unit)
+            yield from self._iter_broker_synonyms(BROKER_KEYS[fallback.name], broker_id, fallback.unit)
         if key.default is not None:
             yield ConfigSynonym(key.name, key.default, ConfigSource.DEFAULT, unit)
 
 
-def _entry(key: ConfigKey, synonyms: list[ConfigSynonym], *, read_only: bool) -> ConfigEntry:
+def _build_entry(key: ConfigKey, synonyms: list[ConfigSynonym], *, read_only: bool) -> ConfigEntry:
     if not synonyms:
         return ConfigEntry(key, None, ConfigSource.DEFAULT, read_only)
     return ConfigEntry(key, synonyms[0].converted_value, synonyms[0].source, read_only, synonyms)

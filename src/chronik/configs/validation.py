@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from chronik.configs.broker_key_lookup import all_broker_keys, find_broker_key
+from chronik.configs.broker_key_lookup import find_broker_key, iter_broker_keys
 from chronik.configs.keys import TOPIC_KEYS, ConfigKey, UpdateMode
 from chronik.errors import ConfigError
 from chronik.limits import CONFIG_NAME_CHARACTERS_MAX
 from chronik.metadata.handlers.configs import CONFIG_KEYS_MAX, validate_configs
 from chronik.metadata.records import CommandRejectedError
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.wording import spelling_suggestion
+from chronik.wording import format_spelling_suggestion
 
 
 def validate_topic_config(name: str, value: str | None) -> None:
@@ -38,7 +38,7 @@ def validate_broker_configs(wanted: Mapping[str, str], *, cluster_wide: bool) ->
     Invalid values are rejected as well. Unknown names are accepted as in Kafka: they may belong to a plugin.
     """
     keys = [key for name in wanted if (key := find_broker_key(name)) is not None]
-    _reject_keys(keys, lambda key: key.scope is UpdateMode.READ_ONLY, "Cannot update these configs dynamically")
+    _reject_keys(keys, lambda key: key.update_mode is UpdateMode.READ_ONLY, "Cannot update these configs dynamically")
     _reject_keys(
         keys,
         lambda key: key.per_listener,
@@ -47,7 +47,7 @@ def validate_broker_configs(wanted: Mapping[str, str], *, cluster_wide: bool) ->
     if cluster_wide:
         _reject_keys(
             keys,
-            lambda key: key.scope is UpdateMode.PER_BROKER,
+            lambda key: key.update_mode is UpdateMode.PER_BROKER,
             "Cannot update these configs at default cluster level, broker id must be specified",
         )
     for key in keys:
@@ -76,7 +76,7 @@ def validate_static_config(name: str, value: str) -> None:
     """Raise ConfigError for an unknown key or an invalid value in the `[broker]` section of the config file."""
     key = find_broker_key(name)
     if key is None:
-        hint = spelling_suggestion(name, (each.name for each in all_broker_keys()))
+        hint = format_spelling_suggestion(name, (each.name for each in iter_broker_keys()))
         raise ConfigError(f"broker: unknown key {name!r}{hint or '; expected the name of a Kafka broker config'}")
     expected = key.check(value)
     if expected is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 
@@ -54,6 +55,30 @@ def one_of(*choices: str) -> Validator:
 def one_of_or_empty(*choices: str) -> Validator:
     """Return a validator that accepts one of the choices or an empty value."""
     return lambda value: None if value in ("", *choices) else f"one of {', '.join(choices)}, or empty"
+
+
+_PARTITIONING = re.compile(r"\s*((day|hour)\([^,()]+\)|bucket\(\s*\d+\s*,[^,()]+\)|[^,()]+)\s*(,|$)")
+
+
+def partitioning_or_empty(value: str) -> str | None:
+    """Accept a list of columns, `day(NAME)`, `hour(NAME)` and `bucket(N, NAME)`, or an empty value."""
+    position = 0
+    while position < len(value):
+        match = _PARTITIONING.match(value, position)
+        if match is None:
+            return "date, hour, none, or a list of NAME, day(NAME), hour(NAME) and bucket(N, NAME)"
+        position = match.end()
+    return None
+
+
+def json_object_or_empty(value: str) -> str | None:
+    """Accept a JSON object or an empty value."""
+    if not value:
+        return None
+    try:
+        return None if isinstance(json.loads(value), dict) else "a JSON object, or empty"
+    except ValueError:
+        return "a JSON object, or empty"
 
 
 def list_of(*choices: str) -> Validator:

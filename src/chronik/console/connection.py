@@ -29,12 +29,12 @@ from chronik.console.http import (
     parse_head,
 )
 from chronik.console.shared_limits import BodyBudget, BodyBudgetExceeded
-from chronik.console.status_pages import PUBLIC_PATHS, PageAuthorizer, StatusPages, error_page, join_chunks
+from chronik.console.status_pages import PUBLIC_PATHS, PageAuthorizer, StatusPages, build_error_page, join_chunks
 from chronik.ip_addresses import client_network, normalize_host
 from chronik.limits import KIB, MIB
 from chronik.principals import ANONYMOUS, Principal
-from chronik.request_reply import account_key
-from chronik.scheduler import Account, Callback, Scheduler, measure_loop_time, on_behalf_of
+from chronik.request_reply import build_account_key
+from chronik.scheduler import Account, CallbackWork, Scheduler, charge_tasks_to_account, measure_loop_time
 
 logger = logging.getLogger("chronik.console")
 
@@ -155,7 +155,7 @@ class ConnectionOwner(Protocol):
 BODY_BUDGET_MESSAGE: Final = "too many large requests are being received: try again later"
 
 
-class _Rejected(Exception):
+class _RequestRejected(Exception):
     """Raised to reject a request before its body is read."""
 
     def __init__(self, response: HttpResponse) -> None:
@@ -188,9 +188,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._task: asyncio.Task[None] | None = None
         """The task that produces the response, if it is asynchronous."""
         self._keeps_alive = True
-        self._callback: Final = Callback(self._resume)
+        self._callback: Final = CallbackWork(self._resume_processing)
         self._is_scheduled = False
-        """Whether a call of `_resume` is queued in the event-loop scheduler, or is about to be queued."""
+        """Whether a call of `_resume_processing` is queued in the event-loop scheduler, or is about to be queued."""
         self.loop_account: Account
         """The scheduler's account for this client, to which the event-loop time of its requests is charged."""
         self._is_write_paused = False
@@ -226,7 +226,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self.network = client_network(host)
         self.loop_account = self._listener.scheduler.open_account(self.network, is_authenticated=False)
         self._listener.on_connection_opened(self)
-        self._abort_after(self._listener.limits.idle_seconds_max)
+        self._schedule_abort(self._listener.limits.idle_seconds_max)
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._idle_timer is not None:
@@ -246,7 +246,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._is_rejected:
             return
         self._received += self._listener.read_buffer[:count]
-        self._schedule()
+        self._schedule_processing()
 
     def pause_writing(self) -> None:
         self._is_write_paused = True
@@ -255,17 +255,17 @@ class HttpConnection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._is_write_paused = False
         self._write_resumed.set()
-        self._schedule()
+        self._schedule_processing()
 
     # Scheduling
 
-    def _schedule(self) -> None:
-        """Schedule a call of `_resume`, which continues the connection's work, on the event-loop scheduler."""
+    def _schedule_processing(self) -> None:
+        """Schedule a call of `_resume_processing`, which continues the connection's work."""
         if not self._is_scheduled:
             self._listener.scheduler.run(self.loop_account, self._callback)
             self._is_scheduled = self._callback.is_queued
 
-    def _resume(self) -> None:
+    def _resume_processing(self) -> None:
         """Send the next chunk of a page, or handle the next request. Do nothing while the write buffer is full."""
         self._is_scheduled = False
         if not self._is_write_paused and not self._transport.is_closing() and self._task is None:
@@ -296,7 +296,7 @@ class HttpConnection(asyncio.BufferedProtocol):
                 return False
             return self._task is None and self._process_body()
         except HttpError as error:
-            self._reject(error)
+            self._reject_request(error)
             return False
 
     def _parse_request_head(self) -> bool:
@@ -317,7 +317,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._request = request
         application = self._listener.application
         if self._is_large(request) and application is not None:
-            self._respond_in_task(self._prepare_large(application, request))
+            self._respond_in_task(self._prepare_large_request(application, request))
         else:
             self._send_continue(request)
         return True
@@ -329,12 +329,12 @@ class HttpConnection(asyncio.BufferedProtocol):
         if b"expect" in request.headers and len(self._received) < request.body_bytes:
             self._transport.write(CONTINUE_RESPONSE)
 
-    async def _prepare_large(self, application: HttpApplication, request: HttpRequest) -> None:
+    async def _prepare_large_request(self, application: HttpApplication, request: HttpRequest) -> None:
         """Authenticate a request before its large body is read. Raise HttpError or _Rejected to reject it."""
         prepared = await application.prepare(request, self._caller)
-        self._identify(prepared.principal)
+        self._record_principal(prepared.principal)
         if prepared.response is not None:
-            raise _Rejected(prepared.response)
+            raise _RequestRejected(prepared.response)
         if prepared.principal is None:
             reason = f"bodies over {self._listener.limits.unauthenticated_body_bytes} bytes require a login"
             raise HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, reason)
@@ -366,7 +366,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def drop_body(self) -> None:
         """Reject the request whose body is being received, because its account uses the most memory for bodies."""
         if self._task is None:
-            self._reject(HttpError(HTTPStatus.SERVICE_UNAVAILABLE, BODY_BUDGET_MESSAGE))
+            self._reject_request(HttpError(HTTPStatus.SERVICE_UNAVAILABLE, BODY_BUDGET_MESSAGE))
         else:
             self.abort()
 
@@ -375,9 +375,9 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _is_for_application(self, request: HttpRequest) -> bool:
         return not self._listener.pages.has_page(request.path) and self._listener.application is not None
 
-    def _identify(self, principal: Principal | None) -> None:
+    def _record_principal(self, principal: Principal | None) -> None:
         """Set the connection's account, to which resource usage is charged, to that of the request's principal."""
-        self.account = None if principal is None else account_key(principal, self._caller.host)
+        self.account = None if principal is None else build_account_key(principal, self._caller.host)
         self._change_loop_account()
         self._listener.on_connection_identified(self)
 
@@ -398,10 +398,10 @@ class HttpConnection(asyncio.BufferedProtocol):
         listener = self._listener
         self._viewer = None
         listener.on_connection_active(self)
-        self._abort_after(listener.limits.idle_seconds_max)
+        self._schedule_abort(listener.limits.idle_seconds_max)
         application = listener.application
         if application is not None and not listener.pages.has_page(request.path):
-            self._respond_in_task(self._respond_with(application, request, body, prepared))
+            self._respond_in_task(self._respond_with_application(application, request, body, prepared))
             return
         try:
             listener.page_authorizer.check_access(
@@ -413,15 +413,15 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._respond_in_task(self._respond_to_viewer(application, request))
             return
         if request.path not in PUBLIC_PATHS:
-            self._identify(ANONYMOUS)
+            self._record_principal(ANONYMOUS)
         self._start_response(request, listener.pages.render(request.path))
 
-    async def _respond_with(
+    async def _respond_with_application(
         self, application: HttpApplication, request: HttpRequest, body: bytes, prepared: PreparedRequest | None
     ) -> None:
         if prepared is None:
             prepared = await application.prepare(request, self._caller)
-            self._identify(prepared.principal)
+            self._record_principal(prepared.principal)
         response = prepared.response
         if response is None:
             assert prepared.respond is not None
@@ -430,14 +430,14 @@ class HttpConnection(asyncio.BufferedProtocol):
         if response.events is None or request.method == "HEAD":
             self._start_response(request, response)
         else:
-            await self._stream(request, response)
+            await self._stream_events(request, response)
 
     async def _respond_to_viewer(self, application: HttpApplication, request: HttpRequest) -> None:
         try:
             self._viewer = await application.authorize_viewer(request, self._caller)
-            self._identify(self._viewer.principal)
+            self._record_principal(self._viewer.principal)
         except HttpError:
-            self._identify(None)
+            self._record_principal(None)
             raise
         self._start_response(request, self._listener.pages.render(request.path))
 
@@ -446,11 +446,11 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         scheduler = self._listener.scheduler
-        with on_behalf_of(scheduler, self.loop_account):
-            self._task = self._loop.create_task(measure_loop_time(answering, self._charge))
+        with charge_tasks_to_account(scheduler, self.loop_account):
+            self._task = self._loop.create_task(measure_loop_time(answering, self._charge_loop_time))
         self._task.add_done_callback(self._on_response_done)
 
-    def _charge(self, seconds: float) -> None:
+    def _charge_loop_time(self, seconds: float) -> None:
         self._listener.scheduler.charge(self.loop_account, seconds)
 
     def _on_response_done(self, task: asyncio.Task[None]) -> None:
@@ -459,19 +459,19 @@ class HttpConnection(asyncio.BufferedProtocol):
             if not task.cancelled():
                 task.exception()  # Retrieve the exception: the client is gone and asyncio would log it.
             return
-        self._abort_after(self._listener.limits.idle_seconds_max)
+        self._schedule_abort(self._listener.limits.idle_seconds_max)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, HttpError):
-            self._reject(error)
-        elif isinstance(error, _Rejected):
-            self._reject_with(error.response)
+            self._reject_request(error)
+        elif isinstance(error, _RequestRejected):
+            self._reject_with_response(error.response)
         elif error is not None or task.cancelled():
             logger.error("http response failed: unexpected error; closing the connection", exc_info=error)
             self.abort()
         else:
-            self._schedule()
+            self._schedule_processing()
 
-    async def _stream(self, request: HttpRequest, response: HttpResponse) -> None:
+    async def _stream_events(self, request: HttpRequest, response: HttpResponse) -> None:
         """Send the events of a stream until it ends or the client disconnects."""
         assert response.events is not None
         if not request.accepts_chunked:
@@ -525,16 +525,16 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._listener.is_loopback_only and request.host and not is_loopback_host(request.host):
             raise HttpError(HTTPStatus.MISDIRECTED_REQUEST, f"this server is not {request.host!r}")
 
-    def _reject(self, error: HttpError) -> None:
+    def _reject_request(self, error: HttpError) -> None:
         """Reject the current request with an error response.
 
         The rest of the client's data is read and discarded: closing immediately would reset the connection, and the
         client might not receive the response.
         """
         logger.debug("http request rejected: client=%s status=%d: %s", self._caller.host, error.status, error)
-        self._reject_with(error_page(error.status, str(error)))
+        self._reject_with_response(build_error_page(error.status, str(error)))
 
-    def _reject_with(self, response: HttpResponse) -> None:
+    def _reject_with_response(self, response: HttpResponse) -> None:
         self._is_rejected = True
         self._received.clear()
         self._listener.body_budget.release(self)
@@ -542,9 +542,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._adjust_reading()
         if self._transport.can_write_eof():
             self._transport.write_eof()
-        self._abort_after(self._listener.limits.linger_seconds)
+        self._schedule_abort(self._listener.limits.linger_seconds)
 
-    def _abort_after(self, seconds: float) -> None:
+    def _schedule_abort(self, seconds: float) -> None:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         self._idle_timer = self._loop.call_later(seconds, self.abort)

@@ -92,7 +92,7 @@ def parse_head(head: bytes) -> HttpRequest:
     Raises:
         HttpError: The head is malformed, or the request is not supported.
     """
-    _check_bytes(head)
+    _check_line_endings(head)
     request = _parse_with_h11(head)
     headers = {name: value.decode("latin-1") for name, value in request.headers}
     method = request.method.decode("ascii")
@@ -127,7 +127,7 @@ def _parse_body_size(method: str, headers: Mapping[bytes, str]) -> int:
     return size
 
 
-def _check_bytes(head: bytes) -> None:
+def _check_line_endings(head: bytes) -> None:
     r"""Reject bare \n line endings and folded headers, which h11 accepts but only attackers send.
 
     Also reject what h11 is slow to reject: a control character after 8,000 spaces takes 350 ms. Without control

@@ -55,7 +55,7 @@ def fetch_status(
         NodeRequestError: The node does not respond, or not with a status page.
     """
     status, body = http_get(address, "/status", timeout_s, token, tls, login)
-    return _json_object(address, body) if status == http.client.OK else _raise_unexpected(address, status)
+    return _parse_json_object(address, body) if status == http.client.OK else _raise_unexpected(address, status)
 
 
 def fetch_group(
@@ -69,7 +69,7 @@ def fetch_group(
     status, body = http_get(address, GROUPS_PREFIX + quote(group_id, safe=""), timeout_s, token, tls)
     if status == http.client.NOT_FOUND:
         return None
-    return _json_object(address, body) if status == http.client.OK else _raise_unexpected(address, status)
+    return _parse_json_object(address, body) if status == http.client.OK else _raise_unexpected(address, status)
 
 
 def fetch_unready_reason(
@@ -107,7 +107,7 @@ def http_get(
     headers_auth = {} if token is None else {"Authorization": f"Bearer {token}"}
     if token is None and login is not None:
         headers_auth = {"Authorization": f"Basic {b64encode(':'.join(login).encode()).decode()}"}
-    connection = _connection(address, timeout_s, tls)
+    connection = _create_connection(address, timeout_s, tls)
     try:
         connection.request("GET", path, headers={"Connection": "close"} | headers_auth)
         response = connection.getresponse()
@@ -120,13 +120,13 @@ def http_get(
         connection.close()
 
 
-def _connection(address: Address, timeout_s: float, tls: OptionalSslContext) -> http.client.HTTPConnection:
+def _create_connection(address: Address, timeout_s: float, tls: OptionalSslContext) -> http.client.HTTPConnection:
     if tls is None:
         return http.client.HTTPConnection(address.host, address.port, timeout=timeout_s)
     return http.client.HTTPSConnection(address.host, address.port, timeout=timeout_s, context=tls)
 
 
-def _json_object(address: Address, body: bytes) -> dict[str, Any]:
+def _parse_json_object(address: Address, body: bytes) -> dict[str, Any]:
     try:
         value = json.loads(body)
     except ValueError:

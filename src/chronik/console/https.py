@@ -10,7 +10,7 @@ from typing import Final
 from chronik.console.connection import HttpConnection
 from chronik.ip_addresses import client_network
 from chronik.limits import TLS_HANDSHAKE_SECONDS_MAX
-from chronik.scheduler import Account, AccountShare, Scheduler
+from chronik.scheduler import Account, AccountBudget, Scheduler
 from chronik.server.handshake_limiter import HandshakeLimiter
 from chronik.tls.contexts import ReloadableTlsContext, reload_changed_certificates
 from chronik.tls.settings import CLIENT_AUTH_NONE, CLIENT_AUTH_REQUESTED, PemSource, TlsSettings
@@ -85,7 +85,7 @@ class HttpAcceptor:
             return False
         account = self._scheduler.open_account(client_network(transport.host), is_authenticated=False)
         self._accounts[transport] = account
-        transport.loop_share = AccountShare(self._scheduler, lambda: account)
+        transport.loop_share = AccountBudget(self._scheduler, lambda: account)
         evicted = self._handshakes.add(transport)
         if evicted is not None:
             evicted.abort_handshake("handshake too slow and other clients are waiting")
@@ -96,7 +96,7 @@ class HttpAcceptor:
         self._handshakes.remove(transport)
         self._scheduler.close_account(self._accounts.pop(transport))
         connection = self._connection()
-        transport.loop_share = AccountShare(self._scheduler, lambda: connection.loop_account)
+        transport.loop_share = AccountBudget(self._scheduler, lambda: connection.loop_account)
         return connection
 
     def on_handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:

@@ -61,11 +61,11 @@ def describe_group(image: Image, group_id: str) -> dict[str, Any] | None:
         "protocol_type": group.protocol_type if group is not None else None,
         "generation": group.generation if group is not None else None,
         "members": [member.member_id for member in group.members] if group is not None else [],
-        "offsets": _offset_rows(offsets),
+        "offsets": _iter_offset_rows(offsets),
     }
 
 
-def _offset_rows(offsets: GroupOffsets) -> Iterator[dict[str, Any]]:
+def _iter_offset_rows(offsets: GroupOffsets) -> Iterator[dict[str, Any]]:
     """Yield the committed offsets of a group as JSON objects, sorted by topic and partition.
 
     Offsets committed during iteration are omitted.

@@ -89,9 +89,9 @@ class HttpListener:
         loop = asyncio.get_running_loop()
         if self._tls is not None:
             self._acceptor = self._tls.create_acceptor(
-                min(self.limits.connections, self.limits.handshakes), self._new_connection, self.scheduler
+                min(self.limits.connections, self.limits.handshakes), self._create_connection, self.scheduler
             )
-        accept = self._new_connection if self._acceptor is None else self._acceptor.accept
+        accept = self._create_connection if self._acceptor is None else self._acceptor.accept
         host, port = self._address
         with explain_bind_error(f"{self.scheme}://{self._address}"):
             if listening is not None:
@@ -100,7 +100,7 @@ class HttpListener:
                 self._server = await loop.create_server(accept, host, port, start_serving=False)
         return Address(self._address.host, self._server.sockets[0].getsockname()[1])
 
-    def _new_connection(self) -> HttpConnection:
+    def _create_connection(self) -> HttpConnection:
         return HttpConnection(self)
 
     async def serve(self) -> None:
@@ -141,13 +141,13 @@ class HttpListener:
 
     def on_connection_opened(self, connection: HttpConnection) -> None:
         """Assign a connection slot to a new connection. If all slots are in use, close one of the connections."""
-        self._close(self._slots.open(connection, connection.network))
+        self._close_connection(self._slots.open(connection, connection.network))
         if self._server is None:
             connection.abort()
 
     def on_connection_identified(self, connection: HttpConnection) -> None:
         """Assign a connection to the account of its latest request."""
-        self._close(self._slots.assign_account(connection, connection.account))
+        self._close_connection(self._slots.assign_account(connection, connection.account))
 
     def on_connection_active(self, connection: HttpConnection) -> None:
         """Mark a connection as the most recently active."""
@@ -159,7 +159,7 @@ class HttpListener:
         if not len(self._slots):
             self._all_closed.set()
 
-    def _close(self, connection: HttpConnection | None) -> None:
+    def _close_connection(self, connection: HttpConnection | None) -> None:
         if connection is not None:
             logger.debug("http connection from %s closed: all connection slots are in use", connection.network)
             connection.abort()

@@ -78,7 +78,7 @@ class ConnectionSlots(Generic[T]):
         if slot.account != account:
             self._remove_from_group(connection, slot)
             slot.account = account
-        group = self._group(slot)
+        group = self._get_slot_group(slot)
         group.pop(connection, None)
         group[connection] = None
         if account is None:
@@ -95,7 +95,7 @@ class ConnectionSlots(Generic[T]):
         slot = self._slots.pop(connection, None)
         if slot is not None:
             self._slots[connection] = slot
-            group = self._group(slot)
+            group = self._get_slot_group(slot)
             del group[connection]
             group[connection] = None
 
@@ -120,7 +120,7 @@ class ConnectionSlots(Generic[T]):
                 return idle
         return new_connection
 
-    def _group(self, slot: _Slot) -> dict[T, None]:
+    def _get_slot_group(self, slot: _Slot) -> dict[T, None]:
         if slot.account is None:
             return self._unauthenticated.setdefault(slot.network, {})
         return self._authenticated.setdefault(slot.account, {})

@@ -27,7 +27,7 @@ def compare_states(statuses: Iterable[Mapping[str, Any]]) -> StateComparison:
 
     Under load, nodes are a few commands apart. Each status therefore contains the hashes of recent indexes too.
     """
-    histories = [_hashes_by_index(status) for status in statuses]
+    histories = [_index_state_hashes(status) for status in statuses]
     common = set.intersection(*(set(history) for history in histories)) if histories else set()
     if not common:
         return StateComparison(None, frozenset())
@@ -35,5 +35,5 @@ def compare_states(statuses: Iterable[Mapping[str, Any]]) -> StateComparison:
     return StateComparison(index, frozenset(history[index] for history in histories))
 
 
-def _hashes_by_index(status: Mapping[str, Any]) -> dict[int, str]:
+def _index_state_hashes(status: Mapping[str, Any]) -> dict[int, str]:
     return {**dict(status["recent_hashes"]), status["applied_index"]: status["state_hash"]}

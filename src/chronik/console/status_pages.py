@@ -37,10 +37,10 @@ class StatusPages:
     def __init__(self, source: StatusSource) -> None:
         self._source = source
         self._by_path: dict[str, Callable[[], HttpResponse]] = {
-            "/healthz": self._health,
-            "/readyz": self._readiness,
-            "/metrics": self._metrics,
-            "/status": self._status,
+            "/healthz": self._render_health,
+            "/readyz": self._render_readiness,
+            "/metrics": self._render_metrics,
+            "/status": self._render_status,
         }
 
     def has_page(self, path: str) -> bool:
@@ -54,39 +54,39 @@ class StatusPages:
             if page is not None:
                 return page()
             if path.startswith(GROUPS_PREFIX):
-                return self._group(path.removeprefix(GROUPS_PREFIX))
+                return self._render_group(path.removeprefix(GROUPS_PREFIX))
         except Exception:
             logger.exception("status page failed: path=%s", path)
-            return error_page(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the node's log for details")
+            return build_error_page(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the node's log for details")
         known = ", ".join([*self._by_path, f"{GROUPS_PREFIX}GROUP"])
-        return error_page(HTTPStatus.NOT_FOUND, f"page not found; available pages: {known}")
+        return build_error_page(HTTPStatus.NOT_FOUND, f"page not found; available pages: {known}")
 
-    def _health(self) -> HttpResponse:
+    def _render_health(self) -> HttpResponse:
         """Return the health page with status 200. Any response shows that the event loop is running."""
-        return _text_page(HTTPStatus.OK, "ok")
+        return _build_text_page(HTTPStatus.OK, "ok")
 
-    def _readiness(self) -> HttpResponse:
+    def _render_readiness(self) -> HttpResponse:
         reason = self._source.unready_reason()
         if reason is None:
-            return _text_page(HTTPStatus.OK, "ready")
-        return _text_page(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {reason}")
+            return _build_text_page(HTTPStatus.OK, "ready")
+        return _build_text_page(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {reason}")
 
-    def _metrics(self) -> HttpResponse:
+    def _render_metrics(self) -> HttpResponse:
         return HttpResponse(HTTPStatus.OK, CONTENT_TYPE, chunks=iter_exposition_chunks(self._source.metrics()))
 
-    def _status(self) -> HttpResponse:
-        return _json_page(HTTPStatus.OK, self._source.status())
+    def _render_status(self) -> HttpResponse:
+        return _build_json_page(HTTPStatus.OK, self._source.status())
 
-    def _group(self, group_id: str) -> HttpResponse:
+    def _render_group(self, group_id: str) -> HttpResponse:
         group = self._source.group(group_id)
         if group is None:
-            return error_page(HTTPStatus.NOT_FOUND, f"group {group_id!r} does not exist on this node")
+            return build_error_page(HTTPStatus.NOT_FOUND, f"group {group_id!r} does not exist on this node")
         return HttpResponse(HTTPStatus.OK, JSON_CONTENT_TYPE, chunks=_encode_group_chunks(group))
 
 
-def error_page(status: HTTPStatus, message: str) -> HttpResponse:
+def build_error_page(status: HTTPStatus, message: str) -> HttpResponse:
     """Return an error response with a JSON body."""
-    return _json_page(status, {"error": message})
+    return _build_json_page(status, {"error": message})
 
 
 def join_chunks(response: HttpResponse) -> HttpResponse:
@@ -107,11 +107,11 @@ def _encode_group_chunks(group: dict[str, Any]) -> Iterator[bytes]:
     yield (b"]}\n" if separator == b"," else separator + b"]}\n")
 
 
-def _json_page(status: HTTPStatus, value: dict[str, Any]) -> HttpResponse:
+def _build_json_page(status: HTTPStatus, value: dict[str, Any]) -> HttpResponse:
     return HttpResponse(status, JSON_CONTENT_TYPE, msgspec.json.encode(value) + b"\n")
 
 
-def _text_page(status: HTTPStatus, line: str) -> HttpResponse:
+def _build_text_page(status: HTTPStatus, line: str) -> HttpResponse:
     return HttpResponse(status, "text/plain; charset=utf-8", f"{line}\n".encode())
 
 

@@ -18,7 +18,7 @@ from chronik.controller.liveness import DOWN_SECONDS, BrokerLiveness
 from chronik.controller.membership import NodeAdmission, has_node_records, members_without_node_record
 from chronik.controller.partition_maintenance import PartitionMaintenance
 from chronik.controller.system_topics import create_system_topics, repair_system_topics
-from chronik.ids import format_id, new_id
+from chronik.ids import format_id, generate_id
 from chronik.metadata import levels
 from chronik.metadata.commands.cluster import AddNode, CreateCluster, SetFeatureLevel
 from chronik.metadata.commands.topics import CreateTopics
@@ -110,7 +110,7 @@ class Controller:
             if self._is_leader:
                 try:
                     await self._confirm_leadership()
-                    await self._ensure_cluster()
+                    await self._ensure_cluster_exists()
                     await self._update_broker_statuses()
                     await self.admissions.reconcile()
                     await self._repair_system_topics()
@@ -167,23 +167,23 @@ class Controller:
                 self._store.format_position(result.index),
             )
 
-    async def _ensure_cluster(self) -> None:
+    async def _ensure_cluster_exists(self) -> None:
         image = self._store.image
         if not image.cluster_id:
             level = levels.bootstrap_level(image.brokers)
             if level > levels.cluster_level(image.features):
                 await self._store.propose(SetFeatureLevel(levels.FEATURE_NAME, level), local_only=True)
             await self._add_missing_nodes()
-            created = CreateCluster(format_id(new_id()), self._clock.now_ms())
+            created = CreateCluster(format_id(generate_id()), self._clock.now_ms())
             result = await self._store.propose(created, local_only=True)
             logger.info("cluster created: id=%s %s", created.cluster_id, self._store.format_position(result.index))
         else:
             await self._add_missing_nodes()
         missing = [name for name in SYSTEM_TOPICS if name not in image.topics]
-        candidates = self._replica_candidates() if missing else ()
-        if missing and self._can_place(candidates):
+        candidates = self._list_replica_candidates() if missing else ()
+        if missing and self._can_place_replicas(candidates):
             commands = create_system_topics(
-                image, missing, candidates, self._replication_factor, self._clock.now_ms(), new_id
+                image, missing, candidates, self._replication_factor, self._clock.now_ms(), generate_id
             )
             result = await self._store.propose(CreateTopics(commands), local_only=True)
             failed = {failure.item: failure.message for failure in result.failures}
@@ -216,13 +216,13 @@ class Controller:
         for command in repair_system_topics(image, self._driver.node_id):
             await self._store.propose(command, local_only=True)
 
-    def _replica_candidates(self) -> tuple[int, ...]:
+    def _list_replica_candidates(self) -> tuple[int, ...]:
         """Return the nodes that may have replicas of the system topics: all nodes that are not drained."""
         if not has_node_records(self._store.image):
             return self._driver.status.membership.voters
         return tuple(node.id for node in self._store.image.nodes.values() if not node.draining)
 
-    def _can_place(self, candidates: tuple[int, ...]) -> bool:
+    def _can_place_replicas(self, candidates: tuple[int, ...]) -> bool:
         online = [broker.id for broker in self._store.image.brokers.values() if broker.is_online]
         waited = self._clock.monotonic() - self._leader_since
         return bool(online) and (set(candidates) <= set(online) or waited > SYSTEM_TOPICS_WAIT_SECONDS)

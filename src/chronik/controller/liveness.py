@@ -118,10 +118,10 @@ class BrokerLiveness:
             if not broker.is_fenced:
                 self._grace_start.setdefault(broker_and_epoch, now)
             if self._has_shut_down(broker_and_epoch, broker):
-                self._forget(broker_and_epoch)
+                self._forget_broker(broker_and_epoch)
                 self._shut_down_at[broker_and_epoch] = now
             elif self._is_gone(broker_and_epoch, now, gone_seconds.get(broker.id, 0.0)):
-                self._forget(broker_and_epoch)  # the broker must send a heartbeat to count as alive again
+                self._forget_broker(broker_and_epoch)  # the broker must send a heartbeat to count as alive again
             is_alive = self._is_alive(broker_and_epoch, now)
             if is_alive and broker.status is not BrokerStatus.OFFLINE:
                 present.add(broker_and_epoch)
@@ -147,7 +147,7 @@ class BrokerLiveness:
         lacks_responses = (
             now - self._answered.get(broker_and_epoch, now) > UNANSWERED_SESSIONS_MAX * self._session_seconds
         )
-        return now - self._last_contact(broker_and_epoch) <= self._session_seconds and not lacks_responses
+        return now - self._get_last_contact(broker_and_epoch) <= self._session_seconds and not lacks_responses
 
     def _is_gone(self, broker_and_epoch: BrokerEpoch, now: float, gone_seconds: float) -> bool:
         caused_election = broker_and_epoch[0] == self._predecessor and gone_seconds < LEADER_DOWN_SECONDS_MAX
@@ -155,11 +155,11 @@ class BrokerLiveness:
         silent_seconds = now - max(self._heard.get(broker_and_epoch, float("-inf")), started_at)
         return gone_seconds >= DOWN_SECONDS and silent_seconds >= DOWN_SECONDS
 
-    def _forget(self, broker_and_epoch: BrokerEpoch) -> None:
+    def _forget_broker(self, broker_and_epoch: BrokerEpoch) -> None:
         self._heard.pop(broker_and_epoch, None)
         self._grace_start.pop(broker_and_epoch, None)
 
-    def _last_contact(self, broker_and_epoch: BrokerEpoch) -> float:
+    def _get_last_contact(self, broker_and_epoch: BrokerEpoch) -> float:
         return max(
             self._heard.get(broker_and_epoch, float("-inf")), self._grace_start.get(broker_and_epoch, float("-inf"))
         )

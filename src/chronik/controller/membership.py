@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from chronik.controller.reconciliation import MembershipView, ReconciliationStep, TransferLeader, next_step
+from chronik.controller.reconciliation import MembershipView, ReconciliationStep, TransferLeader, select_next_step
 from chronik.metadata import levels
 from chronik.metadata.commands.cluster import UpdateNode
 from chronik.metadata.image import Image
@@ -131,22 +131,22 @@ class NodeAdmission:
             self.on_admission_request(peer, request.host, request.port)
         is_expected = peer in image.nodes or not has_node_records(image)
         if leads and is_expected:
-            await self._admit(peer, request, status)
+            await self._admit_node(peer, request, status)
         knows_cluster = self.has_log or self.has_seen_cluster
         # Below level 3, addresses come from the configuration files and are not maintained in the image.
         known = image.nodes.values() if has_node_records(image) else ()
         nodes = tuple((node.id, node.host, node.port) for node in known)
         return AdmissionResponse(knows_cluster, image.cluster_id, leads, is_expected, nodes)
 
-    async def _admit(self, peer: int, request: AdmissionRequest, status: DriverStatus) -> None:
+    async def _admit_node(self, peer: int, request: AdmissionRequest, status: DriverStatus) -> None:
         member = status.membership.get(peer)
         if member is None:
             # The image is committed, so every node that has the membership can know the address, too.
             if peer in self._store.image.nodes and has_node_records(self._store.image):
-                await self._change(AddLearner(peer, request.directory_id), "node %d: admitted as a learner")
+                await self._propose_change(AddLearner(peer, request.directory_id), "node %d: admitted as a learner")
         elif self._can_replace_directory(member, request.directory_id):
             message = "node %d: returned with another data directory; added again as a learner"
-            await self._change(AddLearner(peer, request.directory_id), message, logging.WARNING)
+            await self._propose_change(AddLearner(peer, request.directory_id), message, logging.WARNING)
         if member is None or member.directory_id in (UNBOUND_DIRECTORY, request.directory_id):
             await self.record_address(peer, request.host, request.port)
 
@@ -185,11 +185,11 @@ class NodeAdmission:
         if members_without_node_record(image, self._driver.status.membership):
             return  # the controller adds their node records first
         for _ in range(CHANGES_PER_CHECK_MAX):
-            step = next_step(self._cluster_view())
-            if step is None or not await self._execute(step):
+            step = select_next_step(self._build_membership_view())
+            if step is None or not await self._execute_step(step):
                 return
 
-    def _cluster_view(self) -> MembershipView:
+    def _build_membership_view(self) -> MembershipView:
         status = self._driver.status
         return MembershipView(
             leader=self._driver.node_id,
@@ -197,10 +197,10 @@ class NodeAdmission:
             membership=status.membership,
             membership_index=status.membership_index,
             match_indexes=status.match_indexes,
-            active=self._active_nodes(status),
+            active=self._find_active_nodes(status),
         )
 
-    def _active_nodes(self, status: DriverStatus) -> set[int]:
+    def _find_active_nodes(self, status: DriverStatus) -> set[int]:
         """Return the active nodes: members with recent messages, and connected nodes that are not members yet.
 
         Nodes whose ports refuse connections are not active.
@@ -212,16 +212,16 @@ class NodeAdmission:
         down_seconds = self._driver.transport.down_seconds
         return {self._driver.node_id, *(peer for peer in active | non_members if not down_seconds(peer))}
 
-    async def _execute(self, step: ReconciliationStep) -> bool:
+    async def _execute_step(self, step: ReconciliationStep) -> bool:
         match step:
             case TransferLeader(successor):
                 return await self._transfer_leadership(successor)
             case PromoteLearner():
-                return await self._change(step, "node %d: caught up; promoted to voter")
+                return await self._propose_change(step, "node %d: caught up; promoted to voter")
             case DemoteVoter():
-                return await self._change(step, "node %d: demoted to learner")
+                return await self._propose_change(step, "node %d: demoted to learner")
             case RemoveMember():
-                return await self._change(step, "node %d: removed from the Raft membership")
+                return await self._propose_change(step, "node %d: removed from the Raft membership")
 
     async def _promote_learners(self) -> None:
         """Promote all learners that have caught up. Below feature level 3, every member is intended as a voter."""
@@ -229,9 +229,9 @@ class NodeAdmission:
         for member in status.membership.members:
             has_caught_up = status.match_indexes.get(member.node_id, 0) >= status.membership_index
             if not member.is_voter and has_caught_up:
-                await self._change(PromoteLearner(member.node_id), "node %d: caught up; promoted to voter")
+                await self._propose_change(PromoteLearner(member.node_id), "node %d: caught up; promoted to voter")
 
-    async def _change(self, change: MembershipChange, message: str, level: int = logging.INFO) -> bool:
+    async def _propose_change(self, change: MembershipChange, message: str, level: int = logging.INFO) -> bool:
         """Propose a membership change and log its outcome. Return whether the change is known to be committed."""
         try:
             await self._driver.change_membership(change, CHANGE_SECONDS)

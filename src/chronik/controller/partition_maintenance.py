@@ -155,7 +155,7 @@ class PartitionMaintenance:
 
         The creation and configuration of topics does not trigger a check of all partitions.
         """
-        if delta.brokers or delta.broker_configs or any(_has_leaderless(*change) for change in delta.topics):
+        if delta.brokers or delta.broker_configs or any(_has_leaderless_partition(*change) for change in delta.topics):
             self._is_check_due = True
         if delta.brokers or delta.topics:
             self._is_drain_check_due = True
@@ -186,13 +186,13 @@ class PartitionMaintenance:
             logger.warning(
                 "partition %s: no in-sync replica online: electing an out-of-sync leader; records may be lost", each
             )
-        self._report_lost([each for each in found if each.is_lost and each not in electable])
-        await self._elect([each.key for each in electable], unclean=True)
+        self._report_lost_partitions([each for each in found if each.is_lost and each not in electable])
+        await self._elect_leaders([each.key for each in electable], unclean=True)
 
     def _allows_unclean_election(self, topic: Topic) -> bool:
         return self._configs.topic_value(topic.configs, "unclean.leader.election.enable").strip().lower() == "true"
 
-    def _report_lost(self, lost: Sequence[LeaderlessPartition]) -> None:
+    def _report_lost_partitions(self, lost: Sequence[LeaderlessPartition]) -> None:
         """Log each lost partition once, because an operator must act."""
         for each in lost:
             if each.key not in self._reported_lost:
@@ -216,13 +216,13 @@ class PartitionMaintenance:
         keys = find_unbalanced_partitions(self._store.image, percent)
         if keys:
             logger.info("preferred leader election started: %s", pluralize(len(keys), "partition"))
-            await self._elect(keys, unclean=False)
+            await self._elect_leaders(keys, unclean=False)
 
-    async def _elect(self, keys: Sequence[PartitionKey], *, unclean: bool) -> None:
+    async def _elect_leaders(self, keys: Sequence[PartitionKey], *, unclean: bool) -> None:
         for first in range(0, len(keys), PARTITIONS_PER_COMMAND_MAX):
             batch = tuple(keys[first : first + PARTITIONS_PER_COMMAND_MAX])
             await self._store.propose(ElectLeaders(batch, unclean), local_only=True)
 
 
-def _has_leaderless(old: Topic | None, new: Topic | None) -> bool:
+def _has_leaderless_partition(old: Topic | None, new: Topic | None) -> bool:
     return any(partition.leader == NO_LEADER for topic in (old, new) if topic for partition in topic.partitions)

@@ -45,23 +45,23 @@ def build_quorum(status: DriverStatus) -> Quorum:
             member.directory_id,
             member.is_voter,
             last_indexes[member.node_id] + 1 if member.node_id in last_indexes else OFFSET_UNKNOWN,
-            *_contact_times(member.node_id, status),
+            *_compute_contact_times(member.node_id, status),
         )
         for member in status.membership.members
     )
     return Quorum(status.leader, status.term, status.commit_index + 1, members)
 
 
-def _contact_times(node_id: int, status: DriverStatus) -> tuple[int, int]:
+def _compute_contact_times(node_id: int, status: DriverStatus) -> tuple[int, int]:
     if node_id == status.leader:
         return 0, 0
     times = status.peer_activity.get(node_id)
     if times is None:
         return TIME_UNKNOWN, TIME_UNKNOWN
-    return _ms_ago(times.last_contact, status.now), _ms_ago(times.last_caught_up, status.now)
+    return _compute_age_ms(times.last_contact, status.now), _compute_age_ms(times.last_caught_up, status.now)
 
 
-def _ms_ago(past: float, now: float) -> int:
+def _compute_age_ms(past: float, now: float) -> int:
     return TIME_UNKNOWN if past == NEVER else max(0, round((now - past) * 1000))
 
 
@@ -70,7 +70,7 @@ class QuorumStore(RaftStore):
 
     def attach(self, driver: RaftDriver) -> None:
         super().attach(driver)
-        QUORUM.serve(driver.transport.calls, self._serve)
+        QUORUM.serve(driver.transport.calls, self._handle_quorum_request)
 
     async def quorum(self) -> Quorum:
         """Return the leader's view of the quorum. Raise KafkaError if no leader is reachable."""
@@ -79,15 +79,15 @@ class QuorumStore(RaftStore):
             if leader == NO_NODE:
                 raise CallRejected("no leader is known")
             if leader == self._driver.node_id:
-                return await self._describe_own()
+                return await self._describe_own_quorum()
             return await QUORUM.call(self._driver.transport.calls, leader, QuorumRequest(), CALL_TIMEOUT_SECONDS)
         except (CallRejected, CallTimedOut, PeerUnavailable) as error:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"The quorum cannot be described: {error}") from error
 
-    async def _serve(self, peer: int, request: QuorumRequest) -> Quorum:
-        return await self._describe_own()
+    async def _handle_quorum_request(self, peer: int, request: QuorumRequest) -> Quorum:
+        return await self._describe_own_quorum()
 
-    async def _describe_own(self) -> Quorum:
+    async def _describe_own_quorum(self) -> Quorum:
         try:
             await self._driver.read_index(CONFIRMATION_TIMEOUT_SECONDS)
         except (NotLeader, ReadTimedOut, ProposalRejected, OutcomeUnknown, DriverStopped) as error:

@@ -50,21 +50,26 @@ class MembershipView(NamedTuple):
         return [node.id for node in self.nodes.values() if node.voter]
 
 
-def next_step(seen: MembershipView) -> ReconciliationStep | None:
+def select_next_step(seen: MembershipView) -> ReconciliationStep | None:
     """Return the next membership change, or None if none is possible or needed."""
     if not seen.intended_voters:
         return None  # the cluster has no node records yet
-    return _next_promotion(seen) or _next_demotion(seen) or _next_removal(seen) or _transfer_from_drained(seen)
+    return (
+        _select_promotion(seen)
+        or _select_demotion(seen)
+        or _select_removal(seen)
+        or _select_transfer_from_drained_leader(seen)
+    )
 
 
-def _next_promotion(seen: MembershipView) -> ReconciliationStep | None:
+def _select_promotion(seen: MembershipView) -> ReconciliationStep | None:
     for member in seen.membership.members:
         if can_promote(seen, member) and has_active_majority([*seen.voters, member.node_id], seen.active):
             return PromoteLearner(member.node_id)
     return None
 
 
-def _next_demotion(seen: MembershipView) -> ReconciliationStep | None:
+def _select_demotion(seen: MembershipView) -> ReconciliationStep | None:
     """Select a voter to demote or remove: inactive voters first, the leader last."""
     leaving = [voter for voter in seen.voters if voter not in seen.intended_voters]
     if not leaving or is_promotion_pending(seen):
@@ -79,14 +84,14 @@ def _next_demotion(seen: MembershipView) -> ReconciliationStep | None:
     return None
 
 
-def _next_removal(seen: MembershipView) -> ReconciliationStep | None:
+def _select_removal(seen: MembershipView) -> ReconciliationStep | None:
     for member in seen.membership.members:
         if not member.is_voter and member.node_id not in seen.nodes:
             return RemoveMember(member.node_id)
     return None
 
 
-def _transfer_from_drained(seen: MembershipView) -> ReconciliationStep | None:
+def _select_transfer_from_drained_leader(seen: MembershipView) -> ReconciliationStep | None:
     own = seen.nodes.get(seen.leader)
     return _select_successor(seen, to_drained=False) if own is not None and own.draining else None
 

@@ -43,12 +43,12 @@ def create_system_topics(
     topics = []
     for name in names:
         replicas = place_replicas(PARTITIONS[name], factor, candidates, 0)
-        assignments = tuple(_assignment(image, each) for each in replicas)
+        assignments = tuple(_build_assignment(image, each) for each in replicas)
         topics.append(CreateTopic(make_id(), name, assignments, CONFIGS, now_ms, internal=True))
     return tuple(topics)
 
 
-def _assignment(image: Image, replicas: tuple[int, ...]) -> PartitionAssignment:
+def _build_assignment(image: Image, replicas: tuple[int, ...]) -> PartitionAssignment:
     online = tuple(replica for replica in replicas if _is_online(image, replica))
     return PartitionAssignment(replicas, online, online[0] if online else NO_LEADER)
 

@@ -83,7 +83,7 @@ class MachineCoordinator(Generic[MachineT]):
         self._tasks = []
         for task in others:
             task.cancel()
-        await run_in_slices(self._unload_all())
+        await run_in_slices(self._unload_all_machines())
         self._proposals.close()
         await asyncio.wait([proposals_task, *others])
 
@@ -99,7 +99,7 @@ class MachineCoordinator(Generic[MachineT]):
         )
         try:
             self._host.is_open = False
-            for _ in self._unload_all():
+            for _ in self._unload_all_machines():
                 pass
         finally:
             if self._on_fatal is not None:
@@ -136,15 +136,15 @@ class MachineCoordinator(Generic[MachineT]):
         while True:
             await self._terms_changed.wait()
             self._terms_changed.clear()  # later changes are processed in the next iteration
-            await run_in_slices(self._unload_lost())
-            await run_in_slices(self._load_owned())
+            await run_in_slices(self._unload_lost_machines())
+            await run_in_slices(self._load_owned_machines())
 
-    def _unload_all(self) -> Generator[None, None, None]:
+    def _unload_all_machines(self) -> Generator[None, None, None]:
         for machine in self._host:
             self._host.unload(machine)
             yield
 
-    def _unload_lost(self) -> Generator[None, None, None]:
+    def _unload_lost_machines(self) -> Generator[None, None, None]:
         host = self._host
         while host.machines_to_unload:
             host.unload(next(iter(host.machines_to_unload)))
@@ -154,7 +154,7 @@ class MachineCoordinator(Generic[MachineT]):
                 host.unload(machine)
             yield
 
-    def _load_owned(self) -> Generator[None, None, None]:
+    def _load_owned_machines(self) -> Generator[None, None, None]:
         """Load the machines that may have timers. Other machines are loaded on their first request."""
         host = self._host
         host.has_machines_to_load = False

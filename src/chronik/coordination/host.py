@@ -95,13 +95,13 @@ class CoordinatorTerms:
 def has_term_changes(delta: Delta, topic: str) -> bool:
     """Return whether a metadata change starts or ends a coordinator term."""
     return any(
-        _terms(change.old) != _terms(change.new)
+        _list_terms(change.old) != _list_terms(change.new)
         for change in delta.topics
         if topic in (change.old.name if change.old else "", change.new.name if change.new else "")
     )
 
 
-def _terms(topic: Topic | None) -> list[tuple[int, int]]:
+def _list_terms(topic: Topic | None) -> list[tuple[int, int]]:
     return [(partition.leader, partition.leader_epoch) for partition in topic.partitions] if topic is not None else []
 
 
@@ -231,7 +231,7 @@ class StateMachineHost(Generic[MachineT]):
         """Return the machine of a key like `get`, but do not keep a newly loaded machine in memory."""
         return self._machines.get(key) or self._kind.load(key, term.epoch, self.now_ms())
 
-    def get_hosted(self, key: str) -> MachineT | None:
+    def get_hosted_machine(self, key: str) -> MachineT | None:
         return self._machines.get(key)
 
     def wake(self, machine: MachineT) -> None:
@@ -307,11 +307,11 @@ class StateMachineHost(Generic[MachineT]):
 
     def handle_event(self, machine: MachineT, event: MachineEvent) -> None:
         for instruction in machine.handle(event):
-            self._execute(machine, instruction)
+            self._execute_instruction(machine, instruction)
         self._update_memory(machine)
         self._timers.schedule(machine)
 
-    def _execute(self, machine: MachineT, instruction: Instruction) -> None:
+    def _execute_instruction(self, machine: MachineT, instruction: Instruction) -> None:
         match instruction:
             case MachineReply():
                 waiter = self._waiters.get(instruction.waiter)

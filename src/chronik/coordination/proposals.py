@@ -100,7 +100,7 @@ class _ItemizedEntry(msgspec.Struct):
         errors = [outcome if isinstance(outcome, ErrorCode) else ErrorCode.NONE] * self.items
         if isinstance(outcome, ApplyResult):
             for failure in outcome.failures:
-                errors[failure.item] = client_error(failure.code)
+                errors[failure.item] = to_client_error(failure.code)
         if not self.waiter.done():
             self.waiter.set_result(errors)
 
@@ -151,41 +151,41 @@ class ProposalQueue:
                 await self._wakeup.wait()
                 self._wakeup.clear()
                 while self._queue:
-                    batch, started = self._next_batch(), time.monotonic()
-                    is_responding = await self._propose_all(batch)
+                    batch, started = self._pop_next_batch(), time.monotonic()
+                    is_responding = await self._propose_batch(batch)
                     if self._closing and not is_responding:
                         return  # the whole cluster seems to stop: further batches would only wait for the timeout
                     active_keys = _count_keys(batch) + _count_keys(self._queue)
                     if active_keys >= PAUSE_KEYS_MIN:
-                        await self._pause(active_keys, PAUSE_FRACTION * (time.monotonic() - started))
+                        await self._wait_for_active_keys(active_keys, PAUSE_FRACTION * (time.monotonic() - started))
         finally:
             for entry in self._queue:
                 entry.complete(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    async def _pause(self, active_keys: int, seconds: float) -> None:
+    async def _wait_for_active_keys(self, active_keys: int, seconds: float) -> None:
         for _ in range(int(min(seconds, PAUSE_SECONDS_MAX) / PAUSE_STEP_SECONDS)):
             if self._closing or _count_keys(self._queue) >= active_keys:
                 return
             await asyncio.sleep(PAUSE_STEP_SECONDS)
 
-    async def _propose_all(self, batch: list[ProposalEntry]) -> bool:
+    async def _propose_batch(self, batch: list[ProposalEntry]) -> bool:
         """Propose a batch of commands and complete their entries. Return False if all outcomes are unknown."""
         # A single proposal, the common case, is not wrapped in a task, which would take two event-loop iterations.
-        pending = [self._propose(entry) for entry in batch]
+        pending = [self._propose_entry(entry) for entry in batch]
         outcomes = [await pending[0]] if len(pending) == 1 else await asyncio.gather(*pending)
-        bugs = [_finish(entry, outcome) for entry, outcome in zip(batch, outcomes, strict=True)]
+        bugs = [_complete_entry(entry, outcome) for entry, outcome in zip(batch, outcomes, strict=True)]
         for bug in bugs:
             if bug is not None:
                 raise bug
         return not all(map(_is_outcome_unknown, outcomes))
 
-    async def _propose(self, entry: ProposalEntry) -> ApplyResult | Exception:
+    async def _propose_entry(self, entry: ProposalEntry) -> ApplyResult | Exception:
         try:
             return await self._store.propose(entry.to_command(), acks=entry.acks)
         except Exception as error:
             return error
 
-    def _next_batch(self) -> list[ProposalEntry]:
+    def _pop_next_batch(self) -> list[ProposalEntry]:
         """Remove and return the next entries of the queue, at most one per key.
 
         After retries, proposals that are in flight at the same time may be committed in any order.
@@ -206,14 +206,14 @@ def _count_keys(entries: list[ProposalEntry]) -> int:
     return sum(len(entry.keys) for entry in entries)
 
 
-def _finish(entry: ProposalEntry, outcome: ApplyResult | Exception) -> Exception | None:
+def _complete_entry(entry: ProposalEntry, outcome: ApplyResult | Exception) -> Exception | None:
     """Report the outcome of a command to its queue entry. Return an unexpected error, which the caller raises later."""
     try:
         match outcome:
             case ApplyResult():
                 entry.complete(outcome)
             case KafkaError():
-                entry.complete(client_error(outcome.code))
+                entry.complete(to_client_error(outcome.code))
             case _:
                 entry.complete(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     except Exception as bug:
@@ -226,7 +226,7 @@ def _is_outcome_unknown(outcome: ApplyResult | Exception) -> bool:
     return isinstance(outcome, KafkaError) and outcome.code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
 
 
-def client_error(error: ErrorCode) -> ErrorCode:
+def to_client_error(error: ErrorCode) -> ErrorCode:
     """Map a store's error code to the client's error code, as Kafka does."""
     match error:
         case (

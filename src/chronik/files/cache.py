@@ -75,7 +75,7 @@ class FileCache:
         self._expendable.discard(path)
         file = self._open.pop(path, None)
         if file is not None:
-            self._close(file)
+            self._close_open_file(file)
 
     def close_directory(self, directory: str) -> None:
         """Close all open files below a directory. Call this before the directory is renamed or deleted."""
@@ -90,13 +90,13 @@ class FileCache:
     def _add(self, file: File) -> File:
         self._open[file.path] = file
         if len(self._open) > self._open_files_max:
-            self._evict(self._open_files_max)
+            self._evict_idle_files(self._open_files_max)
         if self.files.is_descriptor_reserve_depleted:
-            self._evict(len(self._open) - EVICTION_ATTEMPTS_MAX)
+            self._evict_idle_files(len(self._open) - EVICTION_ATTEMPTS_MAX)
             self.files.refill_descriptor_reserve()
         return file
 
-    def _evict(self, left: int) -> None:
+    def _evict_idle_files(self, left: int) -> None:
         """Close idle files until at most `left` files are open. Examine at most EVICTION_ATTEMPTS_MAX files."""
         for _ in range(min(EVICTION_ATTEMPTS_MAX, len(self._open) - 1)):
             path, file = self._open.popitem(last=False)
@@ -108,7 +108,7 @@ class FileCache:
             else:
                 self._open[path] = file
 
-    def _close(self, file: File) -> None:
+    def _close_open_file(self, file: File) -> None:
         if file in self._pins:
             self._closing.add(file)
         else:

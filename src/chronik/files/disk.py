@@ -110,12 +110,12 @@ class DiskFileSystem:
 
     def open(self, path: str) -> DiskFile:
         full = self._full(path)
-        return DiskFile(self, path, self._with_reserve(lambda: os.open(full, platform.OPEN_FLAGS)))
+        return DiskFile(self, path, self._open_with_reserve(lambda: os.open(full, platform.OPEN_FLAGS)))
 
     def create(self, path: str) -> DiskFile:
         full = self._full(path)
         with self._fail_stop("create", path):
-            fd = self._with_reserve(lambda: os.open(full, platform.OPEN_FLAGS | os.O_CREAT, self._file_mode))
+            fd = self._open_with_reserve(lambda: os.open(full, platform.OPEN_FLAGS | os.O_CREAT, self._file_mode))
         return DiskFile(self, path, fd)
 
     def exists(self, path: str) -> bool:
@@ -149,14 +149,14 @@ class DiskFileSystem:
     def list_directory(self, path: str) -> list[str]:
         full = self._full(path)
         try:
-            return sorted(self._with_reserve(lambda: os.listdir(full)))
+            return sorted(self._open_with_reserve(lambda: os.listdir(full)))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def sync_directory(self, path: str) -> None:
         full = self._full(path)
         with self._fail_stop("sync directory", path):
-            self._with_reserve(lambda: platform.sync_directory(full))
+            self._open_with_reserve(lambda: platform.sync_directory(full))
 
     def lock(self, path: str) -> DiskFileLock:
         fd = os.open(self._full(path), platform.OPEN_FLAGS | os.O_CREAT, FILE_MODE)
@@ -200,7 +200,7 @@ class DiskFileSystem:
         if self.failure is not None:
             raise StorageError(f"storage failed earlier: {self.failure}")
 
-    def _with_reserve(self, opens: Callable[[], T]) -> T:
+    def _open_with_reserve(self, opens: Callable[[], T]) -> T:
         return opens() if self._spare is None else self._spare.open_with_reserve(opens)
 
     def _full(self, path: str) -> str:

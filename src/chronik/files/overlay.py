@@ -24,7 +24,7 @@ Recovery truncates large files but writes only to small ones.
 """
 
 
-class _Content:
+class _FileContent:
     """The contents of a file: the first `kept` bytes of a file on disk, or a copy in memory after a write."""
 
     __slots__ = ("copy", "kept", "modified_ms", "real")
@@ -39,7 +39,7 @@ class _Content:
     def size(self) -> int:
         return self.kept if self.copy is None else len(self.copy)
 
-    def writable(self) -> bytearray:
+    def get_writable_copy(self) -> bytearray:
         """Return the in-memory copy, creating it if necessary."""
         self.modified_ms = _now_ms()
         if self.copy is None:
@@ -54,7 +54,7 @@ class _Content:
         if self.copy is None and size <= self.kept:
             self.kept = size
             return
-        copy = self.writable()
+        copy = self.get_writable_copy()
         del copy[size:]
         copy.extend(bytes(size - len(copy)))
 
@@ -67,7 +67,7 @@ class OverlayFileSystem:
 
     def __init__(self, root: str | Path) -> None:
         self.root = str(root)
-        self._contents: dict[str, _Content] = {}
+        self._contents: dict[str, _FileContent] = {}
         self._removed: set[str] = set()
         self._directories: set[str] = set()
 
@@ -75,11 +75,11 @@ class OverlayFileSystem:
         """Do nothing: an overlay has no reserve of descriptors."""
 
     def open(self, path: str) -> OverlayFile:
-        return OverlayFile(path, self._content(path))
+        return OverlayFile(path, self._get_content(path))
 
     def create(self, path: str) -> OverlayFile:
         if not self.exists(path):
-            self._contents[path] = _Content(None)
+            self._contents[path] = _FileContent(None)
             self._removed.discard(path)
         return self.open(path)
 
@@ -87,13 +87,13 @@ class OverlayFileSystem:
         return path in self._contents or (path not in self._removed and os.path.isfile(self._full(path)))
 
     def size(self, path: str) -> int:
-        return self._content(path).size
+        return self._get_content(path).size
 
     def modified_ms(self, path: str) -> int:
-        return self._content(path).modified_ms
+        return self._get_content(path).modified_ms
 
     def rename(self, path: str, new_path: str) -> None:
-        self._contents[new_path] = self._content(path)
+        self._contents[new_path] = self._get_content(path)
         self._removed.discard(new_path)
         self.remove(path)
 
@@ -139,12 +139,12 @@ class OverlayFileSystem:
             raise
         return DiskFileLock(fd)
 
-    def _content(self, path: str) -> _Content:
+    def _get_content(self, path: str) -> _FileContent:
         content = self._contents.get(path)
         if content is None:
             if path in self._removed or not os.path.isfile(self._full(path)):
                 raise FileNotFoundError(path)
-            content = self._contents[path] = _Content(self._full(path))
+            content = self._contents[path] = _FileContent(self._full(path))
         return content
 
     def _full(self, path: str) -> str:
@@ -156,7 +156,7 @@ class OverlayFile:
 
     __slots__ = ("_content", "_fd", "_is_unsynced", "path")
 
-    def __init__(self, path: str, content: _Content) -> None:
+    def __init__(self, path: str, content: _FileContent) -> None:
         self.path = path
         self._content = content
         self._fd = -1
@@ -181,7 +181,7 @@ class OverlayFile:
 
     def pwrite(self, data: Buffer, position: int) -> None:
         self._is_unsynced = True
-        copy = self._content.writable()
+        copy = self._content.get_writable_copy()
         copy.extend(bytes(max(0, position - len(copy))))
         copy[position : position + len(data)] = data
 

@@ -61,7 +61,7 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
         self.offsets = OffsetManager(store, clock, self._config, self._host, self._proposals, offset_acks)
 
     def jobs(self) -> list[Coroutine[None, None, None]]:
-        return [*super().jobs(), self.offsets.expire_forever()]
+        return [*super().jobs(), self.offsets.expire_periodically()]
 
     # --- membership ---
 
@@ -188,14 +188,14 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
 
     async def delete(self, group_ids: Sequence[str]) -> Mapping[str, ErrorCode]:
         """Delete groups and return an error code for each of them."""
-        found = {group_id: self._find_for_deletion(group_id) for group_id in group_ids}
+        found = {group_id: self._find_group_for_deletion(group_id) for group_id in group_ids}
         # Create tasks only for existing groups: tasks for 100,000 invented names would block the event loop.
         groups = [group for group in found.values() if not isinstance(group, ErrorCode)]
-        outcomes = await asyncio.gather(*map(self._delete, groups))
+        outcomes = await asyncio.gather(*map(self._delete_group, groups))
         errors = dict(zip((group.key for group in groups), outcomes, strict=True))
         return {key: group if isinstance(group, ErrorCode) else errors[key] for key, group in found.items()}
 
-    def _find_for_deletion(self, group_id: str) -> GroupMachine | ErrorCode:
+    def _find_group_for_deletion(self, group_id: str) -> GroupMachine | ErrorCode:
         term = self._host.check_ownership(group_id)
         if isinstance(term, ErrorCode):
             return term
@@ -203,5 +203,5 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
             return ErrorCode.NONE  # an earlier request, whose response was lost, has deleted the group
         return self._host.get(group_id, term) or ErrorCode.GROUP_ID_NOT_FOUND
 
-    async def _delete(self, group: GroupMachine) -> ErrorCode:
+    async def _delete_group(self, group: GroupMachine) -> ErrorCode:
         return await self._host.request(group, ErrorCode, requests.DeletionRequested)

@@ -17,7 +17,7 @@ import msgspec
 from chronik.clock import Clock
 from chronik.coordination.host import CoordinatorTerm, StateMachineHost
 from chronik.coordination.machine import StateDeleted
-from chronik.coordination.proposals import CoordinatorStore, ProposalQueue, client_error
+from chronik.coordination.proposals import CoordinatorStore, ProposalQueue, to_client_error
 from chronik.errors import check_invariant
 from chronik.groups.classic.members import CONSUMER_PROTOCOL_TYPE
 from chronik.groups.config import (
@@ -106,7 +106,7 @@ class OffsetManager:
         term = self._host.check_ownership(group_id)
         if isinstance(term, ErrorCode):
             return [term] * len(offsets)
-        error_code = await self._commit_error(group_id, term, generation, member_id, group_instance_id)
+        error_code = await self._find_commit_error(group_id, term, generation, member_id, group_instance_id)
         error_code = error_code or offset_quota_error(self._store.image, group_id, offsets)
         if error_code:
             return [error_code] * len(offsets)
@@ -114,7 +114,7 @@ class OffsetManager:
         accepted = [offset for offset, error in zip(offsets, errors, strict=True) if error is ErrorCode.NONE]
         # The commit carries the epoch of the term that accepted it: later terms reject it.
         commands = build_commit_commands(group_id, accepted, self._clock.now_ms(), retention_time_ms, term.epoch)
-        waiters = [self._propose(command, size_bytes) for command, size_bytes in commands]
+        waiters = [self._propose_commit(command, size_bytes) for command, size_bytes in commands]
         outcomes = iter([error for waiter in waiters for error in await waiter])
         return [error or next(outcomes) for error in errors]
 
@@ -136,7 +136,7 @@ class OffsetManager:
         term = self._host.check_ownership(group_id)
         if isinstance(term, ErrorCode):
             return [term] * len(offsets)
-        error_code = await self._commit_error(
+        error_code = await self._find_commit_error(
             group_id, term, generation, member_id, group_instance_id, is_transactional=True
         ) or offset_quota_error(self._store.image, group_id, offsets)
         if not error_code and self._store.image.staged_count + len(offsets) > STAGED_OFFSETS_MAX:
@@ -151,7 +151,7 @@ class OffsetManager:
         outcomes = iter(await self._proposals.propose_items(group_id, command, len(accepted)))
         return [error or next(outcomes) for error in errors]
 
-    async def _commit_error(
+    async def _find_commit_error(
         self,
         group_id: str,
         term: CoordinatorTerm,
@@ -174,7 +174,7 @@ class OffsetManager:
         # The commit creates a group without members.
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_group_limit_reached(host, self._store.image) else None
 
-    def _propose(self, commit: CommitOffset, size_bytes: int) -> asyncio.Future[list[ErrorCode]]:
+    def _propose_commit(self, commit: CommitOffset, size_bytes: int) -> asyncio.Future[list[ErrorCode]]:
         """Add an offset commit to the last queued batch, or start a new batch if there is none or it is full."""
         last = self._proposals.last_queued
         if not isinstance(last, OffsetCommitBatch) or last.size_bytes + size_bytes > COMMIT_BATCH_BYTES_MAX:
@@ -183,11 +183,11 @@ class OffsetManager:
         return last.add(commit, size_bytes)
 
     def _on_offsets_stored(self, group_id: str) -> None:
-        group = self._host.get_hosted(group_id)
+        group = self._host.get_hosted_machine(group_id)
         if group is not None and not group.is_stored and group_id in self._store.image.groups:
             self._host.handle_event(group, OffsetsStored(self._host.now_ms()))
 
-    async def expire_forever(self) -> None:
+    async def expire_periodically(self) -> None:
         """Expire offsets at the interval of `offsets.retention.check.interval.ms`."""
         while True:
             await asyncio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
@@ -221,7 +221,7 @@ class OffsetManager:
             return False
         if group_id in self._store.image.groups:
             return True
-        if (group := self._host.get_hosted(group_id)) is not None:
+        if (group := self._host.get_hosted_machine(group_id)) is not None:
             self._host.handle_event(group, StateDeleted(self._host.now_ms()))
         return False
 
@@ -259,7 +259,7 @@ class OffsetCommitBatch(msgspec.Struct):
             for failure in outcome.failures:
                 parts = range(len(errors[failure.item])) if failure.part < 0 else (failure.part,)
                 for part in parts:
-                    errors[failure.item][part] = client_error(failure.code)
+                    errors[failure.item][part] = to_client_error(failure.code)
         for waiter, commit_errors in zip(self.waiters, errors, strict=True):
             if not waiter.done():  # the client may have disconnected, which does not undo the commit
                 waiter.set_result(commit_errors)
@@ -283,7 +283,7 @@ def offset_quota_error(image: Image, group_id: str, offsets: Sequence[OffsetToCo
     """
     sizes = image.offset_sizes(group_id)
     metadata_bytes_max = sum(len(offset.metadata or "") for offset in offsets)
-    if not _quota_error(sizes, metadata_bytes_max + OFFSET_BYTES * len(offsets), metadata_bytes_max):
+    if not _find_quota_error(sizes, metadata_bytes_max + OFFSET_BYTES * len(offsets), metadata_bytes_max):
         return None  # the common case, without a lookup of the replaced offsets
     committed = image.offsets(group_id)
     growth = metadata_growth = 0
@@ -291,10 +291,10 @@ def offset_quota_error(image: Image, group_id: str, offsets: Sequence[OffsetToCo
         old = committed.get((offset.topic, offset.partition))
         metadata_growth += len(offset.metadata or "") - (len(old.metadata or "") if old is not None else 0)
         growth += OFFSET_BYTES if old is None else 0
-    return _quota_error(sizes, growth + metadata_growth, metadata_growth)
+    return _find_quota_error(sizes, growth + metadata_growth, metadata_growth)
 
 
-def _quota_error(sizes: OffsetSizes, growth: int, metadata_growth: int) -> ErrorCode | None:
+def _find_quota_error(sizes: OffsetSizes, growth: int, metadata_growth: int) -> ErrorCode | None:
     if growth > 0 and sizes.group_bytes + growth > GROUP_OFFSETS_BYTES_MAX:
         return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     if growth > 0 and sizes.all_bytes + growth > OFFSETS_BYTES_MAX:

@@ -108,8 +108,10 @@ class CleanedSegmentWriter:
         A follower's log may end at any batch, and its leader must know the epoch of that batch.
         """
         while self._next_offset < end_offset:
-            epoch, epoch_end = self._epochs.epoch_at(self._next_offset)
-            self._append_batch(build_batch(_empty_header(self._next_offset, min(end_offset, epoch_end), epoch), b""))
+            epoch, epoch_end = self._epochs.find_epoch_at(self._next_offset)
+            self._append_batch(
+                build_batch(_build_empty_header(self._next_offset, min(end_offset, epoch_end), epoch), b"")
+            )
 
     def _append_batch(self, batch: memoryview | bytes) -> None:
         header = parse_header(batch)
@@ -133,7 +135,7 @@ class CleanedSegmentWriter:
         self._cache.files.remove(self._segment.index.path)
 
 
-def _empty_header(base_offset: int, end_offset: int, epoch: int) -> BatchHeader:
+def _build_empty_header(base_offset: int, end_offset: int, epoch: int) -> BatchHeader:
     return BatchHeader(
         base_offset=base_offset,
         batch_length=0,
@@ -185,7 +187,7 @@ class CleanedTransactions:
     def is_aborted(self, header: BatchHeader) -> bool:
         """Return whether the batch belongs to an aborted transaction."""
         self._written.add(header.producer_id)
-        self._advance(header.base_offset)
+        self._advance_to_offset(header.base_offset)
         near = self._by_producer.get(header.producer_id)
         if near is None or near[0].transaction.first_offset > header.base_offset:
             return False
@@ -201,10 +203,10 @@ class CleanedTransactions:
 
     def remaining_aborted(self, end_offset: int) -> AbortedTransactions:
         """Return the aborted transactions that ended before `end_offset` and still have batches."""
-        self._advance(end_offset)
+        self._advance_to_offset(end_offset)
         return self._left
 
-    def _advance(self, offset: int) -> None:
+    def _advance_to_offset(self, offset: int) -> None:
         while self._known_to <= offset:
             transaction = next(self._rest, None)
             if transaction is None:
@@ -215,9 +217,9 @@ class CleanedTransactions:
             self._near.append(found)
             self._by_producer.setdefault(transaction.producer_id, deque()).append(found)
         while self._near and self._near[0].transaction.marker_offset < offset:
-            self._finish(self._near.popleft())
+            self._finish_transaction(self._near.popleft())
 
-    def _finish(self, found: _FoundTransaction) -> None:
+    def _finish_transaction(self, found: _FoundTransaction) -> None:
         """Stop tracking an aborted transaction after its marker. Add it to the result if it still has batches."""
         producer_id = found.transaction.producer_id
         transactions = self._by_producer[producer_id]
@@ -339,7 +341,7 @@ class Compaction(msgspec.Struct, eq=False):
         view, last_offsets, keys_max = memoryview(body), self._offset_map, self._keys_max
         for offset, _, key_start, key_length, _, _, _ in scan_records(header, body):
             if key_length != NO_KEY and offset >= self.compacted_offset:
-                last_offsets[_key_digest(view[key_start : key_start + key_length])] = offset
+                last_offsets[_hash_key(view[key_start : key_start + key_length])] = offset
                 if len(last_offsets) >= keys_max:
                     self.compacted_offset = offset + 1
                     return
@@ -347,8 +349,8 @@ class Compaction(msgspec.Struct, eq=False):
     def _is_aborted(self, header: BatchHeader) -> bool:
         return header.is_transactional and self._leftovers.is_aborted(header)
 
-    def _is_latest(self, offset: int, key: memoryview | None) -> bool:
-        return key is not None and offset >= self._offset_map.get(_key_digest(key), -1)
+    def _is_latest_record(self, offset: int, key: memoryview | None) -> bool:
+        return key is not None and offset >= self._offset_map.get(_hash_key(key), -1)
 
     # -- cleaning -----------------------------------------------------------------------------------------------------
 
@@ -374,7 +376,7 @@ class Compaction(msgspec.Struct, eq=False):
         for segment in group:
             for piece in self._scan(segment):
                 if piece.batch is None:
-                    self._skip_damaged(group)
+                    self._skip_damaged_segments(group)
                     output.discard()
                     return
                 kept = self._clean_batch(piece)
@@ -386,7 +388,7 @@ class Compaction(msgspec.Struct, eq=False):
         else:
             output.discard()
 
-    def _skip_damaged(self, damaged: list[LogSegment]) -> None:
+    def _skip_damaged_segments(self, damaged: list[LogSegment]) -> None:
         """Skip damaged segments, and retain all tombstones and markers after them.
 
         Compaction must not remove damaged records, so it must retain the tombstones and markers that apply to them.
@@ -412,7 +414,7 @@ class Compaction(msgspec.Struct, eq=False):
                 return True
             if is_aborted:
                 return False
-            return self._is_latest(offset, key) and not (is_tombstone and offset < expired_end)
+            return self._is_latest_record(offset, key) and not (is_tombstone and offset < expired_end)
 
         kept = filter_batch(
             piece.batch,
@@ -501,5 +503,5 @@ def plan_compaction(
     )
 
 
-def _key_digest(key: memoryview) -> bytes:
+def _hash_key(key: memoryview) -> bytes:
     return bytes(key) if len(key) < KEY_BYTES_MAX else hashlib.blake2b(key, digest_size=KEY_BYTES_MAX).digest()

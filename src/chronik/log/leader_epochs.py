@@ -52,13 +52,13 @@ class LeaderEpochHistory:
         """Return all entries as (epoch, start offset), in order."""
         return list(zip(self._epochs, self._starts, strict=True))
 
-    def epoch_at(self, offset: int) -> tuple[int, int]:
+    def find_epoch_at(self, offset: int) -> tuple[int, int]:
         """Return the leader epoch of the batch at `offset`, and the start offset of the next epoch."""
         number = bisect_right(self._starts, offset)
         end = self._starts[number] if number < len(self._starts) else LONG_MAX
         return (self._epochs[number - 1] if number else NO_EPOCH), end
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+    def find_epoch_end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Return the largest epoch up to `epoch`, and its end offset (OffsetForLeaderEpoch); (-1, -1) if unknown."""
         if not self._epochs or epoch == NO_EPOCH or epoch > self.latest_epoch:
             return NO_EPOCH, NO_OFFSET
@@ -83,7 +83,7 @@ class LeaderEpochHistory:
         if self._stored == len(self._epochs):
             return None
         file = self._cache.create(self._path)
-        file.pwrite(self._encode(self._stored), self._stored * _ENTRY_BYTES)
+        file.pwrite(self._encode_entries(self._stored), self._stored * _ENTRY_BYTES)
         self._stored = len(self._epochs)
         return file
 
@@ -122,10 +122,10 @@ class LeaderEpochHistory:
     def rewrite(self) -> None:
         """Atomically replace the file with the entries in memory. Durable on return."""
         self._cache.close_file(self._path)
-        write_atomically(self._cache.files, self._path, self._encode(0))
+        write_atomically(self._cache.files, self._path, self._encode_entries(0))
         self._stored = len(self._epochs)
 
-    def _encode(self, first: int) -> bytes:
+    def _encode_entries(self, first: int) -> bytes:
         data = bytearray()
         for epoch, start in zip(self._epochs[first:], self._starts[first:], strict=True):
             entry = _ENTRY.pack(epoch, start)

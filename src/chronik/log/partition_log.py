@@ -67,7 +67,7 @@ class AppendInfo(msgspec.Struct, frozen=True):
     """Whether the batch is a retry of a stored batch, whose offsets are returned."""
 
 
-def _reject_lowering(offset: int) -> None:
+def _reject_lower_recovery_point(offset: int) -> None:
     raise InvariantError("truncation below the synced offset of a log that was opened without lower_recovery_point")
 
 
@@ -147,7 +147,7 @@ class PartitionLog:
         clock: Clock,
         recovery_point: int = 0,
         *,
-        lower_recovery_point: Callable[[int], None] = _reject_lowering,
+        lower_recovery_point: Callable[[int], None] = _reject_lower_recovery_point,
         producer_limit: ProducerLimit | None = None,
     ) -> Self:
         """Recover the log in the directory and return it. If the directory does not exist, the log is empty.
@@ -370,7 +370,7 @@ class PartitionLog:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if offset >= min(up_to_offset, self.log_end_offset):
             return memoryview(b"")
-        segment = self._segments.all[self._segments.index_of(offset)]
+        segment = self._segments.all[self._segments.find_segment_index(offset)]
         if not segment.base_offset <= offset < segment.end_offset:
             raise CorruptRecords(f"no segment in {self.directory} contains offset {offset}")
         up_to_offset = min(up_to_offset, segment.end_offset)
@@ -391,7 +391,9 @@ class PartitionLog:
         """Return the approximate timestamp of the record at `offset`, or None if unknown."""
         segments, offset = self._segments, max(offset, self.log_start_offset)
         return (
-            timestamp_lookup.read_batch_timestamp(segments.all[segments.index_of(offset)], self.epochs, offset)
+            timestamp_lookup.read_batch_timestamp(
+                segments.all[segments.find_segment_index(offset)], self.epochs, offset
+            )
             if segments.all
             else None
         )
@@ -430,7 +432,7 @@ class PartitionLog:
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the largest epoch that is at most `epoch`, and its end offset; (-1, -1) if unknown."""
-        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+        return self.epochs.find_epoch_end_offset(epoch, self.log_end_offset)
 
     def remove_empty_epochs(self) -> None:
         """Remove leader epochs without batches, because another leader will write the batches at these offsets."""
@@ -449,7 +451,7 @@ class PartitionLog:
         if offset > self.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         self.log_start_offset = max(self.log_start_offset, offset)
-        number = self._segments.index_of(offset)
+        number = self._segments.find_segment_index(offset)
         if number:  # the producer state of the deleted segments must be kept
             self._producers.ensure_snapshot_from(self._segments.all[number].base_offset, self.log_end_offset)
         self._checkpoints.advance_compacted_offset(offset)
@@ -466,7 +468,7 @@ class PartitionLog:
         segments = self._segments
         if not segments.all or not self.config.is_retention_enabled:
             return 0
-        live = segments.all[segments.index_of(self.log_start_offset) :]
+        live = segments.all[segments.find_segment_index(self.log_start_offset) :]
         limit = self.log_end_offset if up_to_offset is None else up_to_offset
         deletable = find_deletable_segments(live, self.config, self.epochs, now_ms, limit)
         if not deletable:
@@ -526,7 +528,7 @@ class PartitionLog:
             return self.log_end_offset
         check_invariant(offset >= self.log_start_offset, "truncation below the log start offset")
         self._prepare_truncation(offset)
-        number = self._segments.index_of(offset)
+        number = self._segments.find_segment_index(offset)
         segment = self._segments.all[number]
         position, end_offset = segment.find_batch(offset, self.epochs)
         if end_offset < self.synced_offset:

@@ -60,10 +60,10 @@ class AbortedTransactions:
     def iter_from_marker(self, offset: int) -> Iterator[AbortedTransaction]:
         """Return the transactions whose abort marker is at or after `offset`."""
         first = bisect_left(self._markers, offset)
-        return map(AbortedTransaction._make, zip(*(column[first:] for column in self._columns()), strict=True))
+        return map(AbortedTransaction._make, zip(*(column[first:] for column in self._list_columns()), strict=True))
 
     def add(self, transaction: AbortedTransaction) -> None:
-        for column, number in zip(self._columns(), transaction, strict=True):
+        for column, number in zip(self._list_columns(), transaction, strict=True):
             column.append(number)
 
     def find_in_range(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
@@ -94,27 +94,27 @@ class AbortedTransactions:
         """Replace the transactions whose abort marker is below `offset` with those of `others`."""
         ended = bisect_left(self._markers, offset)
         if ended:
-            for column, other in zip(self._columns(), others._columns(), strict=True):
+            for column, other in zip(self._list_columns(), others._list_columns(), strict=True):
                 column[:ended] = other
 
     def copy(self) -> AbortedTransactions:
         duplicate = AbortedTransactions()
-        for column, own in zip(duplicate._columns(), self._columns(), strict=True):
+        for column, own in zip(duplicate._list_columns(), self._list_columns(), strict=True):
             column[:] = own
         return duplicate
 
     def encode(self) -> list[bytes]:
         """Return the aborted transactions as one byte string per field, in native byte order."""
-        return [column.tobytes() for column in self._columns()]
+        return [column.tobytes() for column in self._list_columns()]
 
     @classmethod
     def decode(cls, columns: list[bytes]) -> AbortedTransactions:
         aborted = cls()
-        for column, data in zip(aborted._columns(), columns, strict=True):
+        for column, data in zip(aborted._list_columns(), columns, strict=True):
             column.frombytes(data)
         return aborted
 
-    def _columns(self) -> tuple[array[int], ...]:
+    def _list_columns(self) -> tuple[array[int], ...]:
         return self._producers, self._firsts, self._markers, self._stable_ends
 
 
@@ -153,7 +153,7 @@ class PartitionTransactions:
         self.aborted = AbortedTransactions()
 
     @property
-    def has_undecided(self) -> bool:
+    def has_undecided_transactions(self) -> bool:
         """Whether the log has open transactions, or completed ones whose markers may not be replicated yet."""
         return bool(self.open or self.unreplicated)
 

@@ -99,7 +99,7 @@ class ProducerStateStore:
         if offset not in self._offsets:
             self._offsets.append(offset)
         for old in self._offsets[:-RETAINED_SNAPSHOTS]:
-            self._remove(old)
+            self._remove_snapshot(old)
 
     def reload(
         self, segments: Iterable[LogSegment], epochs: LeaderEpochHistory, log_end_offset: int, compacted_offset: int
@@ -111,10 +111,10 @@ class ProducerStateStore:
         """
         newer = [offset for offset in self._offsets if offset > log_end_offset]
         for offset in newer:
-            self._remove(offset)
+            self._remove_snapshot(offset)
         if newer:  # otherwise a power failure could bring them back after other batches were appended
             self._cache.files.sync_directory(self._directory)
-        self.manager, snapshot_offset = self._load_newest(compacted_offset)
+        self.manager, snapshot_offset = self._load_newest_snapshot(compacted_offset)
         self._bytes_since_snapshot = 0
         for segment in segments:
             if segment.end_offset <= snapshot_offset or not segment.size:
@@ -130,20 +130,20 @@ class ProducerStateStore:
     def reset(self) -> None:
         """Delete all snapshots and reset the producer state."""
         for offset in list(self._offsets):
-            self._remove(offset)
+            self._remove_snapshot(offset)
         self.manager = ProducerStateManager(self._limit)
 
-    def _load_newest(self, compacted_offset: int) -> tuple[ProducerStateManager, int]:
+    def _load_newest_snapshot(self, compacted_offset: int) -> tuple[ProducerStateManager, int]:
         while self._offsets:
             offset = self._offsets[-1]
             stored = read_file(self._cache.files, self._path(offset)) or b""
             states = ProducerStateManager.decode(stored, offset, self._limit)
             if states is not None and (offset >= compacted_offset or not states.transactions.open):
                 return states, offset
-            self._remove(offset)
+            self._remove_snapshot(offset)
         return ProducerStateManager(self._limit), 0
 
-    def _remove(self, offset: int) -> None:
+    def _remove_snapshot(self, offset: int) -> None:
         self._offsets.remove(offset)
         self._unsynced.discard_file(self._path(offset))
         self._cache.files.remove(self._path(offset))

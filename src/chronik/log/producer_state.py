@@ -92,9 +92,9 @@ class ProducerLimit:
         self._partitions.add(states)
         self._counted += count
         if self._counted > self._producers_max:
-            self._recount()
+            self._recount_producers()
 
-    def _recount(self) -> None:
+    def _recount_producers(self) -> None:
         partitions = list(self._partitions)
         self._counted = sum(map(len, partitions))
         kept_max = self._producers_max - self._producers_max // EVICTION_FRACTION
@@ -142,9 +142,9 @@ class ProducerStateManager:
         producer = self._producers.get(header.producer_id) if header.has_producer_id else None
         if producer is None:
             return None
-        duplicate = _find_stored(producer, header)
+        duplicate = _find_stored_batch(producer, header)
         if duplicate is None:
-            _check_order(header, producer)
+            _check_sequence_order(header, producer)
             if self.transactions.open and not header.is_transactional and header.producer_id in self.transactions.open:
                 raise KafkaError(
                     ErrorCode.INVALID_TXN_STATE,
@@ -176,7 +176,7 @@ class ProducerStateManager:
         producer = self._producers.get(header.producer_id)
         if producer is None or header.producer_epoch != producer.epoch:
             return False
-        return header.base_sequence == _next_sequence(producer) or _find_stored(producer, header) is not None
+        return header.base_sequence == _next_sequence(producer) or _find_stored_batch(producer, header) is not None
 
     def update(
         self, header: BatchHeader, base_offset: int, now_ms: int, marker: TransactionMarker | None = None
@@ -208,7 +208,7 @@ class ProducerStateManager:
                 )
             )
             del producer.batches[:-RETAINED_BATCHES]
-            if _sequence_distance(producer, header.last_sequence) > INT32_MAX // 2:  # wraparound
+            if _compute_sequence_distance(producer, header.last_sequence) > INT32_MAX // 2:  # wraparound
                 producer.first_known_sequence = producer.batches[0].first_sequence
         if len(self._producers) > PRODUCERS_MAX:
             self.evict_idle(len(self._producers) - PRODUCERS_MAX)
@@ -272,16 +272,16 @@ class ProducerStateManager:
         return states
 
 
-def _find_stored(producer: ProducerStateEntry, header: BatchHeader) -> ProducerBatch | None:
+def _find_stored_batch(producer: ProducerStateEntry, header: BatchHeader) -> ProducerBatch | None:
     if header.producer_epoch != producer.epoch:
         return None
     for batch in producer.batches:
         if batch.first_sequence == header.base_sequence and batch.last_sequence == header.last_sequence:
             return batch
-    return _find_older_stored(producer, header)
+    return _find_older_stored_batch(producer, header)
 
 
-def _find_older_stored(producer: ProducerStateEntry, header: BatchHeader) -> ProducerBatch | None:
+def _find_older_stored_batch(producer: ProducerStateEntry, header: BatchHeader) -> ProducerBatch | None:
     """Return the stored batch for a retry that is older than the retained batches. Its offset is unknown.
 
     This happens when a stored batch is rejected repeatedly, for example with NOT_ENOUGH_REPLICAS, while later batches
@@ -290,15 +290,18 @@ def _find_older_stored(producer: ProducerStateEntry, header: BatchHeader) -> Pro
     if producer.first_known_sequence == UNKNOWN or not producer.batches:
         return None
     oldest = producer.batches[0]
-    first, last = _sequence_distance(producer, header.base_sequence), _sequence_distance(producer, header.last_sequence)
-    if not first <= last < _sequence_distance(producer, oldest.first_sequence):
+    first, last = (
+        _compute_sequence_distance(producer, header.base_sequence),
+        _compute_sequence_distance(producer, header.last_sequence),
+    )
+    if not first <= last < _compute_sequence_distance(producer, oldest.first_sequence):
         return None
     return ProducerBatch(
         header.base_sequence, header.last_sequence, UNKNOWN, oldest.base_offset - 1, header.max_timestamp
     )
 
 
-def _sequence_distance(producer: ProducerStateEntry, sequence: int) -> int:
+def _compute_sequence_distance(producer: ProducerStateEntry, sequence: int) -> int:
     return sequence - producer.first_known_sequence & INT32_MAX
 
 
@@ -314,7 +317,7 @@ def _next_sequence(producer: ProducerStateEntry) -> int:
     return next_sequence(producer.batches[-1].last_sequence) if producer.batches else 0
 
 
-def _check_order(header: BatchHeader, producer: ProducerStateEntry) -> None:
+def _check_sequence_order(header: BatchHeader, producer: ProducerStateEntry) -> None:
     if header.producer_epoch < producer.epoch:
         raise _fenced_error(header, producer)
     expected = 0 if header.producer_epoch > producer.epoch else _next_sequence(producer)  # a new epoch starts at 0

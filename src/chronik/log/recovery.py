@@ -180,7 +180,7 @@ class _TailRecovery:
         wanted = _OFFSET.pack(self._synced_offset)
         found = data.find(wanted, 1)
         while found >= 0:
-            epoch = self._epochs.epoch_at(self._synced_offset)[0]
+            epoch = self._epochs.find_epoch_at(self._synced_offset)[0]
             if validate_batch(memoryview(data), found, self._synced_offset, epoch) is not None:
                 return position + found
             found = data.find(wanted, found + 1)
@@ -288,7 +288,7 @@ def _is_history_incomplete(segment: LogSegment, damage: ScannedBatch, epochs: Le
 def _find_unknown_epoch(segment: LogSegment, damage: ScannedBatch, epochs: LeaderEpochHistory) -> int | None:
     """Return the leader epoch of an otherwise valid batch if the epoch history lacks this epoch, otherwise None."""
     offset = damage.base_offset
-    epoch, epoch_end = epochs.epoch_at(offset)
+    epoch, epoch_end = epochs.find_epoch_at(offset)
     if epoch_end != LONG_MAX:
         return None
     view = segment.read_batch_bytes(damage.position)

@@ -240,10 +240,10 @@ class LogSegment:
         ahead = 0 if at == offset else READ_AHEAD_BYTES
         view = self.read_bytes(position, max_bytes + ahead)
         local, start = 0, -1
-        epoch, epoch_end = epochs.epoch_at(at)
+        epoch, epoch_end = epochs.find_epoch_at(at)
         while at < up_to_offset:
             if at >= epoch_end:
-                epoch, epoch_end = epochs.epoch_at(at)
+                epoch, epoch_end = epochs.find_epoch_at(at)
             batch = validate_batch(view, local, at, epoch)
             if batch is None:
                 if start >= 0:
@@ -257,7 +257,7 @@ class LogSegment:
                 if at > offset:
                     raise CorruptRecords(f"the batch at offset {offset} in {self.log_path} is damaged")
                 view = self.read_bytes(position, max_bytes + READ_AHEAD_BYTES)
-                epoch, epoch_end = epochs.epoch_at(at)
+                epoch, epoch_end = epochs.find_epoch_at(at)
                 continue
             size, next_offset = batch
             if next_offset > up_to_offset:
@@ -288,7 +288,7 @@ class LogSegment:
         while position < self.size:
             if local >= len(view):
                 view, local = self.read_bytes(position, SCAN_CHUNK_BYTES), 0
-            batch = validate_batch(view, local, offset, epochs.epoch_at(offset)[0])
+            batch = validate_batch(view, local, offset, epochs.find_epoch_at(offset)[0])
             if batch is not None:
                 size, next_offset = batch
                 yield ScannedBatch(position, offset, position + size, next_offset, view[local : local + size])
@@ -316,7 +316,7 @@ class LogSegment:
         entry = self._find_entry(lambda: self.index.find_entry_by_timestamp(timestamp), epochs)
         return self.scan(*(entry[1], entry[0]) if entry else (0, self.base_offset), epochs)
 
-    def indexed_offset_before(self, position: int, epochs: LeaderEpochHistory) -> int:
+    def find_indexed_offset_before(self, position: int, epochs: LeaderEpochHistory) -> int:
         """Return the offset of the last indexed batch at or before `position`."""
         entry = self._find_entry(lambda: self.index.find_entry_by_position(position), epochs)
         return self.base_offset if entry is None else entry.offset
@@ -364,7 +364,7 @@ class LogSegment:
     def truncate_index(self, offset: int, epochs: LeaderEpochHistory) -> tuple[int, int]:
         """Remove index entries at or after `offset`. Return (position, offset) of the last indexed valid batch."""
         self._index_checked = True
-        number, entry = self._last_valid_entry(offset - 1, epochs)
+        number, entry = self._find_last_valid_entry(offset - 1, epochs)
         self._reset_index(number + 1)
         if entry is None:
             return 0, self.base_offset
@@ -372,14 +372,14 @@ class LogSegment:
         self.max_timestamp, self.max_timestamp_offset = entry.max_timestamp, entry.max_timestamp_offset
         return entry.position, entry.offset
 
-    def _last_valid_entry(self, offset: int, epochs: LeaderEpochHistory) -> tuple[int, IndexEntry | None]:
+    def _find_last_valid_entry(self, offset: int, epochs: LeaderEpochHistory) -> tuple[int, IndexEntry | None]:
         """Return the last index entry up to `offset` whose batch is valid, and its number; (-1, None) if none."""
         try:
             number = self.index.find_entry_by_offset(offset)
             while number >= 0:
                 entry = self.index.entry(number)
                 view = self.read_batch_bytes(entry.position)
-                if validate_batch(view, 0, entry.offset, epochs.epoch_at(entry.offset)[0]) is not None:
+                if validate_batch(view, 0, entry.offset, epochs.find_epoch_at(entry.offset)[0]) is not None:
                     return number, entry
                 number -= 1
         except CorruptIndexError:

@@ -77,7 +77,7 @@ class SegmentSwaps:
                     self._unsynced.schedule_deletion(self._directory, old.log_path, delete_delay_ms)
                     self._unsynced.schedule_deletion(self._directory, old.index.path, delete_delay_ms)
             elif swap.steps_done == 3:
-                self._finish(swap.segment)
+                self._rename_segment_files(swap.segment)
         self._swaps = [swap for swap in self._swaps if swap.steps_done <= 3]
 
     def complete_all(self, delete_delay_ms: int) -> None:
@@ -87,7 +87,7 @@ class SegmentSwaps:
             self._cache.files.sync_directory(self._directory)
             self.advance(delete_delay_ms)
 
-    def _finish(self, segment: LogSegment) -> None:
+    def _rename_segment_files(self, segment: LogSegment) -> None:
         self._rename_log(segment, f"{self._directory}/{names.offset_file_name(segment.base_offset, names.LOG)}")
         index_path = f"{self._directory}/{names.offset_file_name(segment.base_offset, names.INDEX)}"
         self._cache.close_file(segment.index.path)
@@ -117,9 +117,9 @@ class LogSegments:
     def size(self) -> int:
         return sum(segment.size for segment in self.all)
 
-    def index_of(self, offset: int) -> int:
+    def find_segment_index(self, offset: int) -> int:
         """Return the index of the segment that contains `offset`, or would contain it."""
-        return max(0, bisect_right(self.all, offset, key=_base_offset) - 1)
+        return max(0, bisect_right(self.all, offset, key=_get_base_offset) - 1)
 
     def create_active(self, base_offset: int) -> LogSegment:
         """Create a new active segment. Its first append creates the file."""
@@ -176,7 +176,7 @@ class LogSegments:
         Return False if some source segments were deleted meanwhile.
         """
         for cleaned in compaction.results:
-            first = self.index_of(cleaned.segment.base_offset)
+            first = self.find_segment_index(cleaned.segment.base_offset)
             last = first + len(cleaned.sources)
             if self.all[first:last] != cleaned.sources:
                 return False
@@ -204,5 +204,5 @@ def _is_expired(active: LogSegment, config: LogConfig, headers: Sequence[BatchHe
     return age_ms > config.segment_ms or (config.is_compaction_enabled and age_ms > config.max_compaction_lag_ms)
 
 
-def _base_offset(segment: LogSegment) -> int:
+def _get_base_offset(segment: LogSegment) -> int:
     return segment.base_offset

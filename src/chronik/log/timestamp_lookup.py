@@ -16,7 +16,7 @@ from chronik.log.segment import NO_TIMESTAMP, LogSegment, ScannedBatch
 from chronik.protocol.batch import LENGTH_END, LOG_APPEND_TIME_FLAG, parse_header
 from chronik.protocol.budget import DecompressionBudget
 from chronik.protocol.errors import RecordsTooLarge
-from chronik.protocol.record_scan import scan_lazily
+from chronik.protocol.record_scan import scan_records_lazily
 
 MAX_TIMESTAMP_SEARCH_BYTES = 16 << 20
 """Maximum number of bytes at a segment's end that are searched for the largest remaining timestamp.
@@ -85,7 +85,7 @@ def find_batch_by_timestamp(
         if segment.max_timestamp < timestamp:
             continue
         for piece in segment.scan_from_timestamp(timestamp, epochs):
-            if _max_timestamp(piece, start_offset) >= timestamp:
+            if _find_max_timestamp(piece, start_offset) >= timestamp:
                 return _build_batch(piece, timestamp, start_offset)
     return None
 
@@ -100,8 +100,10 @@ def find_batch_with_max_timestamp(
             continue
         segment.ensure_index(epochs)
         if segment.max_timestamp > best_timestamp:
-            for piece in segment.scan_from_offset(_max_timestamp_search_offset(segment, start_offset, epochs), epochs):
-                timestamp = _max_timestamp(piece, start_offset)
+            for piece in segment.scan_from_offset(
+                _find_max_timestamp_search_offset(segment, start_offset, epochs), epochs
+            ):
+                timestamp = _find_max_timestamp(piece, start_offset)
                 if timestamp > best_timestamp:
                     best, best_timestamp = _build_batch(piece, timestamp, start_offset), timestamp
                     if timestamp == segment.max_timestamp:
@@ -109,7 +111,7 @@ def find_batch_with_max_timestamp(
     return best
 
 
-def _max_timestamp_search_offset(segment: LogSegment, start_offset: int, epochs: LeaderEpochHistory) -> int:
+def _find_max_timestamp_search_offset(segment: LogSegment, start_offset: int, epochs: LeaderEpochHistory) -> int:
     """Return the offset at which the search for the segment's largest timestamp starts.
 
     This is the batch with the largest timestamp or, if that batch is empty, a batch near the segment's end.
@@ -119,15 +121,15 @@ def _max_timestamp_search_offset(segment: LogSegment, start_offset: int, epochs:
     newest_offset = segment.max_timestamp_offset
     if newest_offset >= start_offset and _has_records_at(segment, newest_offset, epochs):
         return newest_offset
-    return max(start_offset, segment.indexed_offset_before(segment.size - MAX_TIMESTAMP_SEARCH_BYTES, epochs))
+    return max(start_offset, segment.find_indexed_offset_before(segment.size - MAX_TIMESTAMP_SEARCH_BYTES, epochs))
 
 
 def _has_records_at(segment: LogSegment, offset: int, epochs: LeaderEpochHistory) -> bool:
     piece = next((each for each in segment.scan_from_offset(offset, epochs) if each.next_offset > offset), None)
-    return piece is not None and _max_timestamp(piece, offset) > NO_TIMESTAMP
+    return piece is not None and _find_max_timestamp(piece, offset) > NO_TIMESTAMP
 
 
-def _max_timestamp(piece: ScannedBatch, start_offset: int) -> int:
+def _find_max_timestamp(piece: ScannedBatch, start_offset: int) -> int:
     """Return the largest timestamp of the batch's records, or NO_TIMESTAMP for empty batches."""
     if piece.batch is None or piece.next_offset <= start_offset:
         return NO_TIMESTAMP
@@ -148,7 +150,7 @@ def find_record(timed: TimestampedBatch, budget: DecompressionBudget) -> Timesta
         RecordsTooLarge: `budget` was exceeded before the record was found.
     """
     start_offset, wanted = timed.start_offset, timed.timestamp
-    for record in scan_lazily(timed.batch, budget):
+    for record in scan_records_lazily(timed.batch, budget):
         if record[1] >= wanted and record[0] >= start_offset:
             return TimestampedOffset(record[0], record[1], parse_header(timed.batch).partition_leader_epoch)
     return timed.batch_start if timed.is_fully_retained else None

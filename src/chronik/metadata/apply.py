@@ -48,18 +48,18 @@ def apply(image: Image, envelope: Envelope, index: int) -> AppliedCommand:
     session = image.session(envelope.node_id)
     result = find_known_result(session, envelope.incarnation, envelope.sequence)
     if result is None:
-        result = _handle(writer, envelope.command, index)
+        result = _handle_command(writer, envelope.command, index)
         writer.store_result(envelope.node_id, envelope.incarnation, envelope.sequence, envelope.answered, result)
-    return AppliedCommand(result, writer.finish(index))
+    return AppliedCommand(result, writer.finish_command(index))
 
 
 def skip_entry(image: Image, index: int) -> None:
     """Skip a log entry without a command, such as the empty entry at the start of a Raft term."""
     check_invariant(index == image.applied_index + 1, f"index {index} applied after {image.applied_index}")
-    ImageWriter(image).finish(index)
+    ImageWriter(image).finish_command(index)
 
 
-def _handle(writer: ImageWriter, command: Command, index: int) -> ApplyResult:
+def _handle_command(writer: ImageWriter, command: Command, index: int) -> ApplyResult:
     try:
         return replace(HANDLERS[type(command)](writer, command, index), index=index)
     except CommandRejectedError as rejected:

@@ -94,40 +94,40 @@ def diff_images(old: Image, new: Image) -> Delta:
 
 def diff_images_in_steps(old: Image, new: Image) -> Steps[Delta]:
     """Return the changes between two metadata images, yielding to the event loop. The images must not change."""
-    topics = yield from _changes(old.all_topics_by_id, new.all_topics_by_id)
-    brokers = yield from _changes(old.brokers, new.brokers)
-    nodes = yield from _changes(old.nodes, new.nodes)
-    groups = yield from _changes(old.groups, new.groups)
-    transactions = yield from _changes(old.transactions, new.transactions)
+    topics = yield from _find_changes(old.all_topics_by_id, new.all_topics_by_id)
+    brokers = yield from _find_changes(old.brokers, new.brokers)
+    nodes = yield from _find_changes(old.nodes, new.nodes)
+    groups = yield from _find_changes(old.groups, new.groups)
+    transactions = yield from _find_changes(old.transactions, new.transactions)
     return Delta(
         index=new.applied_index,
         topics=sort_topic_changes(topics),
         brokers=tuple(brokers),
         nodes=tuple(nodes),
         groups=tuple(groups),
-        broker_configs=(yield from _changed_keys(old.broker_configs, new.broker_configs)),
-        group_configs=(yield from _changed_keys(old.group_configs, new.group_configs)),
-        offsets=(yield from _groups_with_changed_offsets(old, new)),
-        features=(yield from _changed_keys(old.features, new.features)),
+        broker_configs=(yield from _find_changed_keys(old.broker_configs, new.broker_configs)),
+        group_configs=(yield from _find_changed_keys(old.group_configs, new.group_configs)),
+        offsets=(yield from _find_groups_with_changed_offsets(old, new)),
+        features=(yield from _find_changed_keys(old.features, new.features)),
         transactions=tuple(transactions),
-        acls=(yield from _changed_acls(old, new)),
-        quotas=(yield from _changed_keys(old.quotas, new.quotas)),
-        users=(yield from _changed_keys(old.users.by_name, new.users.by_name)),
+        acls=(yield from _find_changed_acls(old, new)),
+        quotas=(yield from _find_changed_keys(old.quotas, new.quotas)),
+        users=(yield from _find_changed_keys(old.users.by_name, new.users.by_name)),
     )
 
 
 def sort_topic_changes(changes: Iterable[RecordChange[Topic]]) -> tuple[RecordChange[Topic], ...]:
     """Sort topic changes by name, deletions first, because a new topic may reuse the name of a deleted one."""
-    return tuple(sorted(changes, key=_deletions_then_names))
+    return tuple(sorted(changes, key=_get_topic_change_sort_key))
 
 
-def _deletions_then_names(change: RecordChange[Topic]) -> tuple[bool, str]:
+def _get_topic_change_sort_key(change: RecordChange[Topic]) -> tuple[bool, str]:
     topic = change.new or change.old
     assert topic is not None
     return (not change.deleted, topic.name)
 
 
-def _changed_keys(old: Mapping[K, object], new: Mapping[K, object]) -> Steps[tuple[K, ...]]:
+def _find_changed_keys(old: Mapping[K, object], new: Mapping[K, object]) -> Steps[tuple[K, ...]]:
     changed: list[Any] = []
     for keys in (old, (key for key in new if key not in old)):
         for count, key in enumerate(keys):
@@ -138,12 +138,12 @@ def _changed_keys(old: Mapping[K, object], new: Mapping[K, object]) -> Steps[tup
     return tuple(sorted(changed))
 
 
-def _changes(old: Mapping[K, T], new: Mapping[K, T]) -> Steps[list[RecordChange[T]]]:
-    keys = yield from _changed_keys(old, new)
+def _find_changes(old: Mapping[K, T], new: Mapping[K, T]) -> Steps[list[RecordChange[T]]]:
+    keys = yield from _find_changed_keys(old, new)
     return [RecordChange(old.get(key), new.get(key)) for key in keys]
 
 
-def _changed_acls(old: Image, new: Image) -> Steps[tuple[RecordChange[Acl], ...]]:
+def _find_changed_acls(old: Image, new: Image) -> Steps[tuple[RecordChange[Acl], ...]]:
     changes = []
     for before, after in ((old.acls, new.acls), (new.acls, old.acls)):
         for count, acl in enumerate(before):
@@ -154,17 +154,17 @@ def _changed_acls(old: Image, new: Image) -> Steps[tuple[RecordChange[Acl], ...]
     return tuple(changes)
 
 
-def _groups_with_changed_offsets(old: Image, new: Image) -> Steps[tuple[str, ...]]:
+def _find_groups_with_changed_offsets(old: Image, new: Image) -> Steps[tuple[str, ...]]:
     changed = []
     for group_id in sorted({*old.groups_with_offsets(), *new.groups_with_offsets()}):
-        before = yield from _hash_of_offsets(old, group_id)
-        after = yield from _hash_of_offsets(new, group_id)
+        before = yield from _hash_offsets(old, group_id)
+        after = yield from _hash_offsets(new, group_id)
         if before != after:
             changed.append(group_id)
     return tuple(changed)
 
 
-def _hash_of_offsets(image: Image, group_id: str) -> Steps[int]:
+def _hash_offsets(image: Image, group_id: str) -> Steps[int]:
     """Return the sum of the hashes of a group's offsets, yielding regularly: a group may have 100,000 offsets."""
     total = 0
     for count, each in enumerate(image.offsets(group_id).record_hashes()):

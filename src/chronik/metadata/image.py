@@ -184,15 +184,15 @@ class Image:
 
     def transaction_by_producer(self, producer_id: int) -> Transaction | None:
         """Return the record of the transactional id that currently owns the producer id, or None."""
-        return self._transactions.by_producer(producer_id)
+        return self._transactions.get_transaction_by_producer_id(producer_id)
 
     def transactions_with_topic(self, topic_id: bytes) -> list[Transaction]:
         """Return the transactions that contain partitions of the topic."""
-        return self._transactions.with_topic(topic_id)
+        return self._transactions.find_transactions_of_topic(topic_id)
 
     def unfinished_transactions(self) -> Iterator[Transaction]:
         """Return an iterator over transactions that are open or whose markers are being written."""
-        return self._transactions.unfinished()
+        return self._transactions.iter_unfinished_transactions()
 
     @property
     def transaction_partition_count(self) -> int:
@@ -274,7 +274,7 @@ class Image:
             transactions=dict(self._transactions.by_id),
             staged=self._staged.copy(),
             commits_hold=self._commits_hold,
-            users=(*map(SaltSecret, filter(None, [self._salt_secret])), *self._users.all_credentials()),
+            users=(*map(SaltSecret, filter(None, [self._salt_secret])), *self._users.iter_credentials()),
             acls=tuple(self._acls),
             quotas=dict(self._quotas),
             sessions=tuple(SessionRecord.from_session(self._sessions[node_id]) for node_id in sorted(self._sessions)),

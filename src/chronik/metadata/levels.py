@@ -109,7 +109,7 @@ def omit_default_fields(value: Any) -> Any:
     if added is None:
         return value
     names = list(value.__struct_fields__)
-    while names[-1] in added and _has_default(value, names[-1]):
+    while names[-1] in added and _has_default_value(value, names[-1]):
         names.pop()
     fields = [omit_default_fields(getattr(value, name)) for name in names]
     tag = value.__struct_config__.tag
@@ -122,7 +122,7 @@ def check_command_level(command: Any, level: int) -> None:
     Raises:
         KafkaError: The command, or a field of it, needs a higher level.
     """
-    needed = _needed(command)
+    needed = _find_required_level(command)
     if needed > level:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
@@ -132,18 +132,18 @@ def check_command_level(command: Any, level: int) -> None:
         )
 
 
-def _needed(value: Any) -> int:
+def _find_required_level(value: Any) -> int:
     """Return the lowest feature level that supports a command, or a part of one, with all its non-default fields."""
     if isinstance(value, tuple):
-        return max(map(_needed, value), default=FIRST_LEVEL)
+        return max(map(_find_required_level, value), default=FIRST_LEVEL)
     added, needed = FIELD_LEVELS.get(type(value)), CLASS_LEVELS.get(type(value), FIRST_LEVEL)
     if added is None:
         return needed
-    own = [level for field, level in added.items() if not _has_default(value, field)]
-    return max([needed, *own, *(_needed(getattr(value, field)) for field in value.__struct_fields__)])
+    own = [level for field, level in added.items() if not _has_default_value(value, field)]
+    return max([needed, *own, *(_find_required_level(getattr(value, field)) for field in value.__struct_fields__)])
 
 
-def _has_default(value: Any, field: str) -> bool:
+def _has_default_value(value: Any, field: str) -> bool:
     default = value.__struct_defaults__[value.__struct_fields__.index(field) - len(value.__struct_fields__)]
     return bool(getattr(value, field) == default)
 

@@ -77,24 +77,24 @@ class _Chunk(msgspec.Struct, gc=False):
 
     @property
     def metadata_characters(self) -> int:
-        return sum(map(_characters, self.notes)) if self.notes else 0
+        return sum(map(_count_characters, self.notes)) if self.notes else 0
 
     def get(self, key: int) -> CommittedOffset | None:
         keys = self.keys
         index = bisect_left(keys, key)
         if index == len(keys) or keys[index] != key:
             return None
-        return self._committed(index, _VALUE.unpack_from(self.values, index * VALUE_BYTES))
+        return self._build_committed_offset(index, _VALUE.unpack_from(self.values, index * VALUE_BYTES))
 
     def read(self, first: int, end: int) -> list[tuple[int, CommittedOffset]]:
         """Return the partitions and offsets of a range of records."""
-        keys, values, unpack, committed = self.keys, self.values, _VALUE.unpack_from, self._committed
+        keys, values, unpack, committed = self.keys, self.values, _VALUE.unpack_from, self._build_committed_offset
         return [
             (keys[index] & PARTITION_MASK, committed(index, unpack(values, index * VALUE_BYTES)))
             for index in range(first, end)
         ]
 
-    def _committed(self, index: int, value: tuple[int, int, int, int, bytes]) -> CommittedOffset:
+    def _build_committed_offset(self, index: int, value: tuple[int, int, int, int, bytes]) -> CommittedOffset:
         offset, time_ms, leader_epoch, kind, _ = value
         if kind == _EMPTY:
             return CommittedOffset(offset, leader_epoch, "", time_ms)
@@ -145,7 +145,7 @@ class _Chunk(msgspec.Struct, gc=False):
             _VALUE.pack_into(values, start, 0, 0, 0, _NOTED, record_hash)
         if note is None and self.notes is None:
             return old_hash, 0
-        return old_hash, self._put_note(index, note, is_new=old_hash is None)
+        return old_hash, self._store_note(index, note, is_new=old_hash is None)
 
     def append(self, keys: array[int], values: bytes) -> None:
         """Append encoded records that have no notes, that is, no data outside the fixed-size records."""
@@ -154,17 +154,17 @@ class _Chunk(msgspec.Struct, gc=False):
         if self.notes is not None:
             self.notes += [None] * len(keys)
 
-    def _put_note(self, index: int, note: Note | None, *, is_new: bool) -> int:
+    def _store_note(self, index: int, note: Note | None, *, is_new: bool) -> int:
         notes = self.notes
         if notes is None:
             notes = self.notes = [None] * (len(self.keys) - is_new)
-        growth = _characters(note)
+        growth = _count_characters(note)
         if index and note == notes[index - 1]:
             note = notes[index - 1]  # offsets of a member often have equal metadata: share one copy
         if is_new:
             notes.insert(index, note)
         else:
-            growth -= _characters(notes[index])
+            growth -= _count_characters(notes[index])
             notes[index] = note
             if note is None:
                 self._drop_unused_notes()
@@ -203,7 +203,7 @@ class _Chunks(msgspec.Struct, gc=False):
     def copy(self, version: int) -> _Chunks:
         return _Chunks(version, self.separators[:], self.chunks[:], self.count, self.metadata_characters)
 
-    def writable(self, chunk_index: int) -> _Chunk:
+    def get_writable_chunk(self, chunk_index: int) -> _Chunk:
         """Return the chunk at an index, copying it first if an older version of the table shares it."""
         chunk = self.chunks[chunk_index]
         if chunk.version != self.version:
@@ -316,7 +316,7 @@ class GroupOffsets(Mapping[tuple[str, int], CommittedOffset]):
     def offsets_of_topic(self, topic: str) -> Iterator[tuple[int, CommittedOffset]]:
         """Yield a topic's partitions and their offsets, sorted by partition."""
         number = self._topics.numbers.get(topic)
-        return iter(()) if number is None else _read(_ranges(self._group, *_keys_of(number)))
+        return iter(()) if number is None else _read(_iter_record_ranges(self._group, *_get_topic_key_range(number)))
 
     def record_hashes(self) -> Iterator[int]:
         """Return an iterator over the hashes of the offsets, which also depend on the group id."""
@@ -380,13 +380,13 @@ class OffsetTable:
         left = 0 if number is None else self._topics.counts[number]
         if number is None or not left:
             return found
-        low, high = _keys_of(number)
+        low, high = _get_topic_key_range(number)
         for group_id, group in self._groups.items():
             if isinstance(group, _Chunk):  # the common case: three times as fast without a generator
                 first = bisect_left(group.keys, low)
                 count = bisect_left(group.keys, high, first) - first
             else:
-                count = sum(end - first for _, first, end in _ranges(group, low, high))
+                count = sum(end - first for _, first, end in _iter_record_ranges(group, low, high))
             if count:
                 found.append(group_id)
                 left -= count
@@ -435,8 +435,8 @@ class OffsetTable:
         key = number << PARTITION_BITS | partition
         group = self._groups.get(group_id)
         if group is None or group.version != self._version:
-            group = self._writable(group_id)
-        chunk = group if isinstance(group, _Chunk) else group.writable(bisect_right(group.separators, key))
+            group = self._get_writable_group(group_id)
+        chunk = group if isinstance(group, _Chunk) else group.get_writable_chunk(bisect_right(group.separators, key))
         old_hash, characters = chunk.put(key, committed, record_hash)
         if old_hash is None or characters:
             self._grow(group, 1 if old_hash is None else 0, characters)
@@ -444,7 +444,7 @@ class OffsetTable:
             topics.count(number, 1)
             if len(chunk.keys) > CHUNK_RECORDS_MAX:
                 # Offsets are often committed in order. Splitting at the end keeps the left chunk full.
-                self._split(group_id, chunk, -1 if chunk.keys[-1] == key else CHUNK_RECORDS_MAX // 2)
+                self._split_chunk(group_id, chunk, -1 if chunk.keys[-1] == key else CHUNK_RECORDS_MAX // 2)
         return old_hash
 
     def append(
@@ -468,19 +468,19 @@ class OffsetTable:
         if any(committed.metadata or committed.expire_time_ms != -1 for _, committed in offsets):
             return False
         try:
-            values = b"".join(map(_encode, (committed for _, committed in offsets), record_hashes))
+            values = b"".join(map(_encode_offset, (committed for _, committed in offsets), record_hashes))
         except struct_error:
             return False
-        group = self._writable(group_id)
-        chunk = group if isinstance(group, _Chunk) else group.writable(len(group.chunks) - 1)
+        group = self._get_writable_group(group_id)
+        chunk = group if isinstance(group, _Chunk) else group.get_writable_chunk(len(group.chunks) - 1)
         chunk.append(keys, values)
         self._grow(group, len(keys), 0)
         self._topics.count(number, len(keys))
         while len(chunk.keys) > CHUNK_RECORDS_MAX:
-            chunk = self._split(group_id, chunk, CHUNK_RECORDS_MAX)
+            chunk = self._split_chunk(group_id, chunk, CHUNK_RECORDS_MAX)
         return True
 
-    def _writable(self, group_id: str) -> _Group:
+    def _get_writable_group(self, group_id: str) -> _Group:
         """Return the group's offsets, created or copied to the current version if necessary."""
         group = self._groups.get(group_id)
         if group is None:
@@ -496,7 +496,7 @@ class OffsetTable:
             group.count += count
             group.metadata_characters += characters
 
-    def _split(self, group_id: str, chunk: _Chunk, index: int) -> _Chunk:
+    def _split_chunk(self, group_id: str, chunk: _Chunk, index: int) -> _Chunk:
         """Move the records from `index` on into a new chunk and return it."""
         group = self._groups[group_id]
         if isinstance(group, _Chunk):
@@ -520,11 +520,11 @@ class OffsetTable:
             index < len(keys) and keys[index] == key, f"group {group_id} has no offset of {topic}-{partition}"
         )
         if len(keys) == 1:
-            return self._remove(group_id, key, key + 1)
-        group = self._writable(group_id)
-        chunk = group if isinstance(group, _Chunk) else group.writable(chunk_index)
+            return self._remove_range(group_id, key, key + 1)
+        group = self._get_writable_group(group_id)
+        chunk = group if isinstance(group, _Chunk) else group.get_writable_chunk(chunk_index)
         (record_hash,) = _HASH.unpack_from(chunk.values, index * VALUE_BYTES)
-        self._grow(group, -1, -_characters(chunk.notes[index]) if chunk.notes else 0)
+        self._grow(group, -1, -_count_characters(chunk.notes[index]) if chunk.notes else 0)
         chunk.remove(index, index + 1)
         self._count_topic(number, -1)
         return int.from_bytes(record_hash, "little")
@@ -532,20 +532,20 @@ class OffsetTable:
     def remove_topic(self, group_id: str, topic: str) -> int:
         """Remove the group's offsets of a topic and return the sum of their hashes."""
         number = self._topics.numbers.get(topic)
-        return 0 if number is None else self._remove(group_id, *_keys_of(number))
+        return 0 if number is None else self._remove_range(group_id, *_get_topic_key_range(number))
 
     def remove_group(self, group_id: str) -> int:
         """Remove all offsets of a group and return the sum of their hashes."""
-        return self._remove(group_id, 0, _KEYS_END)
+        return self._remove_range(group_id, 0, _KEYS_END)
 
-    def _remove(self, group_id: str, low: int, high: int) -> int:
+    def _remove_range(self, group_id: str, low: int, high: int) -> int:
         """Remove the offsets with `low <= key < high` and return the sum of their hashes."""
         group = self._groups.get(group_id, _NO_OFFSETS)
         count = hashes = characters = 0
-        for chunk, first, end in _ranges(group, low, high):
+        for chunk, first, end in _iter_record_ranges(group, low, high):
             count += end - first
             hashes += sum(chunk.hashes(first, end))
-            characters += sum(map(_characters, chunk.notes[first:end])) if chunk.notes else 0
+            characters += sum(map(_count_characters, chunk.notes[first:end])) if chunk.notes else 0
             for number, first_of_topic, end_of_topic in chunk.topics(first, end):
                 self._count_topic(number, first_of_topic - end_of_topic)
         if not count:
@@ -553,7 +553,7 @@ class OffsetTable:
         if count == group.count:
             del self._groups[group_id]
         else:
-            group = self._writable(group_id)
+            group = self._get_writable_group(group_id)
             if isinstance(group, _Chunk):
                 group.remove(bisect_left(group.keys, low), bisect_left(group.keys, high))
             else:
@@ -580,12 +580,12 @@ def _get(group: _Group, key: int) -> CommittedOffset | None:
     return group.get(key)
 
 
-def _keys_of(number: int) -> tuple[int, int]:
+def _get_topic_key_range(number: int) -> tuple[int, int]:
     """Return the half-open range of the record keys of a topic, given its number."""
     return number << PARTITION_BITS, (number + 1) << PARTITION_BITS
 
 
-def _ranges(group: _Group, low: int, high: int) -> Iterator[_Range]:
+def _iter_record_ranges(group: _Group, low: int, high: int) -> Iterator[_Range]:
     """Yield the ranges of a group's records with `low <= key < high`, one range per chunk."""
     chunks = [group] if isinstance(group, _Chunk) else group.chunks[bisect_right(group.separators, low) :]
     for chunk in chunks:
@@ -600,13 +600,13 @@ def _read(ranges: Iterable[_Range]) -> Iterator[tuple[int, CommittedOffset]]:
     return chain.from_iterable(chunk.read(first, end) for chunk, first, end in ranges)
 
 
-def _encode(committed: CommittedOffset, record_hash: bytes) -> bytes:
+def _encode_offset(committed: CommittedOffset, record_hash: bytes) -> bytes:
     """Encode a committed offset without a metadata string as a fixed-size record."""
     kind = _NONE if committed.metadata is None else _EMPTY
     return _VALUE.pack(committed.offset, committed.commit_time_ms, committed.leader_epoch, kind, record_hash)
 
 
-def _characters(note: Note | None) -> int:
+def _count_characters(note: Note | None) -> int:
     metadata = note.metadata if isinstance(note, CommittedOffset) else note
     return 0 if metadata is None else len(metadata)
 
@@ -618,7 +618,7 @@ def _remove_from_chunks(group: _Chunks, low: int, high: int) -> None:
         keys = group.chunks[chunk_index].keys
         start, end = bisect_left(keys, low), bisect_left(keys, high)
         if end - start < len(keys):
-            group.writable(chunk_index).remove(start, end)
+            group.get_writable_chunk(chunk_index).remove(start, end)
         else:
             del group.chunks[chunk_index]
             del group.separators[max(0, chunk_index - 1)]

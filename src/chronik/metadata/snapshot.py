@@ -247,12 +247,12 @@ def encode_snapshot(frozen: FrozenImage) -> Iterator[bytes]:
     total = 0
     entries: list[SnapshotEntry] = []
     weight = 0
-    for entry, entry_weight in _entries(frozen):
+    for entry, entry_weight in _iter_entries(frozen):
         if entries and weight + entry_weight > CHUNK_RECORDS:
             yield _encoder.encode(entries)
             entries, weight = [], 0
         entries.append(omit_default_fields(entry))
-        total += _hash_of(entry)
+        total += _compute_entry_hash(entry)
         weight += entry_weight
     check_invariant(
         total & HASH_MASK == frozen.state_hash, f"records at {frozen.applied_index} do not match the state hash"
@@ -307,7 +307,7 @@ def decode_snapshot(chunks: Iterable[bytes]) -> Image:
     return loader.finish()
 
 
-def _entries(frozen: FrozenImage) -> Iterator[WeightedEntry]:
+def _iter_entries(frozen: FrozenImage) -> Iterator[WeightedEntry]:
     state_hash = frozen.state_hash.to_bytes(16, "little")
     yield (
         SnapshotHeader(SNAPSHOT_FORMAT, frozen.applied_index, state_hash, frozen.cluster_id, frozen.next_producer_id),
@@ -322,15 +322,15 @@ def _entries(frozen: FrozenImage) -> Iterator[WeightedEntry]:
     if frozen.imported is not None:
         yield ImportEntry(frozen.imported), 1
     for topic in frozen.topics.values():
-        yield from _topic_entries(topic)
-    yield from ((GroupEntry(group), _weight_of_group(group)) for group in frozen.groups.values())
+        yield from _iter_topic_entries(topic)
+    yield from ((GroupEntry(group), _compute_group_weight(group)) for group in frozen.groups.values())
     for group_id, configs in frozen.group_configs.items():
         yield GroupConfigEntry(group_id, dict(configs)), 1 + len(group_id) // CHARACTERS_PER_RECORD
     for group_id, offsets in frozen.offsets.groups():
         for name, partitions in offsets.by_topic():
-            yield from _offset_entries(group_id, name, partitions)
+            yield from _iter_offset_entries(group_id, name, partitions)
     for transaction in frozen.transactions.values():
-        yield from _transaction_entries(transaction)
+        yield from _iter_transaction_entries(transaction)
     for group_id, producer_id, staged in frozen.staged:
         items = ((name, partition, offset) for (name, partition), offset in staged.items())
         while some := tuple(islice(items, CHUNK_RECORDS)):
@@ -343,17 +343,17 @@ def _entries(frozen: FrozenImage) -> Iterator[WeightedEntry]:
     yield from ((SessionEntry(session), 1 + len(session.results)) for session in frozen.sessions)
 
 
-def _topic_entries(topic: Topic) -> Iterator[WeightedEntry]:
+def _iter_topic_entries(topic: Topic) -> Iterator[WeightedEntry]:
     if len(topic.partitions) <= CHUNK_RECORDS:
-        yield TopicEntry(topic), len(topic.partitions) + _weight_of_configs(topic)
+        yield TopicEntry(topic), len(topic.partitions) + _compute_configs_weight(topic)
         return
-    yield TopicEntry(msgspec.structs.replace(topic, partitions=())), _weight_of_configs(topic)
+    yield TopicEntry(msgspec.structs.replace(topic, partitions=())), _compute_configs_weight(topic)
     for first in range(0, len(topic.partitions), CHUNK_RECORDS):
         partitions = topic.partitions[first : first + CHUNK_RECORDS]
         yield PartitionsEntry(topic.id, first, partitions), len(partitions)
 
 
-def _transaction_entries(transaction: Transaction) -> Iterator[WeightedEntry]:
+def _iter_transaction_entries(transaction: Transaction) -> Iterator[WeightedEntry]:
     partitions = transaction.partitions
     weight = 1 + sum(map(len, transaction.groups)) // CHARACTERS_PER_RECORD
     if len(partitions) <= CHUNK_RECORDS:
@@ -365,11 +365,11 @@ def _transaction_entries(transaction: Transaction) -> Iterator[WeightedEntry]:
         yield TransactionPartitionsEntry(transaction.transactional_id, some), len(some)
 
 
-def _weight_of_configs(topic: Topic) -> int:
+def _compute_configs_weight(topic: Topic) -> int:
     return 1 + sum(len(key) + len(value) for key, value in topic.configs.items()) // CHARACTERS_PER_RECORD
 
 
-def _weight_of_group(group: Group) -> int:
+def _compute_group_weight(group: Group) -> int:
     characters = sum(
         len(member.assignment) + sum(len(name) + len(metadata) for name, metadata in member.protocols)
         for member in group.members
@@ -377,14 +377,14 @@ def _weight_of_group(group: Group) -> int:
     return 1 + len(group.members) + characters // CHARACTERS_PER_RECORD
 
 
-def _offset_entries(
+def _iter_offset_entries(
     group_id: str, topic: str, offsets: Iterator[tuple[int, CommittedOffset]]
 ) -> Iterator[WeightedEntry]:
     while some := tuple(islice(offsets, CHUNK_RECORDS)):
         yield OffsetsEntry(group_id, topic, some), len(some)
 
 
-def _hash_of(entry: SnapshotEntry) -> int:
+def _compute_entry_hash(entry: SnapshotEntry) -> int:
     """Return the sum of the hashes of the records in an entry, which equals the incrementally computed hash."""
     match entry:
         case OffsetsEntry(group_id, topic_name, offsets):
@@ -472,11 +472,11 @@ def _load(writer: ImageWriter, entry: SnapshotEntry) -> None:
             writer.put_transaction(msgspec.structs.replace(known, partitions=(*known.partitions, *parts)))
         case StagedOffsetsEntry(group_id, producer_id, staged):
             for name, partition, offset in staged:
-                writer.put_staged(group_id, producer_id, name, partition, offset)
+                writer.put_staged_offset(group_id, producer_id, name, partition, offset)
         case ImportEntry(imported):
-            writer.set_import(imported)
+            writer.set_import_state(imported)
         case CommitHoldEntry(commits_hold):
-            writer.set_commits_hold(commits_hold)
+            writer.set_commit_hold_index(commits_hold)
         case SaltSecret(secret):
             writer.set_salt_secret(secret)
         case ScramCredential():

@@ -28,18 +28,20 @@ class TransactionTable:
         self.partition_count = 0
         """The number of partitions in all transactions together."""
 
-    def by_producer(self, producer_id: int) -> Transaction | None:
+    def get_transaction_by_producer_id(self, producer_id: int) -> Transaction | None:
         """Return the record that currently has the producer id, or None."""
         transactional_id = self._by_producer.get(producer_id)
         return None if transactional_id is None else self.by_id[transactional_id]
 
-    def with_topic(self, topic_id: bytes) -> list[Transaction]:
+    def find_transactions_of_topic(self, topic_id: bytes) -> list[Transaction]:
         """Return the transactions that contain partitions of the topic, by scanning all unfinished ones."""
         return [
-            each for each in self.unfinished() if any(partition.topic_id == topic_id for partition in each.partitions)
+            each
+            for each in self.iter_unfinished_transactions()
+            if any(partition.topic_id == topic_id for partition in each.partitions)
         ]
 
-    def unfinished(self) -> Iterator[Transaction]:
+    def iter_unfinished_transactions(self) -> Iterator[Transaction]:
         """Return an iterator over transactions that are open or whose markers are being written."""
         return (self.by_id[each] for each in self._unfinished)
 
@@ -148,12 +150,12 @@ class UserTable:
                 del self.by_name[name]
         return old
 
-    def all_credentials(self) -> Iterator[ScramCredential]:
+    def iter_credentials(self) -> Iterator[ScramCredential]:
         """Return an iterator over all credentials."""
         for credentials in self.by_name.values():
             yield from credentials.values()
 
-    def shape_at(self, mechanism: int, position: float) -> CredentialShape | None:
+    def get_credential_shape_at(self, mechanism: int, position: float) -> CredentialShape | None:
         """Return the shape (iterations and kind of salt) of the credential at a relative position from 0 to 1.
 
         The mechanism's credentials are ordered by shape, so a uniformly distributed position returns each shape as
@@ -198,33 +200,33 @@ class ReplicaIndex:
         return list(self._leaderless)
 
     def add(self, topic_id: bytes, partitions: Sequence[Partition]) -> None:
-        self._count(topic_id, partitions, 1)
+        self._update_partition_counts(topic_id, partitions, 1)
 
     def remove(self, topic_id: bytes, partitions: Sequence[Partition]) -> None:
-        self._count(topic_id, partitions, -1)
+        self._update_partition_counts(topic_id, partitions, -1)
 
     def update(self, topic_id: bytes, old: Partition, new: Partition) -> None:
         """Update the index after a partition's replicas or leader changed."""
         # Most changes keep the replicas, and with them the same tuple.
         if old.replicas is not new.replicas and old.replicas != new.replicas:
-            self._count_replicas(topic_id, (old,), -1)
-            self._count_replicas(topic_id, (new,), 1)
+            self._update_replica_counts(topic_id, (old,), -1)
+            self._update_replica_counts(topic_id, (new,), 1)
         is_leaderless = new.leader == NO_LEADER
         if is_leaderless != (old.leader == NO_LEADER):
-            _add_to_count(self._leaderless, topic_id, 1 if is_leaderless else -1)
+            _adjust_topic_count(self._leaderless, topic_id, 1 if is_leaderless else -1)
 
-    def _count(self, topic_id: bytes, partitions: Sequence[Partition], sign: int) -> None:
-        self._count_replicas(topic_id, partitions, sign)
+    def _update_partition_counts(self, topic_id: bytes, partitions: Sequence[Partition], sign: int) -> None:
+        self._update_replica_counts(topic_id, partitions, sign)
         leaderless = sum(partition.leader == NO_LEADER for partition in partitions)
         if leaderless:
-            _add_to_count(self._leaderless, topic_id, sign * leaderless)
+            _adjust_topic_count(self._leaderless, topic_id, sign * leaderless)
 
-    def _count_replicas(self, topic_id: bytes, partitions: Sequence[Partition], sign: int) -> None:
+    def _update_replica_counts(self, topic_id: bytes, partitions: Sequence[Partition], sign: int) -> None:
         for broker_id, count in Counter(chain.from_iterable(each.replicas for each in partitions)).items():
-            _add_to_count(self._hosted.setdefault(broker_id, {}), topic_id, sign * count)
+            _adjust_topic_count(self._hosted.setdefault(broker_id, {}), topic_id, sign * count)
 
 
-def _add_to_count(counts: TopicCounts, topic_id: bytes, by: int) -> None:
+def _adjust_topic_count(counts: TopicCounts, topic_id: bytes, by: int) -> None:
     count = counts.get(topic_id, 0) + by
     check_invariant(count >= 0, "a partition was removed that was never counted")
     if count:

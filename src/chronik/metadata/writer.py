@@ -143,14 +143,14 @@ class ImageWriter:
             topic = replace(topic, configs=NO_CONFIGS)
         image._names_by_metric[topic_metric_name(topic.name)] = topic.name
         image._partition_index.add(topic.id, topic.partitions)
-        self._store(topic)
+        self._store_topic(topic)
         self._hash_change += topic_hash(topic) + partitions_hash(topic.id, 0, topic.partitions)
 
     def remove_topic(self, topic: Topic) -> None:
         image = self.image
         self._old_topics.setdefault(topic.id, topic)
         if topic.importing:
-            self._forget_importing(topic)
+            self._remove_importing_topic(topic)
         else:
             del image._topics[topic.name]
         del image._held_topics[topic.id], image._names_by_metric[topic_metric_name(topic.name)]
@@ -163,10 +163,10 @@ class ImageWriter:
         new = replace(topic, importing=False)
         self._old_topics.setdefault(topic.id, topic)
         self._hash_change += topic_hash(new) - topic_hash(topic)
-        self._store(new)
-        self._forget_importing(topic)
+        self._store_topic(new)
+        self._remove_importing_topic(topic)
 
-    def set_import(self, imported: ImportState | None) -> None:
+    def set_import_state(self, imported: ImportState | None) -> None:
         old = self.image._import
         if old is not None:
             self._hash_change -= record_hash(hashing.IMPORT, old)
@@ -178,7 +178,7 @@ class ImageWriter:
         new = replace(topic, configs=configs, changed_ms=changed_ms)
         self._old_topics.setdefault(topic.id, topic)
         self._hash_change += topic_hash(new) - topic_hash(topic)
-        self._store(new)
+        self._store_topic(new)
 
     def add_partitions(self, topic: Topic, partitions: Sequence[Partition], changed_ms: int) -> None:
         new = replace(topic, partitions=(*topic.partitions, *partitions), changed_ms=changed_ms)
@@ -186,7 +186,7 @@ class ImageWriter:
         self._hash_change += partitions_hash(topic.id, len(topic.partitions), partitions)
         self._hash_change += topic_hash(new) - topic_hash(topic)
         self.image._partition_index.add(topic.id, partitions)
-        self._store(new)
+        self._store_topic(new)
 
     def set_partitions(self, topic: Topic, changes: Mapping[int, Partition], *, checkpoint: bool = False) -> None:
         """Replace partitions of a topic. With `checkpoint`, only high watermarks and log start offsets change."""
@@ -200,9 +200,9 @@ class ImageWriter:
             self._hash_change -= hashing.partition_hash(topic.id, index, partitions[index])
             self.image._partition_index.update(topic.id, partitions[index], partition)
             partitions[index] = partition
-        self._store(replace(topic, partitions=tuple(partitions)))
+        self._store_topic(replace(topic, partitions=tuple(partitions)))
 
-    def _store(self, topic: Topic) -> None:
+    def _store_topic(self, topic: Topic) -> None:
         image = self.image
         if topic.importing and image._topics_by_id is image._held_topics:
             image._topics_by_id = dict(image._held_topics)
@@ -213,7 +213,7 @@ class ImageWriter:
             image._topics[topic.name] = topic
             image._topics_by_id[topic.id] = topic
 
-    def _forget_importing(self, topic: Topic) -> None:
+    def _remove_importing_topic(self, topic: Topic) -> None:
         image = self.image
         del image._importing[topic.name]
         if not image._importing:
@@ -231,7 +231,7 @@ class ImageWriter:
         self._group_configs[group_id] = None
 
     def put_group(self, group: Group) -> None:
-        group = _with_shared_strings(group)
+        group = _intern_group_strings(group)
         old = self.image._groups.get(group.group_id)
         self._old_groups.setdefault(group.group_id, old)
         self._hash_change += record_hash(hashing.GROUP, group)
@@ -303,36 +303,38 @@ class ImageWriter:
         self._hash_change -= transaction_hash(old) + transaction_partitions_hash(transactional_id, old.partitions)
         self.image._transactions.remove(transactional_id)
 
-    def put_staged(self, group_id: str, producer_id: int, topic: str, partition: int, staged: StagedOffset) -> None:
+    def put_staged_offset(
+        self, group_id: str, producer_id: int, topic: str, partition: int, staged: StagedOffset
+    ) -> None:
         if self.image._staged.get(group_id, producer_id, topic, partition) is not None:
-            self.remove_staged(group_id, producer_id, topic, partition)
+            self.remove_staged_offset(group_id, producer_id, topic, partition)
         self._hash_change += record_hash(hashing.STAGED_OFFSET, group_id, producer_id, topic, partition, staged)
         self.image._staged.put(group_id, producer_id, topic, partition, staged)
 
-    def remove_staged(self, group_id: str, producer_id: int, topic: str, partition: int) -> None:
+    def remove_staged_offset(self, group_id: str, producer_id: int, topic: str, partition: int) -> None:
         old = self.image._staged.get(group_id, producer_id, topic, partition)
         self._hash_change -= record_hash(hashing.STAGED_OFFSET, group_id, producer_id, topic, partition, old)
         self.image._staged.remove(group_id, producer_id, topic, partition)
 
-    def set_commits_hold(self, hold: int) -> None:
+    def set_commit_hold_index(self, hold: int) -> None:
         for each, sign in ((self.image._commits_hold, -1), (hold, 1)):
             if each:
                 self._hash_change += sign * record_hash(hashing.HOLD, each)
         self.image._commits_hold = hold
 
-    def drop_staged_before(self, group_id: str, topic: str, partition: int, index: int) -> None:
+    def remove_staged_offsets_before(self, group_id: str, topic: str, partition: int, index: int) -> None:
         """Remove the offsets staged for a partition before `index`: a later commit overrides them."""
         for producer_id, offsets in list(self.image.staged_offsets(group_id).items()):
             staged = offsets.get((topic, partition))
             if staged is not None and staged.index < index:
-                self.remove_staged(group_id, producer_id, topic, partition)
+                self.remove_staged_offset(group_id, producer_id, topic, partition)
 
-    def drop_staged_of_topic(self, topic: str) -> None:
+    def remove_staged_offsets_of_topic(self, topic: str) -> None:
         """Remove the offsets staged for a topic."""
         for group_id in self.image._staged.groups_with_topic(topic):
             for producer_id, offsets in list(self.image.staged_offsets(group_id).items()):
                 for name, partition in [key for key in offsets if key[0] == topic]:
-                    self.remove_staged(group_id, producer_id, name, partition)
+                    self.remove_staged_offset(group_id, producer_id, name, partition)
 
     # --- users ---
 
@@ -379,20 +381,20 @@ class ImageWriter:
 
     def store_result(self, node_id: int, incarnation: bytes, sequence: int, answered: int, result: ApplyResult) -> None:
         """Store a command's result in the session, in case the command is retried."""
-        session = self._session_of(node_id, incarnation)
+        session = self._get_or_create_session(node_id, incarnation)
         session.results[sequence] = result
         self._hash_change += record_hash(hashing.SESSION_RESULT, node_id, sequence, result)
         if len(session.results) > RESULTS_KEPT_MAX:
             answered = max(answered, min(session.results))
         if answered > session.floor:
-            self._raise_floor(session, answered)
+            self._discard_results_through(session, answered)
 
     def restore_session(self, record: SessionRecord) -> None:
         session = CommandSession(record.node_id, record.incarnation, record.floor, record.past, dict(record.results))
         self.image._sessions[session.node_id] = session
         self._hash_change += session_hash(session) + results_hash(session.node_id, session.results.items())
 
-    def _session_of(self, node_id: int, incarnation: bytes) -> CommandSession:
+    def _get_or_create_session(self, node_id: int, incarnation: bytes) -> CommandSession:
         known = self.image._sessions.get(node_id)
         if known is not None and known.incarnation == incarnation:
             return known
@@ -405,10 +407,10 @@ class ImageWriter:
         self._hash_change += session_hash(session)
         return session
 
-    def _raise_floor(self, session: CommandSession, floor: int) -> None:
+    def _discard_results_through(self, session: CommandSession, floor: int) -> None:
         """Drop the session's command results up to the sequence number `floor`."""
         self._hash_change -= session_hash(session)
-        for sequence in _dropped_sequences(session, floor):
+        for sequence in _find_sequences_to_drop(session, floor):
             result = session.results.pop(sequence)
             self._hash_change -= record_hash(hashing.SESSION_RESULT, session.node_id, sequence, result)
         session.floor = floor
@@ -428,7 +430,7 @@ class ImageWriter:
         image._state_hash = (image._state_hash + self._hash_change) & HASH_MASK
         image._hashes.append((index, image._state_hash))
 
-    def finish(self, index: int) -> Delta:
+    def finish_command(self, index: int) -> Delta:
         """Complete a command and return the delta of its changes."""
         self.finish_load(index)
         image = self.image
@@ -454,7 +456,7 @@ class ImageWriter:
         )
 
 
-def _with_shared_strings(group: Group) -> Group:
+def _intern_group_strings(group: Group) -> Group:
     """Return the group with interned state and protocol names, which most groups share."""
     protocol_name = None if group.protocol_name is None else intern(group.protocol_name)
     return replace(
@@ -462,7 +464,7 @@ def _with_shared_strings(group: Group) -> Group:
     )
 
 
-def _dropped_sequences(session: CommandSession, floor: int) -> list[int]:
+def _find_sequences_to_drop(session: CommandSession, floor: int) -> list[int]:
     """Return the sequence numbers of the command results to drop from a session: those up to `floor`.
 
     These are usually one or two out of thousands. Looking up the sequences between the floors is therefore faster than

@@ -18,8 +18,8 @@ from chronik.log.partition_log import PartitionLog
 from chronik.metadata.image import Image
 from chronik.metadata.records import Topic
 from chronik.metadata.stores.journal import MetadataJournal
-from chronik.migration.source import MigrationError, visible_topics
-from chronik.node.data_directory import LOCK_FILE, SYNCED_OFFSETS_FILE, highest_feature_level
+from chronik.migration.source import MigrationError, list_visible_topics
+from chronik.node.data_directory import LOCK_FILE, SYNCED_OFFSETS_FILE, read_highest_feature_level
 from chronik.node.identity import (
     IDENTITY_FILE,
     METADATA_DIRECTORIES,
@@ -90,7 +90,7 @@ class DirectorySource:
                 f"{self._path} is the data directory of {DirectoryMode.CLUSTER.owner_description}: back up and "
                 "restore that cluster"
             )
-        reject_newer_metadata(highest_feature_level(self._files, DirectoryMode.STANDALONE), str(self._path))
+        reject_newer_metadata(read_highest_feature_level(self._files, DirectoryMode.STANDALONE), str(self._path))
 
     @property
     def id(self) -> bytes:
@@ -101,7 +101,7 @@ class DirectorySource:
         return blake2b(text.encode(), digest_size=16).digest()
 
     def topics(self) -> list[Topic]:
-        return visible_topics(self.image)
+        return list_visible_topics(self.image)
 
     def log(self, topic: Topic, partition: int) -> DirectoryLog:
         key = topic.id, partition

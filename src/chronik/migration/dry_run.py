@@ -15,7 +15,7 @@ from chronik.api.import_security import import_security
 from chronik.client.cluster import raise_for_code
 from chronik.clock import SystemClock
 from chronik.configs.resolver import ConfigResolver
-from chronik.ids import new_id
+from chronik.ids import generate_id
 from chronik.limits import NON_PRODUCE_REQUEST_BYTES_MAX
 from chronik.metadata import levels
 from chronik.metadata.apply import apply
@@ -53,10 +53,10 @@ def dry_run_restore(source: ImportSource, plan: ImportPlan) -> None:
 async def _run(source: ImportSource, plan: ImportPlan) -> None:
     store, clock = _MemoryStore(), SystemClock()
     configs = ConfigResolver(store, _NODE_ID, {})
-    planner = TopicPlanner(store, configs, clock, new_id, lambda count: 0)
+    planner = TopicPlanner(store, configs, clock, generate_id, lambda count: 0)
 
     async def alter(request: AlterImportRequest) -> None:
-        _check_size(request)
+        _check_request_size(request)
         response = await alter_import(store, planner, configs, clock, request)
         raise_for_code(response.error_code, "not imported", response.error_message)
 
@@ -66,7 +66,7 @@ async def _run(source: ImportSource, plan: ImportPlan) -> None:
         for request in build_topic_requests(source, plan, lambda topic: 1):
             await alter(request)
         for security_request in build_security_requests(plan.security, source.id):
-            _check_size(security_request)
+            _check_request_size(security_request)
             security_response = await import_security(store, security_request)
             raise_for_code(security_response.error_code, "not imported", security_response.error_message)
         for request in build_group_requests(source, plan.groups):
@@ -81,7 +81,7 @@ async def _run(source: ImportSource, plan: ImportPlan) -> None:
         raise MigrationError(f"{source.name} cannot be restored: {'; '.join(found[:_DIFFERENCES_SHOWN])}")
 
 
-def _check_size(request: Request) -> None:
+def _check_request_size(request: Request) -> None:
     """Raise KafkaError for a request that exceeds a broker's size limit."""
     try:
         size = len(encode_request(RequestHeader(request.__schema__.api_key, 0, 1, None), request))
@@ -97,7 +97,7 @@ class _MemoryStore:
 
     def __init__(self) -> None:
         self.image: Final = Image()
-        self._incarnation = new_id()
+        self._incarnation = generate_id()
         self._sequence = 0
 
     @property
@@ -109,7 +109,9 @@ class _MemoryStore:
         await self.propose(SetFeatureLevel(levels.FEATURE_NAME, levels.HIGHEST))
         await self.propose(CreateCluster("rehearsal", 0))
         supported = (levels.LOWEST, levels.HIGHEST)
-        await self.propose(RegisterBroker(_NODE_ID, "localhost", 9092, None, new_id(), new_id(), levels=supported))
+        await self.propose(
+            RegisterBroker(_NODE_ID, "localhost", 9092, None, generate_id(), generate_id(), levels=supported)
+        )
 
     async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> ApplyResult:
         levels.check_command_level(command, levels.cluster_level(self.image.features))

@@ -91,11 +91,13 @@ def build_import_plan(source: ImportSource) -> ImportPlan:
     topics = source.topics()
     logs = {(topic.id, index): source.log(topic, index) for topic in topics for index in range(len(topic.partitions))}
     seen = max((log.producer_ids for log in logs.values()), default=0)
-    groups, producer_ids = _groups(source.image, topics, logs), max(seen, source.image.next_producer_id)
+    groups, producer_ids = _build_imported_groups(source.image, topics, logs), max(seen, source.image.next_producer_id)
     return ImportPlan(topics, logs, groups, producer_ids, read_security_metadata(source.image))
 
 
-def _groups(image: Image, topics: Sequence[Topic], logs: dict[tuple[bytes, int], SourceLog]) -> list[ImportedGroup]:
+def _build_imported_groups(
+    image: Image, topics: Sequence[Topic], logs: dict[tuple[bytes, int], SourceLog]
+) -> list[ImportedGroup]:
     """Return all groups with their committed offsets. An offset beyond the end of its log is lowered to the end."""
     ids = {topic.name: topic.id for topic in topics}
     groups = []
@@ -138,7 +140,7 @@ def find_import_obstacles(plan: ImportPlan, source: ImportSource, image: Image) 
             f"{FEATURE_NAME} {IMPORTED_GROUPS_LEVEL}, and the cluster is at {level}: raise it with chronik cluster "
             "upgrade"
         )
-    found += _beyond_limits(plan, image)
+    found += _find_exceeded_limits(plan, image)
     if level < SECURITY_LEVEL and not plan.security.is_empty:
         found.append(
             f"{plan.security} need {FEATURE_NAME} {SECURITY_LEVEL}, and the cluster is at {level}: "
@@ -161,7 +163,7 @@ def find_import_obstacles(plan: ImportPlan, source: ImportSource, image: Image) 
     return found
 
 
-def _beyond_limits(plan: ImportPlan, image: Image) -> Iterator[str]:
+def _find_exceeded_limits(plan: ImportPlan, image: Image) -> Iterator[str]:
     """Yield a sentence for each cluster limit that the import would exceed."""
     security = plan.security
     users = security.users.keys() | set(image.users.by_name)
@@ -184,7 +186,7 @@ def _join_names(names: Iterable[str]) -> str:
 
 def build_begin_request(source: ImportSource, plan: ImportPlan) -> AlterImportRequest:
     """Return the request that starts the import."""
-    request = _request(source, ImportAction.BEGIN)
+    request = _build_import_request(source, ImportAction.BEGIN)
     request.source = source.name[:SOURCE_CHARACTERS_MAX]
     request.topic_count = len(plan.topics)
     request.producer_ids = plan.producer_ids
@@ -196,13 +198,13 @@ def build_topic_requests(
 ) -> Iterator[AlterImportRequest]:
     """Yield the requests that create the topics."""
     for first in range(0, len(plan.topics), TOPICS_PER_REQUEST):
-        request = _request(source, ImportAction.TOPICS)
+        request = _build_import_request(source, ImportAction.TOPICS)
         topics = plan.topics[first : first + TOPICS_PER_REQUEST]
-        request.topics = [_topic(topic, plan, factor_of(topic)) for topic in topics]
+        request.topics = [_build_import_topic(topic, plan, factor_of(topic)) for topic in topics]
         yield request
 
 
-def _topic(topic: Topic, plan: ImportPlan, replication_factor: int) -> ImportTopic:
+def _build_import_topic(topic: Topic, plan: ImportPlan, replication_factor: int) -> ImportTopic:
     epochs = [
         1 + max(0, partition.leader_epoch, plan.logs[topic.id, index].last_epoch)
         for index, partition in enumerate(topic.partitions)
@@ -213,13 +215,13 @@ def _topic(topic: Topic, plan: ImportPlan, replication_factor: int) -> ImportTop
         created_ms=topic.created_ms,
         replication_factor=replication_factor,
         leader_epochs=epochs,
-        configs=_configs(topic.configs),
+        configs=_build_import_configs(topic.configs),
     )
 
 
 def build_group_requests(source: ImportSource, groups: Iterable[ImportedGroup]) -> Iterator[AlterImportRequest]:
     """Yield the requests with groups and offsets, each small enough for one command. Large groups are split."""
-    request, entries, characters = _request(source, ImportAction.GROUPS), 0, 0
+    request, entries, characters = _build_import_request(source, ImportAction.GROUPS), 0, 0
     for group in groups:
         own = len(group.group_id) + len(group.protocol_type)
         part: ImportGroup | None = None
@@ -228,14 +230,14 @@ def build_group_requests(source: ImportSource, groups: Iterable[ImportedGroup]) 
             is_full = entries + 2 > IMPORTED_GROUPS_PER_COMMAND_MAX or characters + size > GROUPS_REQUEST_CHARACTERS_MAX
             if request.groups and is_full:
                 yield request
-                request, entries, characters, part = _request(source, ImportAction.GROUPS), 0, 0, None
+                request, entries, characters, part = _build_import_request(source, ImportAction.GROUPS), 0, 0, None
             if part is None:
                 part = ImportGroup(group_id=group.group_id, protocol_type=group.protocol_type)
                 request.groups.append(part)
                 entries += 1
                 characters += own
             if offset is not None:
-                part.offsets.append(_offset(offset))
+                part.offsets.append(_build_import_offset(offset))
                 entries += 1
                 characters += size - own
     if request.groups:
@@ -246,7 +248,9 @@ def find_missing_groups(groups: Iterable[ImportedGroup], image: Image) -> Iterat
     """Yield the groups with the offsets that the cluster still lacks, to continue an interrupted import."""
     for group in groups:
         offsets = tuple(
-            each for each in group.offsets if image.offset(group.group_id, each.topic, each.partition) != _stored(each)
+            each
+            for each in group.offsets
+            if image.offset(group.group_id, each.topic, each.partition) != _to_committed_offset(each)
         )
         if offsets or group.group_id not in image.groups:
             yield ImportedGroup(group.group_id, group.protocol_type, offsets)
@@ -254,25 +258,29 @@ def find_missing_groups(groups: Iterable[ImportedGroup], image: Image) -> Iterat
 
 def build_finish_request(source: ImportSource, groups: Sequence[ImportedGroup] = ()) -> AlterImportRequest:
     """Return the request that finishes the import. Below feature level 5, it also imports `groups`."""
-    image, request = source.image, _request(source, ImportAction.FINISH)
+    image, request = source.image, _build_import_request(source, ImportAction.FINISH)
     request.groups = [
-        ImportGroup(group_id=each.group_id, protocol_type=each.protocol_type, offsets=list(map(_offset, each.offsets)))
+        ImportGroup(
+            group_id=each.group_id,
+            protocol_type=each.protocol_type,
+            offsets=list(map(_build_import_offset, each.offsets)),
+        )
         for each in groups
     ]
     request.group_configs = [
-        ImportGroupConfigs(group_id=group_id, configs=_configs(dict(configs)))
+        ImportGroupConfigs(group_id=group_id, configs=_build_import_configs(dict(configs)))
         for group_id, configs in image.group_configs.items()
     ]
     if source.is_backup:
-        request.cluster_configs = _configs(dict(image.broker_configs.get(CLUSTER_DEFAULT, {})))
+        request.cluster_configs = _build_import_configs(dict(image.broker_configs.get(CLUSTER_DEFAULT, {})))
     return request
 
 
-def _request(source: ImportSource, action: ImportAction) -> AlterImportRequest:
+def _build_import_request(source: ImportSource, action: ImportAction) -> AlterImportRequest:
     return AlterImportRequest(import_id=source.id, action=action)
 
 
-def _offset(offset: ImportedOffset) -> ImportOffset:
+def _build_import_offset(offset: ImportedOffset) -> ImportOffset:
     return ImportOffset(
         topic=offset.topic,
         partition=offset.partition,
@@ -284,11 +292,11 @@ def _offset(offset: ImportedOffset) -> ImportOffset:
     )
 
 
-def _stored(offset: ImportedOffset) -> CommittedOffset:
+def _to_committed_offset(offset: ImportedOffset) -> CommittedOffset:
     return CommittedOffset(
         offset.offset, offset.leader_epoch, offset.metadata, offset.commit_time_ms, offset.expire_time_ms
     )
 
 
-def _configs(configs: dict[str, str]) -> list[ImportConfig]:
+def _build_import_configs(configs: dict[str, str]) -> list[ImportConfig]:
     return [ImportConfig(name=name, value=value) for name, value in configs.items()]

@@ -24,8 +24,8 @@ from chronik.migration.import_plan import (
     find_import_obstacles,
     find_missing_groups,
 )
-from chronik.migration.record_transfer import ImportStream, PartitionToImport, commit_decisions, transfer_records
-from chronik.migration.security_import import build_security_requests, find_conflicts, find_missing_security
+from chronik.migration.record_transfer import ImportStream, PartitionToImport, build_commit_predicate, transfer_records
+from chronik.migration.security_import import build_security_requests, find_missing_security, find_security_conflicts
 from chronik.migration.source import ImportSource, MigrationError
 from chronik.migration.target_cluster import TargetCluster
 from chronik.migration.verification import VerificationResult, find_metadata_differences, verify_records
@@ -92,24 +92,26 @@ class Importer:
             raise MigrationError("; ".join(found))
         compared, kept = None, list[str]()
         if not self.is_finished:
-            first_producer_id = self._start()
+            first_producer_id = self._begin_import()
             self._create_topics()
-            partitions = list(self._partitions(first_producer_id))
-            transfer_records(self._target, self._source.id, partitions, self._progress_callback("records"))
-            compared = verify_records(self._target, self._source.id, partitions, self._progress_callback("compared"))
+            partitions = list(self._iter_partitions_to_import(first_producer_id))
+            transfer_records(self._target, self._source.id, partitions, self._create_progress_callback("records"))
+            compared = verify_records(
+                self._target, self._source.id, partitions, self._create_progress_callback("compared")
+            )
             failpoints.hit_failpoint(failpoints.COMPARED)
             kept = self._import_security()
-            self._finish()
+            self._finish_import()
             failpoints.hit_failpoint(failpoints.FINISHED)
         self._target.refresh()
         found = find_metadata_differences(self._target.image, self.plan.topics, self.plan.groups)
         found += find_missing_security(self.plan.security, self._target.image)
-        found += [each for each in find_conflicts(self.plan.security, self._target.image) if each not in kept]
+        found += [each for each in find_security_conflicts(self.plan.security, self._target.image) if each not in kept]
         if found and compared is not None:
             raise MigrationError("the import is finished, but differs from the source: " + "; ".join(found[:5]))
         return ImportResult(self.plan, compared, kept)
 
-    def _progress_callback(self, what: str) -> Callable[[int, int], None]:
+    def _create_progress_callback(self, what: str) -> Callable[[int, int], None]:
         count = self.plan.partition_count
 
         def tell(partitions: int, records: int) -> None:
@@ -118,38 +120,38 @@ class Importer:
 
         return tell
 
-    def _start(self) -> int:
+    def _begin_import(self) -> int:
         first_producer_id = self._target.alter(build_begin_request(self._source, self.plan)).first_producer_id
         failpoints.hit_failpoint(failpoints.BEGUN)
         return first_producer_id
 
     def _create_topics(self) -> None:
         done = 0
-        for request in build_topic_requests(self._source, self.plan, self._replication_factor):
+        for request in build_topic_requests(self._source, self.plan, self._choose_replication_factor):
             self._target.alter(request)
             done += len(request.topics)
             self._tell(f"topics: {done:,} of {len(self.plan.topics):,}")
             failpoints.hit_failpoint(failpoints.TOPICS)
         self._target.refresh()
 
-    def _replication_factor(self, topic: Topic) -> int:
+    def _choose_replication_factor(self, topic: Topic) -> int:
         if self._factor is not None:
             return self._factor
         return min(topic.replication_factor, len(self._target.image.brokers)) if self._source.is_backup else -1
 
-    def _partitions(self, first_producer_id: int) -> Iterator[PartitionToImport]:
+    def _iter_partitions_to_import(self, first_producer_id: int) -> Iterator[PartitionToImport]:
         plan, image = self.plan, self._source.image
         for topic in plan.topics:
             for index in range(len(topic.partitions)):
                 log, about = plan.logs[topic.id, index], f"{topic.name}-{index}"
-                decisions = commit_decisions(image, topic.id, index)
+                decisions = build_commit_predicate(image, topic.id, index)
                 stream = partial(ImportStream, log, about, first_producer_id, plan.producer_ids, decisions)
                 yield PartitionToImport((topic.id, index), about, log, stream)
 
     def _import_security(self) -> list[str]:
         """Import users, ACLs and quotas before topics become visible. Return the skipped (conflicting) entries."""
         self._target.refresh()
-        kept = find_conflicts(self.plan.security, self._target.image)
+        kept = find_security_conflicts(self.plan.security, self._target.image)
         for request in build_security_requests(self.plan.security, self._source.id):
             self._target.import_security(request)
             failpoints.hit_failpoint(failpoints.SECURED)
@@ -169,7 +171,7 @@ class Importer:
             self._tell(f"committed offsets: {done:,} of {count:,}")
             failpoints.hit_failpoint(failpoints.GROUPS)
 
-    def _finish(self) -> None:
+    def _finish_import(self) -> None:
         if cluster_level(self._target.image.features) >= IMPORTED_GROUPS_LEVEL:
             self._import_groups()
             self._target.alter(build_finish_request(self._source))

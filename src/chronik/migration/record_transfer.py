@@ -46,7 +46,7 @@ class BatchChunk(NamedTuple):
     record_count: int
     """Number of client records, excluding transaction markers."""
 
-    def starting_at(self, offset: int) -> BatchChunk | None:
+    def slice_from_offset(self, offset: int) -> BatchChunk | None:
         """Return the part of the chunk from `offset` on, or None if no batch starts at that offset."""
         for position, header in iter_batches(self.data):
             if header.base_offset == offset:
@@ -61,7 +61,7 @@ class _OpenTransaction(NamedTuple):
     producer_epoch: int
 
 
-def commit_decisions(image: Image, topic_id: bytes, partition: int) -> IsCommitted:
+def build_commit_predicate(image: Image, topic_id: bytes, partition: int) -> IsCommitted:
     """Return a predicate that decides whether to commit a producer's open transaction in a partition.
 
     It accepts transactions that are prepared to commit, but whose marker in the partition is not written yet.
@@ -100,16 +100,16 @@ class ImportStream:
             if not buffer:
                 raise MigrationError(f"{self._about}: no records at offset {offset}, but the log ends at {log.end}")
             for position, header in iter_batches(buffer):
-                self._check(buffer, position, header, header.base_offset if expected is None else expected)
+                self._check_batch(buffer, position, header, header.base_offset if expected is None else expected)
                 self._track_transaction(buffer, position, header)
                 if self._first_producer_id and header.has_producer_id:
                     moved = header.producer_id + self._first_producer_id
                     set_producer_id(buffer, position, header.size, moved)
                 offset = expected = header.next_offset
             yield _build_chunk(bytes(buffer))
-        yield from self._markers(log.end)
+        yield from self._build_markers(log.end)
 
-    def _check(self, buffer: bytearray, position: int, header: BatchHeader, expected: int) -> None:
+    def _check_batch(self, buffer: bytearray, position: int, header: BatchHeader, expected: int) -> None:
         if header.base_offset != expected or header.next_offset > self._log.end:
             raise MigrationError(f"{self._about}: expected offset {expected}, found {header.base_offset}")
         if not verify_crc(buffer, position, header.size):
@@ -134,7 +134,7 @@ class ImportStream:
             first = header.base_offset if known is None else known.first_offset
             self._open[header.producer_id] = _OpenTransaction(first, header.producer_epoch)
 
-    def _markers(self, offset: int) -> Iterator[BatchChunk]:
+    def _build_markers(self, offset: int) -> Iterator[BatchChunk]:
         """Yield chunks with the commit or abort markers that end the open transactions.
 
         Their timestamp is that of the latest record, so that they are the same in every run.
@@ -176,9 +176,9 @@ class PartitionTransfer:
         self.is_done = False
         self.reached = -1
         """Log end offset of the partition in the cluster, as last reported by its leader."""
-        self._restart()
+        self._restart_stream()
 
-    def _restart(self) -> None:
+    def _restart_stream(self) -> None:
         self._stretches: Iterator[BatchChunk] = iter(self.wanted.stream())
         self._stretch = next(self._stretches, None)
         self._end = self.wanted.log.end
@@ -200,8 +200,8 @@ class PartitionTransfer:
         self.reached = end
         expected = self._end if self._stretch is None else self._stretch.first_offset
         if end < expected:  # a new leader lacks uncommitted records: send them again
-            self._restart()
-        count = self._skip_confirmed(end)
+            self._restart_stream()
+        count = self._skip_confirmed_records(end)
         if self._stretch is None:
             if end > self._end or result.log_start_offset > start:
                 held = f"offsets {result.log_start_offset} to {end - 1}"
@@ -209,14 +209,14 @@ class PartitionTransfer:
             self.is_done = expected == end == self._end and result.log_start_offset == start
         return count
 
-    def _skip_confirmed(self, end: int) -> int:
+    def _skip_confirmed_records(self, end: int) -> int:
         count = 0
         while self._stretch is not None and self._stretch.end_offset <= end:
             count += self._stretch.record_count
             self._end = self._stretch.end_offset
             self._stretch = next(self._stretches, None)
         if self._stretch is not None and self._stretch.first_offset < end:
-            rest = self._stretch.starting_at(end)
+            rest = self._stretch.slice_from_offset(end)
             if rest is None:
                 raise MigrationError(f"{self.wanted.about} ends at {end} in the cluster, inside a batch of the source")
             self._stretch = rest

@@ -49,15 +49,15 @@ def read_security_metadata(image: Image) -> SecurityMetadata:
 
 def build_security_requests(security: SecurityMetadata, import_id: bytes) -> Iterator[ImportSecurityRequest]:
     """Yield the requests that import users, ACLs and quotas."""
-    for users in _chunks(list(security.users.items())):
+    for users in _split_into_chunks(list(security.users.items())):
         yield ImportSecurityRequest(import_id=import_id, users=[_user(*each) for each in users])
-    for acls in _chunks(security.acls):
+    for acls in _split_into_chunks(security.acls):
         yield ImportSecurityRequest(import_id=import_id, acls=[_acl(each) for each in acls])
-    for quotas in _chunks(list(security.quotas.items())):
-        yield ImportSecurityRequest(import_id=import_id, quotas=[_quotas(*each) for each in quotas])
+    for quotas in _split_into_chunks(list(security.quotas.items())):
+        yield ImportSecurityRequest(import_id=import_id, quotas=[_build_imported_quotas(*each) for each in quotas])
 
 
-def _chunks(entries: Sequence[T]) -> Iterator[Sequence[T]]:
+def _split_into_chunks(entries: Sequence[T]) -> Iterator[Sequence[T]]:
     for first in range(0, len(entries), ENTRIES_PER_REQUEST):
         yield entries[first : first + ENTRIES_PER_REQUEST]
 
@@ -90,14 +90,14 @@ def _acl(acl: Acl) -> ImportedAcl:
     )
 
 
-def _quotas(entity: Entity, values: QuotaValues) -> ImportedQuotas:
+def _build_imported_quotas(entity: Entity, values: QuotaValues) -> ImportedQuotas:
     return ImportedQuotas(
         entity=[ImportedEntity(kind=kind, name=None if name == DEFAULT_ENTITY else name) for kind, name in entity],
         values=[ImportedQuota(key=key, value=value) for key, value in values.items()],
     )
 
 
-def find_conflicts(security: SecurityMetadata, image: Image) -> list[str]:
+def find_security_conflicts(security: SecurityMetadata, image: Image) -> list[str]:
     """Return the users and quotas that differ from existing ones of the same name, one sentence each.
 
     The cluster keeps them. ACLs have no names, so they cannot conflict.

@@ -71,6 +71,6 @@ class ImportSource(Protocol):
     def close(self) -> None: ...
 
 
-def visible_topics(image: Image) -> list[Topic]:
+def list_visible_topics(image: Image) -> list[Topic]:
     """Return the topics that are visible to clients, sorted by name, without system topics."""
     return sorted((each for each in image.topics.values() if not each.internal), key=lambda topic: topic.name)

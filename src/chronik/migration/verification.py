@@ -75,7 +75,7 @@ class _PartitionVerification:
                 self.offset = self._end = self._stretch.end_offset
                 self._stretch, self._position = next(self._stretches, None), 0
             else:
-                self.offset = _first_offset(self._stretch.data, self._position)
+                self.offset = _read_base_offset(self._stretch.data, self._position)
         if self._stretch is None:
             ends = result.log_start_offset, result.high_watermark, result.last_stable_offset
             if ends != (start, self._end, self._end):
@@ -87,7 +87,7 @@ class _PartitionVerification:
         return True
 
 
-def _first_offset(data: bytes, position: int) -> int:
+def _read_base_offset(data: bytes, position: int) -> int:
     return int.from_bytes(data[position : position + 8], "big")
 
 
@@ -133,7 +133,7 @@ def verify_records(
             target.record_progress()
         else:
             target.wait_for_progress(reason)
-    return _summarize([verified[wanted.key] for wanted in partitions])
+    return _summarize_verifications([verified[wanted.key] for wanted in partitions])
 
 
 def _build_request(
@@ -156,7 +156,7 @@ def _build_request(
     return request
 
 
-def _summarize(verifications: Sequence[_PartitionVerification]) -> VerificationResult:
+def _summarize_verifications(verifications: Sequence[_PartitionVerification]) -> VerificationResult:
     checksum = 0
     for each in verifications:
         checksum = crc32c(each.checksum.to_bytes(4, "big"), checksum)

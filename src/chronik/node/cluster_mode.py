@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -96,7 +97,7 @@ class ClusterMode:
         self.store: Final = QuorumStore(config.node_id)
         hosts = [peer.raft.host for peer in config.peers]
         gate = BootstrapGate()
-        self._tls = _peer_tls(config)
+        self._tls = _create_peer_tls(config)
         self._transport = PeerTransport(
             derive_identity(config.cluster_name, config.node_id, config.cluster_secret, hosts),
             self._raft_addresses[config.node_id],
@@ -110,7 +111,7 @@ class ClusterMode:
             DriverSettings(
                 node_id=config.node_id,
                 directory_id=folder.directory_id,
-                bootstrap=_bootstrap_membership(config.peers),
+                bootstrap=_build_bootstrap_membership(config.peers),
                 snapshot_entries=config.metadata_snapshot_entries,
                 snapshot_bytes=config.metadata_snapshot_bytes,
                 retained_log_bytes=config.metadata_kept_bytes,
@@ -119,8 +120,8 @@ class ClusterMode:
             self.store.machine,
             self._transport,
             on_fatal=on_fatal,
-            on_status=self._status_changed,
-            is_message_allowed=gate.passes,
+            on_status=self._on_raft_status_changed,
+            is_message_allowed=gate.allows_message,
         )
         self.store.attach(self.driver)
         self._controller = Controller(
@@ -137,7 +138,7 @@ class ClusterMode:
         admissions.on_admission_request = addresses.on_peer_connected
         self._membership_job = MembershipJob(self.driver, gate, admissions, clock, folder, addresses, config.peers)
 
-    def _status_changed(self, status: RaftStatus) -> None:
+    def _on_raft_status_changed(self, status: RaftStatus) -> None:
         self._elections.record(status)
         self.store.notify_leader_change()
         self._controller.on_status_changed(status)
@@ -151,6 +152,10 @@ class ClusterMode:
     @property
     def is_fenced(self) -> bool:
         return self._registration is None or self._registration.is_fenced
+
+    @property
+    def lease_expired_seconds(self) -> float:
+        return math.inf if self._registration is None else -self._registration.lease_seconds
 
     @property
     def may_be_replaced(self) -> bool:
@@ -315,11 +320,11 @@ class ClusterMode:
             wait_until_registered,
         ]
         if self._tls is not None:
-            jobs.append(self._tls.keep_up_to_date)
+            jobs.append(self._tls.reload_changed_certificates)
         return jobs if self._replication is None else [*jobs, *self._replication.jobs()]
 
 
-def _peer_tls(config: NodeConfig) -> PeerTls | None:
+def _create_peer_tls(config: NodeConfig) -> PeerTls | None:
     """Return the TLS configuration of peer connections, or None if they do not use TLS.
 
     Raises:
@@ -330,7 +335,7 @@ def _peer_tls(config: NodeConfig) -> PeerTls | None:
     return PeerTls(config.peer_keystore, config.peer_truststore, is_required=config.peer_tls == "required")
 
 
-def _bootstrap_membership(peers: Sequence[PeerConfig]) -> Membership:
+def _build_bootstrap_membership(peers: Sequence[PeerConfig]) -> Membership:
     """Return the bootstrap membership of a cluster: voters and learners whose directory ids are still unknown."""
     voters = initial_voters(peers)
     return Membership(tuple(RaftMember(peer.id, UNBOUND_DIRECTORY, peer.id in voters) for peer in sorted(peers)))

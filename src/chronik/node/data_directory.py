@@ -16,7 +16,7 @@ from chronik.broker.quarantine import DELETED_DIRECTORY, TOPICS_DIRECTORY, UNKNO
 from chronik.errors import ConfigError, DamagedDataError, DataDirectoryInUse
 from chronik.files import DiskFileSystem, FileLock, FileSystem, read_file, write_atomically
 from chronik.files.disk import DescriptorReserve
-from chronik.ids import format_id, new_id, parse_id
+from chronik.ids import format_id, generate_id, parse_id
 from chronik.log.files.synced_offsets import SyncedOffsets
 from chronik.metadata import levels
 from chronik.node.identity import (
@@ -91,14 +91,16 @@ class DataDirectory:
             raise DataDirectoryInUse(f"the data directory {self._path} is in use by another process") from error
         except OSError as error:
             raise ConfigError(f"data_dir = {str(self._path)!r}: {error.strerror or error}") from error
-        contents = self._contents()
+        contents = self._inspect_contents()
         stored = read_file(self.files, IDENTITY_FILE)
         found = (
-            self._new_identity(contents) if stored is None else parse_identity(stored, str(self._path / IDENTITY_FILE))
+            self._create_identity(contents)
+            if stored is None
+            else parse_identity(stored, str(self._path / IDENTITY_FILE))
         )
         reject_wrong_directory(found, self._node_id, self._mode, contents, str(self._path))
         if found.level > levels.HIGHEST:
-            reject_newer_metadata(highest_feature_level(self.files, self._mode), str(self._path))
+            reject_newer_metadata(read_highest_feature_level(self.files, self._mode), str(self._path))
         self._identity = found
         self.previous_cluster_id = found.cluster_id
         if stored is None or found.format != DIRECTORY_FORMAT:
@@ -107,7 +109,7 @@ class DataDirectory:
             self.files.apply_root_group_permissions()
         current = replace(found, mode=self._mode, format=DIRECTORY_FORMAT, level=max(found.level, levels.HIGHEST))
         if stored is None or current != found:
-            self._store(current)
+            self._store_identity(current)
 
     def _restrict_permissions(self) -> None:
         """Remove other users' permissions when the directory is created or upgraded, but not on later starts."""
@@ -124,7 +126,7 @@ class DataDirectory:
         """
         reject_other_cluster(self._identity, cluster_id, str(self._path))
         if self._identity.cluster_id is None:
-            self._store(replace(self._identity, cluster_id=cluster_id))
+            self._store_identity(replace(self._identity, cluster_id=cluster_id))
 
     def check_directory_id(self, directory_id: bytes) -> None:
         """Check that the directory id in the metadata is the id of this directory.
@@ -146,20 +148,20 @@ class DataDirectory:
         """Return whether the directory contains partition directories."""
         return any(self.files.list_directory(folder) for folder in TOPIC_DIRECTORIES)
 
-    def _new_identity(self, contents: DirectoryContents) -> DirectoryIdentity:
+    def _create_identity(self, contents: DirectoryContents) -> DirectoryIdentity:
         if contents.is_empty:
-            return DirectoryIdentity(self._node_id, format_id(new_id()), self._mode, format=DIRECTORY_FORMAT)
+            return DirectoryIdentity(self._node_id, format_id(generate_id()), self._mode, format=DIRECTORY_FORMAT)
         if not self._restore_identity:
             reject_lost_identity(str(self._path), contents)
         reject_wrong_directory(
             DirectoryIdentity(self._node_id, ""), self._node_id, self._mode, contents, str(self._path)
         )
-        reject_newer_metadata(highest_feature_level(self.files, self._mode), str(self._path))
+        reject_newer_metadata(read_highest_feature_level(self.files, self._mode), str(self._path))
         return DirectoryIdentity(
-            self._node_id, format_id(directory_id_from_metadata(self.files, self._node_id, self._mode)), self._mode
+            self._node_id, format_id(read_directory_id_from_metadata(self.files, self._node_id, self._mode)), self._mode
         )
 
-    def _contents(self) -> DirectoryContents:
+    def _inspect_contents(self) -> DirectoryContents:
         metadata = frozenset(mode for mode, folder in METADATA_DIRECTORIES.items() if self._has_data(folder))
         return DirectoryContents(metadata, self.has_topics)
 
@@ -168,7 +170,7 @@ class DataDirectory:
         paths = [f"{folder}/{name}" for name in self.files.list_directory(folder)]
         return any(self.files.exists(path) and self.files.size(path) for path in paths)
 
-    def _store(self, identity: DirectoryIdentity) -> None:
+    def _store_identity(self, identity: DirectoryIdentity) -> None:
         write_atomically(self.files, IDENTITY_FILE, msgspec.json.encode(identity))
         self._identity = identity
 
@@ -182,7 +184,7 @@ class DataDirectory:
             self._spare = None
 
 
-def directory_id_from_metadata(files: FileSystem, node_id: int, mode: DirectoryMode) -> bytes:
+def read_directory_id_from_metadata(files: FileSystem, node_id: int, mode: DirectoryMode) -> bytes:
     """Return the directory id of this node according to the metadata.
 
     Raises:
@@ -190,7 +192,9 @@ def directory_id_from_metadata(files: FileSystem, node_id: int, mode: DirectoryM
         DamagedDataError: The metadata is damaged.
     """
     found = (
-        _known_in_standalone(files, node_id) if mode is DirectoryMode.STANDALONE else _known_in_cluster(files, node_id)
+        _read_standalone_directory_id(files, node_id)
+        if mode is DirectoryMode.STANDALONE
+        else _read_cluster_directory_id(files, node_id)
     )
     if found is None:
         raise ConfigError(
@@ -199,7 +203,7 @@ def directory_id_from_metadata(files: FileSystem, node_id: int, mode: DirectoryM
     return found
 
 
-def _known_in_standalone(files: FileSystem, node_id: int) -> bytes | None:
+def _read_standalone_directory_id(files: FileSystem, node_id: int) -> bytes | None:
     from chronik.metadata.stores.journal import MetadataJournal
 
     journal = MetadataJournal(files)
@@ -210,7 +214,7 @@ def _known_in_standalone(files: FileSystem, node_id: int) -> bytes | None:
     return None if broker is None else broker.directory_id
 
 
-def _known_in_cluster(files: FileSystem, node_id: int) -> bytes | None:
+def _read_cluster_directory_id(files: FileSystem, node_id: int) -> bytes | None:
     """Return the node's directory id in the newest Raft membership on this disk, committed or not, or None."""
     from chronik.quorum.storage import RaftStorage
     from chronik.raft.entries import EntryKind
@@ -230,7 +234,7 @@ def _known_in_cluster(files: FileSystem, node_id: int) -> bytes | None:
     return None if member is None or member.directory_id == UNBOUND_DIRECTORY else member.directory_id
 
 
-def highest_feature_level(files: FileSystem, mode: DirectoryMode) -> int:
+def read_highest_feature_level(files: FileSystem, mode: DirectoryMode) -> int:
     """Return the highest feature level in the metadata, including uncommitted entries, without writing to disk.
 
     Additions of newer versions are ignored. A level counts as soon as it is in the log, even if the command failed when
@@ -242,20 +246,20 @@ def highest_feature_level(files: FileSystem, mode: DirectoryMode) -> int:
     from chronik.metadata.commands.cluster import SET_FEATURE_LEVEL_TAG
     from chronik.metadata.snapshot import FEATURE_TAG
     from chronik.wal import log, snapshots
-    from chronik.wal.records import indexed_path, list_indexes, scan_records
+    from chronik.wal.records import build_indexed_path, list_file_indexes, scan_records
 
     folder, level = METADATA_DIRECTORIES[mode], levels.FIRST_LEVEL
-    for index in list_indexes(folder, snapshots.SNAPSHOT_SUFFIX, files):
+    for index in list_file_indexes(folder, snapshots.SNAPSHOT_SUFFIX, files):
         for chunk in snapshots.read_snapshot(files, folder, index):
             level = max(level, levels.peek_level(chunk, FEATURE_TAG))
-    for first_index in list_indexes(folder, log.SEGMENT_SUFFIX, files):
-        data = read_file(files, indexed_path(folder, first_index, log.SEGMENT_SUFFIX)) or b""
+    for first_index in list_file_indexes(folder, log.SEGMENT_SUFFIX, files):
+        data = read_file(files, build_indexed_path(folder, first_index, log.SEGMENT_SUFFIX)) or b""
         for record in scan_records(memoryview(data), first_index)[0]:
-            level = max(level, levels.peek_level(_command_in(record.payload, mode), SET_FEATURE_LEVEL_TAG))
+            level = max(level, levels.peek_level(_extract_command(record.payload, mode), SET_FEATURE_LEVEL_TAG))
     return level
 
 
-def _command_in(payload: memoryview, mode: DirectoryMode) -> bytes:
+def _extract_command(payload: memoryview, mode: DirectoryMode) -> bytes:
     """Return the encoded command in a record of the metadata log, or empty bytes if it contains no command."""
     if mode is DirectoryMode.STANDALONE:
         return bytes(payload)

@@ -41,11 +41,11 @@ class DescriptorLimits(NamedTuple):
 def divide_descriptors(limit: int) -> DescriptorLimits:
     """Divide a descriptor limit between segment files and client connections."""
     open_files = min(OPEN_FILES_MAX, limit // OPEN_FILES_DIVISOR)
-    others = NON_FILE_DESCRIPTORS + _http_connections(limit) - HTTP_CONNECTIONS_MIN
+    others = NON_FILE_DESCRIPTORS + _compute_http_connections_max(limit) - HTTP_CONNECTIONS_MIN
     return DescriptorLimits(open_files, max(limit - open_files - others, CONNECTIONS_MIN))
 
 
-def _http_connections(limit: int) -> int:
+def _compute_http_connections_max(limit: int) -> int:
     return min(max(limit // HTTP_CONNECTIONS_DIVISOR, HTTP_CONNECTIONS_MIN), HTTP_CONNECTIONS_MAX)
 
 
@@ -78,4 +78,4 @@ else:
     def http_connections_max() -> int:
         """Return the maximum number of HTTP connections."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        return _http_connections(DESCRIPTORS_WANTED if soft == resource.RLIM_INFINITY else soft)
+        return _compute_http_connections_max(DESCRIPTORS_WANTED if soft == resource.RLIM_INFINITY else soft)

@@ -57,7 +57,7 @@ class DirectoryIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
     level of the metadata up to it even while an older version runs here."""
 
 
-class _Format(msgspec.Struct):
+class _IdentityFormat(msgspec.Struct):
     format: int = 1
 
 
@@ -81,7 +81,7 @@ def parse_identity(data: bytes, path: str) -> DirectoryIdentity:
         DamagedDataError: It cannot be decoded.
     """
     try:
-        written = msgspec.json.decode(data, type=_Format).format
+        written = msgspec.json.decode(data, type=_IdentityFormat).format
         if written > DIRECTORY_FORMAT:
             raise ConfigError(
                 f"{path}: the data directory has format {written}, but this version of Chronik supports "
@@ -116,36 +116,36 @@ def reject_wrong_directory(
     """Raise ConfigError if the directory belongs to another node or mode, or has lost its metadata."""
     if identity.node_id != node_id:
         raise ConfigError(f"node_id = {node_id}: the data directory {folder} belongs to node {identity.node_id}")
-    own = identity.mode or _mode_from_contents(contents) or mode
+    own = identity.mode or _detect_mode(contents) or mode
     if own is not mode:
         raise ConfigError(
             f"{folder} is the data directory of {own.owner_description}, but this node was started as "
             f"{mode.owner_description}: "
-            f"{_how_to_start(own)}{_hint_for_both_modes(mode, contents)}"
+            f"{_format_start_hint(own)}{_format_ambiguous_mode_hint(mode, contents)}"
         )
     if mode not in contents.metadata and (identity.cluster_id is not None or contents.has_topics):
-        raise ConfigError(f"{folder} has lost its metadata ({METADATA_DIRECTORIES[mode]}): {_how_to_repair(mode)}")
+        raise ConfigError(f"{folder} has lost its metadata ({METADATA_DIRECTORIES[mode]}): {_format_repair_hint(mode)}")
 
 
-def _mode_from_contents(contents: DirectoryContents) -> DirectoryMode | None:
+def _detect_mode(contents: DirectoryContents) -> DirectoryMode | None:
     """Return the mode of a format 1 directory, or None if it contains metadata of no mode or of both."""
     return next(iter(contents.metadata)) if len(contents.metadata) == 1 else None
 
 
-def _how_to_start(own: DirectoryMode) -> str:
+def _format_start_hint(own: DirectoryMode) -> str:
     if own is DirectoryMode.CLUSTER:
         return "use the config file with its [[peers]], or another data directory"
     return "remove [[peers]] from the config, or use another data directory"
 
 
-def _hint_for_both_modes(mode: DirectoryMode, contents: DirectoryContents) -> str:
+def _format_ambiguous_mode_hint(mode: DirectoryMode, contents: DirectoryContents) -> str:
     """Return a hint for a directory with metadata of both modes, which an older version may have left."""
     if mode not in contents.metadata:
         return ""
     return f' (it contains metadata of both; if {IDENTITY_FILE} names the wrong mode, change it to "{mode.value}")'
 
 
-def _how_to_repair(mode: DirectoryMode) -> str:
+def _format_repair_hint(mode: DirectoryMode) -> str:
     if mode is DirectoryMode.STANDALONE:
         return "restore it from a backup; the topics in the directory are useless without it"
     return "restore it, or start with an empty data directory, which the other nodes fill"

@@ -75,7 +75,7 @@ class ClusterBootstrap:
         else:
             self._empty.add(node_id)
 
-    def is_allowed(self, now: float) -> bool:
+    def may_bootstrap(self, now: float) -> bool:
         """Return whether to bootstrap: immediately if all nodes have responded, or after the wait with a majority."""
         if self.is_forbidden:
             return False
@@ -93,7 +93,7 @@ class BootstrapGate:
 
     is_open = False
 
-    def passes(self, message: AnyRaftMessage) -> bool:
+    def allows_message(self, message: AnyRaftMessage) -> bool:
         """Return whether the gate lets the Raft message pass in either direction."""
         return self.is_open or not is_bootstrap_vote(message)
 
@@ -130,8 +130,8 @@ class MembershipJob:
         while True:
             self._addresses.refresh()
             if self._driver.leader == NO_NODE:
-                await self._ask_all(founding)
-                self._update_gate(founding)
+                await self._query_all_nodes(founding)
+                self._update_bootstrap_gate(founding)
             elif self._addresses.has_moved:
                 await self._report_address()
             await asyncio.sleep(UNEXPECTED_SECONDS if self._is_unexpected else CHECK_SECONDS)
@@ -142,12 +142,12 @@ class MembershipJob:
         else:
             await self._ask(self._driver.leader)
 
-    async def _ask_all(self, founding: ClusterBootstrap) -> None:
+    async def _query_all_nodes(self, founding: ClusterBootstrap) -> None:
         others = [node_id for node_id in self._driver.transport.addresses if node_id != self._driver.node_id]
         answers = [answer for answer in await asyncio.gather(*map(self._ask, others)) if answer is not None]
         for node_id, answer in answers:
             founding.record_response(node_id, answer.knows_cluster)
-        self._check_expected([answer for _, answer in answers])
+        self._warn_if_not_admitted([answer for _, answer in answers])
 
     async def _ask(self, node_id: int) -> tuple[int, AdmissionResponse] | None:
         request = AdmissionRequest(self._folder.directory_id, self._folder.cluster_id or "", *self._addresses.own)
@@ -177,7 +177,7 @@ class MembershipJob:
             logger.error("peer belongs to another cluster: %s; ignoring the peer", message)
         self._has_logged_other_cluster = True
 
-    def _check_expected(self, answers: Sequence[AdmissionResponse]) -> None:
+    def _warn_if_not_admitted(self, answers: Sequence[AdmissionResponse]) -> None:
         """Log a warning if the leader does not expect this node. Responses of other nodes may be outdated."""
         leader_answers = [answer for answer in answers if answer.is_leader]
         is_unexpected = any(not answer.is_expected for answer in leader_answers)
@@ -193,12 +193,12 @@ class MembershipJob:
         if leader_answers:
             self._is_unexpected = is_unexpected
 
-    def _update_gate(self, founding: ClusterBootstrap) -> None:
+    def _update_bootstrap_gate(self, founding: ClusterBootstrap) -> None:
         """Open the bootstrap gate if this node may bootstrap a cluster, otherwise close it."""
         if self._admissions.has_log:
             self._gate.is_open = False
             return
-        may_found = founding.is_allowed(self._clock.monotonic())
+        may_found = founding.may_bootstrap(self._clock.monotonic())
         if founding.is_forbidden and not self._admissions.has_seen_cluster:
             logger.warning("data directory is empty, but a cluster exists; waiting for admission by its leader")
         elif may_found and not self._gate.is_open and founding.missing_nodes:

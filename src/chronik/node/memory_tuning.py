@@ -44,7 +44,7 @@ _M_MMAP_THRESHOLD: Final = -3  # both from glibc's malloc.h
 
 
 @contextmanager
-def gc_disabled() -> Iterator[None]:
+def disable_gc() -> Iterator[None]:
     """Disable garbage collection while modules are imported, then freeze the objects they have created.
 
     Collections during the imports took 5 % of a node's start-up time.

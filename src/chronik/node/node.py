@@ -32,7 +32,7 @@ from chronik.coordination.host import CoordinatorTerms
 from chronik.errors import exc_info_if_unexpected, root_cause
 from chronik.files import FileCache
 from chronik.groups.coordinator import GroupCoordinator
-from chronik.ids import new_id
+from chronik.ids import generate_id
 from chronik.listeners import SASL_PROTOCOLS
 from chronik.log.files.synced_offsets import SyncedOffsets
 from chronik.metadata.commands.cluster import AllocateProducerIds
@@ -43,7 +43,7 @@ from chronik.node.data_directory import DataDirectory
 from chronik.node.descriptors import DescriptorLimits
 from chronik.node.http.port import LazyHttpPort
 from chronik.node.identity import METADATA_DIRECTORIES, DirectoryMode
-from chronik.node.node_mode import NodeMode, advertised_endpoints
+from chronik.node.node_mode import NodeMode, build_advertised_endpoints
 from chronik.node.security_setup import add_first_user, create_http_tls, create_node_authorizer, create_tls_listeners
 from chronik.node.standalone_mode import StandaloneMode
 from chronik.request_reply import Dispatch
@@ -75,7 +75,7 @@ RESPONSE_SECONDS_MIN: Final = 0.25
 """Part of STOP_SECONDS that is reserved for pending requests after the leadership transfer."""
 
 
-class _Components(msgspec.Struct, frozen=True):
+class _NodeComponents(msgspec.Struct, frozen=True):
     """The components of a node, which are created together before any of them starts."""
 
     node_mode: NodeMode
@@ -164,7 +164,7 @@ class Node:
         folder = DataDirectory(
             self._config.data_dir, self._config.node_id, mode, restore_identity=self._restore_identity
         )
-        self._cleanup.append(_as_coroutine(folder.close))
+        self._cleanup.append(_to_coroutine_function(folder.close))
         folder.open()
         store = METADATA_STORES[mode] % METADATA_DIRECTORIES[mode]
         starting = "node %d starting: mode=%s metadata_store=%s data_dir=%s"
@@ -173,7 +173,7 @@ class Node:
         self.router = parts.router
         self.transactions = parts.services.transactions
         parts.node_mode.serve_other_nodes(
-            parts.router.dispatch, parts.services.scheduler, lambda: self._status(parts).status()
+            parts.router.dispatch, parts.services.scheduler, lambda: self._get_status_source(parts).status()
         )
         await self._open(parts)
         await self._join(parts)
@@ -181,13 +181,13 @@ class Node:
         self._cleanup.append(partial(self._stop_listener, parts.listener))
         self._cleanup.append(parts.services.groups.close)
         self._cleanup.append(parts.services.transactions.close)
-        self._cleanup.append(_as_coroutine(parts.services.complete_waiting_requests))
+        self._cleanup.append(_to_coroutine_function(parts.services.complete_waiting_requests))
         self._cleanup.append(parts.node_mode.report_offline)
         await parts.listener.serve()
         if self._config.http is not None:
             self.http = LazyHttpPort(self._config, partial(self._create_http_server, parts))
             self._cleanup.append(self.http.stop)
-            self._supervise([*await self.http.open(self._config.http)])
+            self._start_supervised_tasks([*await self.http.open(self._config.http)])
         self._cleanup.append(parts.node_mode.drain)
         config = self._config
         bound = parts.services.bound_addresses
@@ -197,12 +197,12 @@ class Node:
         logger.info("node %d answers Kafka clients on %s, data in %s", config.node_id, listening_on, config.data_dir)
         return next(iter(bound.values()))
 
-    def _create_components(self, folder: DataDirectory) -> _Components:
+    def _create_components(self, folder: DataDirectory) -> _NodeComponents:
         """Create the components without starting them."""
         config = self._config
         node_mode = self._create_mode(folder)
         store = node_mode.store
-        configs = ConfigResolver(store, config.node_id, static_configs(config))
+        configs = ConfigResolver(store, config.node_id, collect_static_configs(config))
         coordinators = CoordinatorTerms(store, config.node_id, OFFSETS_TOPIC)
         flusher = Flusher(self._fail)
         descriptors = divide_node_descriptors(configs)
@@ -226,7 +226,7 @@ class Node:
         producer_ids = ProducerIdAllocator(lambda count: _allocate_producer_ids(node_mode, config.node_id, count))
         transaction_coordinators = CoordinatorTerms(store, config.node_id, TRANSACTIONS_TOPIC)
         transactions = self._create_transactions(node_mode, configs, replicas, transaction_coordinators, producer_ids)
-        planner = TopicPlanner(store, configs, self._clock, new_id, random.randrange)
+        planner = TopicPlanner(store, configs, self._clock, generate_id, random.randrange)
         services = Services(
             config=config,
             clock=self._clock,
@@ -242,6 +242,7 @@ class Node:
             coordinators=coordinators,
             transaction_coordinators=transaction_coordinators,
             is_fenced=lambda: node_mode.is_fenced,
+            lease_expired_seconds=lambda: node_mode.lease_expired_seconds,
             may_be_replaced=lambda: node_mode.may_be_replaced,
             controller_id=lambda: node_mode.controller_id,
             is_unreachable=node_mode.is_recently_lost,
@@ -250,7 +251,7 @@ class Node:
             scheduler=Scheduler(accepted_max=ACCEPTS_PER_ITERATION),
         )
         router, listener = self._create_listeners(services, descriptors)
-        return _Components(
+        return _NodeComponents(
             node_mode,
             services,
             flusher,
@@ -273,10 +274,10 @@ class Node:
         gated = [listener.name for listener in config.listeners if listener.protocol in SASL_PROTOCOLS]
         limiter = QuotaLimiter(self._clock, lambda: store.image.quotas)
         router = Router(services, self._fail, self._interceptor, limiter)
-        limits = listener_limits(configs)
+        limits = build_listener_limits(configs)
         listener = ClientListeners(
             {listener.name: listener.address for listener in config.listeners},
-            self._dispatch(router, services, gated),
+            self._create_dispatch(router, services, gated),
             limits,
             services.outbox,
             connections_max=lambda: min(configs.broker_int("max.connections"), descriptors.connections),
@@ -287,7 +288,7 @@ class Node:
         )
         return router, listener
 
-    def _dispatch(self, router: Router, services: Services, gated: Sequence[str]) -> Dispatch:
+    def _create_dispatch(self, router: Router, services: Services, gated: Sequence[str]) -> Dispatch:
         """Return the dispatch function of the listeners, with SASL authentication on listeners that require it."""
         if not gated:
             return router.dispatch
@@ -295,7 +296,7 @@ class Node:
 
         gate = create_sasl_gate(services, router.dispatch, gated)
         assert services.authenticator is not None
-        self._cleanup.append(_as_coroutine(services.authenticator.close))
+        self._cleanup.append(_to_coroutine_function(services.authenticator.close))
         return gate.dispatch
 
     def _create_group_coordinator(
@@ -304,7 +305,7 @@ class Node:
         return GroupCoordinator(
             node_mode.store,
             self._clock,
-            group_config(configs),
+            build_group_config(configs),
             self._fail,
             coordinators.owned_term,
             Acks(self._config.offset_acks),
@@ -325,7 +326,7 @@ class Node:
             replicas,
             self._clock,
             coordinators,
-            transaction_config(configs),
+            build_transaction_config(configs),
             producer_ids.allocate,
             node_mode.transaction_peers,
             is_fenced=lambda: node_mode.is_fenced,
@@ -334,7 +335,7 @@ class Node:
         node_mode.serve_transactions(parts)
         return parts
 
-    async def _open(self, parts: _Components) -> None:
+    async def _open(self, parts: _NodeComponents) -> None:
         """Bind the ports and load the state from disk."""
         store, replicas = parts.services.store, parts.services.replicas
         self._cleanup.append(parts.listener.stop)
@@ -342,8 +343,8 @@ class Node:
         await parts.node_mode.bind()
         self._cleanup.append(store.close)
         await store.start()
-        self._cleanup.append(_as_coroutine(parts.synced_offsets.close))
-        self._cleanup.append(_as_coroutine(parts.cache.close))
+        self._cleanup.append(_to_coroutine_function(parts.synced_offsets.close))
+        self._cleanup.append(_to_coroutine_function(parts.cache.close))
         store.subscribe(lambda delta: parts.services.encoded_topics.apply_delta(delta, store.image))
         if parts.services.authorizer is not None:
             store.subscribe(parts.services.authorizer.apply_delta)
@@ -351,14 +352,14 @@ class Node:
         store.subscribe(replicas.apply_delta)
         store.subscribe(parts.changes.apply_delta)
         store.subscribe(parts.housekeeping.apply_delta)
-        self._cleanup.append(_as_coroutine(replicas.close))
-        self._cleanup.append(_as_coroutine(parts.flusher.close))
+        self._cleanup.append(_to_coroutine_function(replicas.close))
+        self._cleanup.append(_to_coroutine_function(parts.flusher.close))
         self._cleanup.append(parts.flusher.drain)
 
-    async def _join(self, parts: _Components) -> None:
+    async def _join(self, parts: _NodeComponents) -> None:
         """Register the node, and start its background jobs."""
         replicas, node_mode = parts.services.replicas, parts.node_mode
-        await node_mode.join(advertised_endpoints(self._config, parts.services.bound_addresses))
+        await node_mode.join(build_advertised_endpoints(self._config, parts.services.bound_addresses))
         for coordinator in (parts.services.groups, parts.services.transactions):
             await coordinator.start()
             self._cleanup.append(coordinator.close)
@@ -366,14 +367,14 @@ class Node:
         if node_mode.is_up_to_date:
             replicas.start()
         jobs = [
-            *parts.housekeeping.background_tasks(),
+            *parts.housekeeping.list_background_tasks(),
             *parts.listener.background_jobs(),
             *node_mode.background_jobs(replicas.start),
         ]
         if self._first_user is not None:
             add_user = partial(add_first_user, node_mode.store, self._first_user)
             await add_user() if node_mode.is_up_to_date else jobs.append(add_user)
-        self._supervise(jobs)
+        self._start_supervised_tasks(jobs)
         self._cleanup.append(self._cancel_tasks)
 
     def _create_mode(self, folder: DataDirectory) -> NodeMode:
@@ -384,7 +385,7 @@ class Node:
 
         return ClusterMode(self._config, folder, self._clock, self._fail)
 
-    def _status(self, parts: _Components) -> NodeStatusSource:
+    def _get_status_source(self, parts: _NodeComponents) -> NodeStatusSource:
         """Return the status source. It is created on first use, because its import would delay clients at startup."""
         if self._node_status is None:
             from chronik.node.status import NodeStatusSource
@@ -400,11 +401,13 @@ class Node:
             )
         return self._node_status
 
-    def _create_http_server(self, parts: _Components) -> NodeHttpServer:
+    def _create_http_server(self, parts: _NodeComponents) -> NodeHttpServer:
         """Create the HTTP server; called after the Kafka listeners accept requests."""
         from chronik.node.http.server import NodeHttpServer
 
-        return NodeHttpServer(parts.services, parts.router, parts.node_mode, self._status(parts), parts.http_tls)
+        return NodeHttpServer(
+            parts.services, parts.router, parts.node_mode, self._get_status_source(parts), parts.http_tls
+        )
 
     async def _stop_listener(self, listener: ClientListeners) -> None:
         """Stop the listeners after completing pending requests.
@@ -417,14 +420,14 @@ class Node:
 
     # Supervision
 
-    def _supervise(self, jobs: list[Callable[[], Awaitable[None]]]) -> None:
+    def _start_supervised_tasks(self, jobs: list[Callable[[], Awaitable[None]]]) -> None:
         for job in jobs:
             task = asyncio.ensure_future(job())
             assert isinstance(task, asyncio.Task)
-            task.add_done_callback(self._task_ended)
+            task.add_done_callback(self._on_task_done)
             self._tasks.append(task)
 
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
 
@@ -447,14 +450,14 @@ async def _allocate_producer_ids(node_mode: NodeMode, node_id: int, count: int) 
     return result.value
 
 
-def _as_coroutine(function: Callable[[], None]) -> Callable[[], Awaitable[None]]:
+def _to_coroutine_function(function: Callable[[], None]) -> Callable[[], Awaitable[None]]:
     async def call() -> None:
         function()
 
     return call
 
 
-def group_config(configs: ConfigResolver) -> GroupConfig:
+def build_group_config(configs: ConfigResolver) -> GroupConfig:
     """Return the settings of the group coordinator."""
     return GroupConfig.from_broker_configs(
         {
@@ -472,7 +475,7 @@ def group_config(configs: ConfigResolver) -> GroupConfig:
     )
 
 
-def transaction_config(configs: ConfigResolver) -> TransactionConfig:
+def build_transaction_config(configs: ConfigResolver) -> TransactionConfig:
     """Return the settings of the transaction coordinator."""
     return TransactionConfig(
         timeout_ms_max=configs.broker_int("transaction.max.timeout.ms"),
@@ -481,7 +484,7 @@ def transaction_config(configs: ConfigResolver) -> TransactionConfig:
     )
 
 
-def static_configs(config: NodeConfig) -> dict[str, str]:
+def collect_static_configs(config: NodeConfig) -> dict[str, str]:
     """Return the static broker configs, including those that separate config keys set to a non-default value."""
     own = {"default.replication.factor": config.replication_factor, "min.insync.replicas": config.min_insync_replicas}
     return {name: str(value) for name, value in own.items() if value != 1} | dict(config.broker)
@@ -497,7 +500,7 @@ def divide_node_descriptors(configs: ConfigResolver) -> DescriptorLimits:
     return descriptors
 
 
-def listener_limits(configs: ConfigResolver) -> ListenerLimits:
+def build_listener_limits(configs: ConfigResolver) -> ListenerLimits:
     """Return the limits of the client listeners."""
     return ListenerLimits(
         frame_bytes=configs.broker_int("socket.request.max.bytes"),

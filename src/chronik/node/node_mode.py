@@ -44,7 +44,7 @@ def build_registration(
     )
 
 
-def advertised_endpoints(config: NodeConfig, bound: Mapping[str, Address]) -> tuple[Endpoint, ...]:
+def build_advertised_endpoints(config: NodeConfig, bound: Mapping[str, Address]) -> tuple[Endpoint, ...]:
     """Return the advertised endpoints for listeners that are bound to these addresses, the main one first."""
     advertised = ((listener.name, listener.advertised_address(bound[listener.name])) for listener in config.listeners)
     return tuple(Endpoint(name, address.host, address.port) for name, address in advertised if address is not None)
@@ -64,6 +64,10 @@ class NodeMode(Protocol):
     @property
     def is_fenced(self) -> bool:
         """Return whether other nodes may consider this broker offline; a fenced broker serves no data."""
+
+    @property
+    def lease_expired_seconds(self) -> float:
+        """Return the seconds since the controller lease expired; negative while it is valid, infinite without one."""
 
     @property
     def may_be_replaced(self) -> bool:

@@ -77,20 +77,20 @@ class PeerAddresses:
     def refresh(self) -> None:
         """Update the peer transport. Called periodically, because there is no callback for membership changes."""
         transport = self._driver.transport
-        wanted = self._wanted_addresses()
+        wanted = self._get_target_addresses()
         for node_id in [each for each in transport.addresses if each not in wanted and each != self._node_id]:
             transport.remove_peer(node_id)
         for node_id, address in wanted.items():
             if node_id in transport.addresses or len(transport.addresses) < CLUSTER_MEMBERS_MAX:
                 transport.set_peer(node_id, address)
 
-    def _wanted_addresses(self) -> dict[int, Address]:
+    def _get_target_addresses(self) -> dict[int, Address]:
         """Return the addresses to connect to. A connected peer keeps the address of its current connection."""
         status, present = self._driver.status, self._driver.transport.addresses
-        wanted = self._known_addresses(status)
+        wanted = self._get_known_addresses(status)
         return wanted | {each: present[each] for each in status.connected if each in wanted and each in present}
 
-    def _known_addresses(self, status: DriverStatus) -> dict[int, Address]:
+    def _get_known_addresses(self, status: DriverStatus) -> dict[int, Address]:
         image = self._store.image
         if not has_node_records(image):
             return self._hints | self._learned

@@ -152,16 +152,16 @@ class BrokerRegistration:
         """
         while not self._is_leaving:
             try:
-                await self._register()
+                await self._register_broker()
                 await self._send_heartbeats()
             except StoreClosedError:
                 return
 
-    async def _register(self) -> None:
+    async def _register_broker(self) -> None:
         while True:
             asked_at = self._clock.monotonic()
             try:
-                result = await self._store.propose(self._command_now())
+                result = await self._store.propose(self._build_registration_command())
             except KafkaError as error:
                 if error.code is ErrorCode.UNSUPPORTED_VERSION:
                     raise ConfigError(error.message) from error
@@ -182,7 +182,7 @@ class BrokerRegistration:
             logger.info("registered broker %d: epoch=%d %s", self._broker_id, self.epoch, position)
             return
 
-    def _command_now(self) -> RegisterBroker:
+    def _build_registration_command(self) -> RegisterBroker:
         time_ms = timestamp_if_supported(self._store.image.features, self._clock.now_ms())
         return replace(self._command, incarnation=self._store.incarnation, time_ms=time_ms)
 
@@ -221,10 +221,10 @@ class BrokerRegistration:
             self._is_known = False
             return
         self._last_response = leader, answer.arrived_at
-        if await self._has_applied(answer.index):
+        if await self._wait_until_applied(answer.index):
             self._acknowledged_at = max(self._acknowledged_at, asked_at)
 
-    async def _has_applied(self, index: int) -> bool:
+    async def _wait_until_applied(self, index: int) -> bool:
         """Wait until the metadata is applied up to `index`. Return False if this takes longer than a session timeout.
 
         A broker that was paused thereby detects that it was fenced.

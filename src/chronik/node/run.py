@@ -49,10 +49,10 @@ def run(
     if config.peers:
         retain_freed_memory()
     node = Node(config, interceptor=interceptor, restore_identity=restore_identity, first_user=first_user)
-    return _run_on_best_loop(_serve(node, ready, config.log_format))
+    return _run_on_best_loop(_serve_until_signal(node, ready, config.log_format))
 
 
-async def _serve(node: Node, ready: ReadyCallback | None, log_format: str) -> int:
+async def _serve_until_signal(node: Node, ready: ReadyCallback | None, log_format: str) -> int:
     try:
         address = await node.start()
     except (ChronikError, OSError) as error:

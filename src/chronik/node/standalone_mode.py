@@ -13,7 +13,7 @@ from chronik.clock import Clock
 from chronik.config import NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.histogram import Histogram
-from chronik.ids import new_id
+from chronik.ids import generate_id
 from chronik.metadata.commands.brokers import Endpoint
 from chronik.metadata.levels import timestamp_if_supported
 from chronik.metadata.stores.local_store import LocalStore, can_ack_before_sync, never_ack_early
@@ -34,6 +34,7 @@ class StandaloneMode:
     """The mode of a node without peers, in which peer-related operations do nothing."""
 
     is_fenced: Final = False
+    lease_expired_seconds: Final = float("-inf")
     may_be_replaced: Final = False
     is_up_to_date: Final = True
     is_draining: Final = False
@@ -102,7 +103,9 @@ class StandaloneMode:
         known = self.store.image.brokers.get(self._config.node_id)
         if known is not None:
             self._folder.check_directory_id(known.directory_id)
-        command = build_registration(self._config, endpoints, self._folder.directory_id, new_id(), is_durable=False)
+        command = build_registration(
+            self._config, endpoints, self._folder.directory_id, generate_id(), is_durable=False
+        )
         time_ms = timestamp_if_supported(self.store.image.features, self._clock.now_ms())
         result = await self.store.propose(replace(command, time_ms=time_ms))
         self.broker_epoch = result.value

@@ -64,7 +64,7 @@ class NodeStatusSource:
 
     def status(self) -> dict[str, Any]:
         """Return the status as a JSON-compatible dict."""
-        damages = self._services.replicas.iter_damaged()
+        damages = self._services.replicas.iter_damaged_replicas()
         return {
             "node_id": self._config.node_id,
             "version": chronik.__version__,
@@ -93,11 +93,11 @@ class NodeStatusSource:
 
     def metrics(self) -> Iterable[Metric | None]:
         """Return the metrics."""
-        return self._metrics_source().collect()
+        return self._get_metrics_collector().collect()
 
-    def survey(self) -> CollectionSteps[PartitionStats]:
+    def collect_partition_stats(self) -> CollectionSteps[PartitionStats]:
         """Return totals over all partitions and offsets, computed in steps."""
-        return self._metrics_source().partition_stats()
+        return self._get_metrics_collector().partition_stats()
 
     def node_stats(self) -> NodeStats:
         """Return the node's key statistics."""
@@ -105,7 +105,7 @@ class NodeStatusSource:
 
         return collect_node_stats(self._router.meters, self._listener.connection_count)
 
-    def _metrics_source(self) -> MetricsCollector:
+    def _get_metrics_collector(self) -> MetricsCollector:
         """Return the metrics source, which is imported on first use because many nodes are never scraped."""
         if self._metrics is None:
             from chronik.console.metrics.collector import MetricsCollector

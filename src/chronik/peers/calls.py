@@ -177,7 +177,7 @@ class PeerCalls:
         elif len(pending) >= PENDING_CALLS_MAX:
             _send_response(connection, call_id, CallStatus.OVERLOADED, [])
         else:
-            work = _handle(connection, call_id, handler, content[_REQUEST.size :])
+            work = _handle_call(connection, call_id, handler, content[_REQUEST.size :])
             task = asyncio.get_running_loop().create_task(work, name=f"call of kind {kind} from node {connection.peer}")
             pending.add(task)
             task.add_done_callback(pending.discard)
@@ -188,7 +188,7 @@ class PeerCalls:
             task.cancel()
 
 
-async def _handle(connection: PeerConnection, call_id: int, handler: CallHandler, payload: Buffer) -> None:
+async def _handle_call(connection: PeerConnection, call_id: int, handler: CallHandler, payload: Buffer) -> None:
     try:
         answer = await handler(connection.peer, payload)
         size = sum(map(len, answer))

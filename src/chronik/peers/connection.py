@@ -244,15 +244,15 @@ class PeerConnection(asyncio.BufferedProtocol):
 
         Acknowledgement of the ping itself does not count, because the kernel acknowledges it even if the process hangs.
         """
-        previous, self._delivered_bytes = self._delivered_bytes, self._written_bytes - self._outstanding_bytes()
+        previous, self._delivered_bytes = self._delivered_bytes, self._written_bytes - self._get_outstanding_bytes()
         return self._oldest_ping_end is not None and previous < self._delivered_bytes < self._oldest_ping_end
 
-    def _outstanding_bytes(self) -> int:
+    def _get_outstanding_bytes(self) -> int:
         sock = self._transport.get_extra_info("socket") if self._transport is not None else None
-        return self.unsent_bytes + (_unacknowledged_bytes(sock) if sock is not None else 0)
+        return self.unsent_bytes + (_get_unacknowledged_bytes(sock) if sock is not None else 0)
 
 
-def _unacknowledged_bytes(sock: socket.socket) -> int:
+def _get_unacknowledged_bytes(sock: socket.socket) -> int:
     """Return the number of bytes in the kernel's send buffer: unsent, or sent but not acknowledged."""
     count = bytearray(4)
     try:

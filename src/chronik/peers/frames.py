@@ -95,7 +95,7 @@ class PeerFrameDecoder:
         Raises InvalidPeerFrame if the frame is invalid.
         """
         if self._large is not None:
-            return self._take_large_if_complete(self._large)
+            return self._take_large_frame_if_complete(self._large)
         received = self._received
         if len(received) < LENGTH_BYTES:
             return None
@@ -112,31 +112,31 @@ class PeerFrameDecoder:
         end = LENGTH_BYTES + size
         if len(received) < end:
             if size > len(self._scratch):
-                self._start_large(kind, size - 1)
+                self._start_large_frame(kind, size - 1)
             return None
         with memoryview(received) as view:
             content = bytes(view[HEADER_BYTES:end])
         del received[:end]
         return Frame(kind, content)
 
-    def _start_large(self, kind: FrameKind, size: int) -> None:
+    def _start_large_frame(self, kind: FrameKind, size: int) -> None:
         """Allocate the buffer of a large frame. The operating system commits the memory only when it is written."""
-        self._kind, self._large = kind, memoryview(self._allocate(size))[:size]
+        self._kind, self._large = kind, memoryview(self._allocate_buffer(size))[:size]
         self._filled = len(self._received) - HEADER_BYTES
         self._large[: self._filled] = self._received[HEADER_BYTES:]
         self._received.clear()
 
-    def _allocate(self, size: int) -> bytearray:
+    def _allocate_buffer(self, size: int) -> bytearray:
         """Return a buffer for a large frame, reusing the previous one if possible, because clearing memory is slow."""
         spare = self._spare
-        if size <= len(spare) and not _is_exported(spare):
+        if size <= len(spare) and not _has_exported_view(spare):
             return spare
         if len(spare) <= size <= SPARE_BYTES_MAX:
             self._spare = bytearray(min(2 * size, SPARE_BYTES_MAX))
             return self._spare
         return bytearray(size)
 
-    def _take_large_if_complete(self, large: memoryview) -> Frame | None:
+    def _take_large_frame_if_complete(self, large: memoryview) -> Frame | None:
         if self._filled < len(large):
             return None
         self._large = None
@@ -150,7 +150,7 @@ def _decode_kind(number: int) -> FrameKind:
         raise InvalidPeerFrame(f"unknown frame kind {number}") from None
 
 
-def _is_exported(buffer: bytearray) -> bool:
+def _has_exported_view(buffer: bytearray) -> bool:
     """Return whether a memoryview of the buffer exists, which prevents it from being resized."""
     try:
         buffer.append(0)

@@ -164,10 +164,10 @@ class DialerHandshake:
     def receive(self, step: bytes) -> bytes | None:
         key = self._identity.key
         if not self._challenge:
-            _decode(HandshakeChallenge, step)
+            _decode_handshake_message(HandshakeChallenge, step)
             self._challenge = step
             return _encoder.encode(HandshakeProof(_mac(key, b"dialer", self._hello, self._challenge)))
-        welcome = _decode(HandshakeProof, step)
+        welcome = _decode_handshake_message(HandshakeProof, step)
         _verify_mac(welcome.mac, _mac(key, b"acceptor", self._hello, self._challenge))
         self.is_done = True
         return None
@@ -191,12 +191,18 @@ class AcceptorHandshake:
         if not self._hello:
             return self._receive_hello(step)
         key = self._identity.key
-        _verify_mac(_decode(HandshakeProof, step).mac, _mac(key, b"dialer", self._hello, self._challenge))
+        _verify_mac(
+            _decode_handshake_message(HandshakeProof, step).mac, _mac(key, b"dialer", self._hello, self._challenge)
+        )
         self.is_done = True
         return _encoder.encode(HandshakeProof(_mac(key, b"acceptor", self._hello, self._challenge)))
 
     def _receive_hello(self, step: bytes) -> bytes:
-        hello = _decode(TlsHello, step) if self.certificate_fingerprints else _decode(Hello, step)
+        hello = (
+            _decode_handshake_message(TlsHello, step)
+            if self.certificate_fingerprints
+            else _decode_handshake_message(Hello, step)
+        )
         version = VERSION_WITH_TLS if self.certificate_fingerprints else VERSION
         identity = self._identity
         if hello.magic != MAGIC:
@@ -221,7 +227,7 @@ _encoder: Final = msgspec.msgpack.Encoder()
 _Step = TypeVar("_Step")
 
 
-def _decode(kind: type[_Step], step: bytes) -> _Step:
+def _decode_handshake_message(kind: type[_Step], step: bytes) -> _Step:
     try:
         return msgspec.msgpack.decode(step, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:

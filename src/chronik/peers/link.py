@@ -243,13 +243,13 @@ class PeerLink:
     async def _dial_once(self) -> PeerConnection:
         connection = PeerConnection(self, DialerHandshake(self._identity, self.peer), PING)
         try:
-            await asyncio.get_running_loop().create_connection(self._protocol_factory(connection), *self.address)
+            await asyncio.get_running_loop().create_connection(self._create_protocol_factory(connection), *self.address)
         except asyncio.CancelledError:  # the connection may have been established at this moment
             connection.close(ANOTHER_DIAL_SUCCEEDED, logging.DEBUG)
             raise
         return connection
 
-    def _protocol_factory(self, connection: PeerConnection) -> Callable[[], asyncio.BaseProtocol]:
+    def _create_protocol_factory(self, connection: PeerConnection) -> Callable[[], asyncio.BaseProtocol]:
         """Return a protocol factory. Unless TLS is required, the dial after a failed TLS handshake does not use TLS."""
         tls = self._tls
         if tls is None or (self._tls_failed and not tls.is_required):

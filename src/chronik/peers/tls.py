@@ -14,7 +14,7 @@ from typing import Final, cast
 
 from chronik.ip_addresses import client_network
 from chronik.peers.connection import HANDSHAKE_SECONDS_MAX, PeerConnection
-from chronik.scheduler import Account, AccountShare, LoopShare, Scheduler, Work
+from chronik.scheduler import Account, AccountBudget, EventLoopBudget, Scheduler, Work
 from chronik.tls.contexts import ReloadableTlsContext, reload_changed_certificates
 from chronik.tls.settings import CLIENT_AUTH_REQUIRED, PemSource, TlsSettings
 from chronik.tls.transport import TlsTransport
@@ -45,7 +45,7 @@ class PeerTls:
 
         `unauthenticated` limits their number."""
 
-    async def keep_up_to_date(self) -> None:
+    async def reload_changed_certificates(self) -> None:
         """Reload the certificates when their files change, until cancelled."""
         await reload_changed_certificates([self.context])
 
@@ -118,12 +118,12 @@ class _TlsHandshakeCallbacks:
         if self._connection.is_closing:  # closed before this callback
             return False
         self._connection.set_remote_address(transport.host, transport.port, transport.abort)
-        share: LoopShare = _PeerBudget()
+        share: EventLoopBudget = _PeerBudget()
         if self._scheduler is not None:
             account = self._account = self._scheduler.open_account(
                 client_network(transport.host), is_authenticated=False
             )
-            share = AccountShare(self._scheduler, lambda: account)
+            share = AccountBudget(self._scheduler, lambda: account)
         transport.loop_share = share
         return True
 

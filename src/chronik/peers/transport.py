@@ -78,13 +78,13 @@ class UnauthenticatedConnections:
             while connections:
                 connection = next(iter(connections))
                 del connections[connection]
-                current_priority = self._priority(connection)
+                current_priority = self._compute_priority(connection)
                 if current_priority <= priority:
                     return connection
                 self._by_priority[current_priority][connection] = None
         return None
 
-    def _priority(self, connection: PeerConnection) -> int:
+    def _compute_priority(self, connection: PeerConnection) -> int:
         """Return a connection's priority, which is higher after a valid hello and for connections from peers' hosts."""
         return 2 * connection.has_received_hello + (connection.host in self._known_hosts)
 
@@ -144,7 +144,7 @@ class PeerTransport:
         loop = asyncio.get_running_loop()
         with explain_bind_error(f"raft = {str(self._address)!r}"):
             self._server = await loop.create_server(
-                self._new_connection,
+                self._create_connection,
                 self._address.host,
                 self._address.port,
                 backlog=LISTEN_BACKLOG,
@@ -295,7 +295,7 @@ class PeerTransport:
 
     # -------------------------------------------------------------------------------------------- incoming connections
 
-    def _new_connection(self) -> asyncio.BaseProtocol:
+    def _create_connection(self) -> asyncio.BaseProtocol:
         connection = PeerConnection(self, AcceptorHandshake(self._identity))
         evicted = self._unauthenticated.add(connection)
         if evicted is not None:

@@ -42,15 +42,15 @@ class ReplicaLayout:
         self.led_of_topic: Counter[tuple[str, int]] = Counter()
         """Number of a topic's partitions whose preferred leader is a node, by topic and node id."""
         for position, replicas in enumerate(self.replicas):
-            self._count(position, replicas, 1)
+            self._update_replica_counts(position, replicas, 1)
 
     def set_replicas(self, position: int, replicas: tuple[int, ...]) -> None:
         """Set the replicas of a partition and update the counters."""
-        self._count(position, self.replicas[position], -1)
+        self._update_replica_counts(position, self.replicas[position], -1)
         self.replicas[position] = replicas
-        self._count(position, replicas, 1)
+        self._update_replica_counts(position, replicas, 1)
 
-    def _count(self, position: int, replicas: tuple[int, ...], sign: int) -> None:
+    def _update_replica_counts(self, position: int, replicas: tuple[int, ...], sign: int) -> None:
         change = set.add if sign > 0 else set.discard
         topic = self.partitions[position].topic
         for replica in replicas:
@@ -89,7 +89,7 @@ class ReplicaLayout:
             self.replicas[position]
         )
 
-    def best_recipient(self, position: int, old: int) -> int | None:
+    def find_best_recipient(self, position: int, old: int) -> int | None:
         """Return the best node to host the replica of `old`, or None if no node can.
 
         Prefers racks without other replicas, then nodes with the fewest replicas.
@@ -117,11 +117,11 @@ class Balancer(ABC):
         """Return the load to balance: partitions by node."""
 
     @abstractmethod
-    def _find_movable(self, source: int, target: int) -> int | None:
+    def _find_movable_partition(self, source: int, target: int) -> int | None:
         """Return a partition that can move from `source` to `target`, or None."""
 
     @abstractmethod
-    def _replicas_after(self, partition_index: int, source: int, target: int) -> tuple[int, ...]:
+    def _compute_replicas_after_move(self, partition_index: int, source: int, target: int) -> tuple[int, ...]:
         """Return the replicas of a partition after its move."""
 
     def balance(self) -> None:
@@ -139,14 +139,14 @@ class Balancer(ABC):
         while left:
             most = max(len(self._load[node]) for node in left)
             sources = sorted(node for node in left if len(self._load[node]) == most)
-            chain = self._find_chain(sources, most)
-            if chain is not None and self._execute_chain(chain):
+            chain = self._find_move_chain(sources, most)
+            if chain is not None and self._execute_move_chain(chain):
                 has_changed = True
             else:
                 left -= set(sources)
         return has_changed
 
-    def _find_chain(self, sources: list[int], most: int) -> list[NodeMove] | None:
+    def _find_move_chain(self, sources: list[int], most: int) -> list[NodeMove] | None:
         """Return a shortest chain of moves to a node whose load is lower by at least two, in reverse order, or None."""
         load = self._load
         by_load = sorted(self._layout.takers, key=lambda node: (len(load[node]), node))
@@ -156,28 +156,30 @@ class Balancer(ABC):
         while left:
             donor = left.popleft()
             for recipient in by_load:
-                if recipient in predecessors or self._find_movable(donor, recipient) is None:
+                if recipient in predecessors or self._find_movable_partition(donor, recipient) is None:
                     continue
                 predecessors[recipient] = donor
                 if recipient in goals:
-                    return _links(predecessors, recipient)
+                    return _build_move_chain(predecessors, recipient)
                 left.append(recipient)
         return None
 
-    def _execute_chain(self, chain: list[NodeMove]) -> bool:
+    def _execute_move_chain(self, chain: list[NodeMove]) -> bool:
         """Execute all moves of a chain, or none if a move is no longer possible.
 
         Return whether the chain was executed.
         """
         before: list[tuple[int, tuple[int, ...]]] = []
         for source, target in chain:
-            partition_index = self._find_movable(source, target)
+            partition_index = self._find_movable_partition(source, target)
             if partition_index is None:
                 for changed, replicas in reversed(before):
                     self._layout.set_replicas(changed, replicas)
                 return False
             before.append((partition_index, self._layout.replicas[partition_index]))
-            self._layout.set_replicas(partition_index, self._replicas_after(partition_index, source, target))
+            self._layout.set_replicas(
+                partition_index, self._compute_replicas_after_move(partition_index, source, target)
+            )
         return True
 
 
@@ -190,19 +192,19 @@ class ReplicaBalancer(Balancer):
     def __init__(self, layout: ReplicaLayout, may_move: Callable[[int, int], bool]) -> None:
         super().__init__(layout)
         self._may_move = may_move
-        self._candidates: dict[NodeMove, _Candidates] = {}
+        self._candidates: dict[NodeMove, _MoveCandidates] = {}
 
     @property
     def _load(self) -> Mapping[int, set[int]]:
         return self._layout.held
 
-    def _find_movable(self, source: int, target: int) -> int | None:
+    def _find_movable_partition(self, source: int, target: int) -> int | None:
         candidates = self._candidates.get((source, target))
         partition_index = candidates.best(self._layout) if candidates is not None else None
         if partition_index is None:  # other moves may have made more partitions movable
             held = sorted(self._layout.held[source], reverse=True)
             partition_indexes = [each for each in held if self._is_movable(each, source, target)]
-            candidates = _Candidates(self._layout, source, target, partition_indexes, self._is_movable)
+            candidates = _MoveCandidates(self._layout, source, target, partition_indexes, self._is_movable)
             self._candidates[source, target] = candidates
             partition_index = candidates.best(self._layout)
         return partition_index
@@ -213,11 +215,11 @@ class ReplicaBalancer(Balancer):
             return False
         return self._layout.preserves_rack_diversity(partition_index, source, target)
 
-    def _replicas_after(self, partition_index: int, source: int, target: int) -> tuple[int, ...]:
+    def _compute_replicas_after_move(self, partition_index: int, source: int, target: int) -> tuple[int, ...]:
         return self._layout.replace_replica(partition_index, source, target)
 
 
-class _Candidates:
+class _MoveCandidates:
     """A cache of the partitions that can move from one node to another. Entries are validated before use."""
 
     def __init__(
@@ -235,7 +237,7 @@ class _Candidates:
             by_topic = self._led if layout.replicas[partition_index][0] == source else self._followed
             by_topic[layout.partitions[partition_index].topic].append(partition_index)
         topics = {*self._led, *self._followed}
-        self._topics = [(-self._crowd(layout, topic), topic) for topic in topics]
+        self._topics = [(-self._compute_topic_imbalance(layout, topic), topic) for topic in topics]
         heapify(self._topics)
 
     def best(self, layout: ReplicaLayout) -> int | None:
@@ -248,7 +250,7 @@ class _Candidates:
         kinds = (self._led, self._followed) if leads_more else (self._followed, self._led)
         while self._topics:
             crowd, topic = self._topics[0]
-            now = -self._crowd(layout, topic)
+            now = -self._compute_topic_imbalance(layout, topic)
             if now > crowd:
                 heapreplace(self._topics, (now, topic))
                 continue
@@ -260,7 +262,7 @@ class _Candidates:
             heappop(self._topics)
         return None
 
-    def _crowd(self, layout: ReplicaLayout, topic: str) -> int:
+    def _compute_topic_imbalance(self, layout: ReplicaLayout, topic: str) -> int:
         return layout.of_topic[topic, self._source] - layout.of_topic[topic, self._target]
 
 
@@ -275,7 +277,7 @@ class LeaderBalancer(Balancer):
     def _load(self) -> Mapping[int, set[int]]:
         return self._layout.preferring
 
-    def _find_movable(self, source: int, target: int) -> int | None:
+    def _find_movable_partition(self, source: int, target: int) -> int | None:
         """Return a partition whose preferred leader can change from `source` to `target`, or None.
 
         Prefers topics of which the source leads more partitions than the target.
@@ -289,11 +291,11 @@ class LeaderBalancer(Balancer):
 
         return min(partition_indexes, key=cost, default=None)
 
-    def _replicas_after(self, partition_index: int, source: int, target: int) -> tuple[int, ...]:
+    def _compute_replicas_after_move(self, partition_index: int, source: int, target: int) -> tuple[int, ...]:
         return target, *(replica for replica in self._layout.replicas[partition_index] if replica != target)
 
 
-def _links(predecessors: Mapping[int, int], end: int) -> list[NodeMove]:
+def _build_move_chain(predecessors: Mapping[int, int], end: int) -> list[NodeMove]:
     links = []
     while predecessors[end] != end:
         links.append((predecessors[end], end))

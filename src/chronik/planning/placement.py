@@ -24,10 +24,10 @@ def place_replicas(
     enough brokers.
     """
     ring = _alternate_racks(places)
-    return [_replicas(ring, replication_factor, start + number) for number in range(partition_count)]
+    return [_choose_replicas(ring, replication_factor, start + number) for number in range(partition_count)]
 
 
-def _replicas(ring: Sequence[PlacementCandidate], replication_factor: int, position: int) -> tuple[int, ...]:
+def _choose_replicas(ring: Sequence[PlacementCandidate], replication_factor: int, position: int) -> tuple[int, ...]:
     size = len(ring)
     leader = ring[position % size]
     # Each round shifts the followers by one more. Otherwise the same pairs of brokers would share all partitions.

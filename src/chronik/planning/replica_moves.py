@@ -26,7 +26,7 @@ def plan_evacuation(
     Raises:
         PlanRejectedError: Some replica cannot be moved.
     """
-    layout = _layout_without(nodes, partitions, leaving)
+    layout = _build_layout_without(nodes, partitions, leaving)
     _replace_node(layout, leaving, None)
     ReplicaBalancer(layout, lambda position, node: node not in partitions[position].replicas).balance()
     return layout.moves()
@@ -42,7 +42,7 @@ def plan_takeover(
     Raises:
         PlanRejectedError: Some replica cannot be moved.
     """
-    layout = _layout_without(nodes, partitions, leaving)
+    layout = _build_layout_without(nodes, partitions, leaving)
     _replace_node(layout, leaving, substitute)
     return layout.moves()
 
@@ -65,7 +65,7 @@ def plan_rebalance_moves(
     return layout.moves()
 
 
-def _layout_without(
+def _build_layout_without(
     nodes: Sequence[PlannedNode], partitions: Sequence[PlannedPartition], leaving: int
 ) -> ReplicaLayout:
     """Return a replica layout in which the leaving node cannot receive replicas.
@@ -96,7 +96,7 @@ def _layout_without(
 def _replace_node(layout: ReplicaLayout, leaving: int, substitute: int | None) -> None:
     """Replace the leaving node in all partitions, by `substitute` if it is given and rack diversity allows it."""
     for position in sorted(layout.held[leaving]):
-        recipient = layout.best_recipient(position, leaving)
+        recipient = layout.find_best_recipient(position, leaving)
         if recipient is None:
             continue
         if substitute is not None and substitute not in layout.replicas[position] and substitute in layout.takers:
@@ -111,7 +111,7 @@ def _spread_over_racks(layout: ReplicaLayout, position: int) -> None:
     while layout.has_avoidable_rack_sharing(position):
         replicas = layout.replicas[position]
         for old in sorted(replicas, key=lambda node: (-len(layout.held[node]), node)):
-            recipient = layout.best_recipient(position, old)
+            recipient = layout.find_best_recipient(position, old)
             if recipient is None:
                 return
             changed = layout.replace_replica(position, old, recipient)

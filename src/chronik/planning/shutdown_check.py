@@ -61,7 +61,7 @@ def _check_leaders(partitions: Sequence[PlannedPartition], stopping: Collection[
     if partitions:
         yield ShutdownObstacle(
             "leaderless",
-            f"{pluralize(len(partitions), 'partition')} would have no leader until {_nodes(stopping)} back:"
+            f"{pluralize(len(partitions), 'partition')} would have no leader until {_format_nodes(stopping)} back:"
             f" {format_partitions(partitions)}",
             tuple(partitions),
         )
@@ -77,5 +77,5 @@ def _check_min_isr(partitions: Sequence[PlannedPartition]) -> Iterable[ShutdownO
         )
 
 
-def _nodes(ids: Collection[int]) -> str:
+def _format_nodes(ids: Collection[int]) -> str:
     return f"node {join_words(ids)} is" if len(ids) == 1 else f"nodes {join_words(sorted(ids))} are"

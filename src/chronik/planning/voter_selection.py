@@ -86,7 +86,7 @@ def check_quorum_after_leaving(nodes: Sequence[PlannedNode], leaving: int, joini
         offline = [node.id for node in voters if not node.is_online]
         raise PlanRejectedError(
             f"without the vote of node {leaving} there would be no majority:"
-            f" of the {pluralize(len(voters), 'voter')} left, {_nodes(offline)} offline"
+            f" of the {pluralize(len(voters), 'voter')} left, {_format_nodes(offline)} offline"
         )
     if voters_before >= USUAL_VOTER_COUNT > len(voters):
         raise PlanRejectedError(
@@ -95,5 +95,5 @@ def check_quorum_after_leaving(nodes: Sequence[PlannedNode], leaving: int, joini
         )
 
 
-def _nodes(ids: Sequence[int]) -> str:
+def _format_nodes(ids: Sequence[int]) -> str:
     return f"node {ids[0]} is" if len(ids) == 1 else f"nodes {join_words(ids)} are"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LAST_VERSION: Final = 0x7FFF  # api versions are int16 on the wire, so "3+" ends here
 
 
-class Versions(NamedTuple):
+class VersionRange(NamedTuple):
     """An inclusive version range, written as "3", "0-12", "9+" or "none"."""
 
     first: int
@@ -33,14 +33,14 @@ class Versions(NamedTuple):
 
     @staticmethod
     @cache
-    def parse(text: str | None) -> Versions:
+    def parse(text: str | None) -> VersionRange:
         """Parse a version range. None is parsed as the empty range."""
         if text is None or text == "none":
-            return Versions(LAST_VERSION, 0)
+            return VersionRange(LAST_VERSION, 0)
         if text.endswith("+"):
-            return Versions(int(text[:-1]), LAST_VERSION)
+            return VersionRange(int(text[:-1]), LAST_VERSION)
         first, _, last = text.partition("-")
-        return Versions(int(first), int(last or first))
+        return VersionRange(int(first), int(last or first))
 
 
 CHRONIK_KEYS_START: Final = 20_000
@@ -76,8 +76,8 @@ class Api(NamedTuple):
     name: str
     module: str
     """The name of the API's modules, one with its messages and one with its handler, such as `offset_commit`."""
-    versions: Versions
-    flexible: Versions
+    versions: VersionRange
+    flexible: VersionRange
     """Versions that use compact strings, tagged fields and flexible headers."""
     target: ApiTarget
     permissions: str
@@ -112,7 +112,7 @@ class Api(NamedTuple):
 
 def _api(key: int, name: str, versions: str, flexible: str, asked: ApiTarget, permissions: str) -> Api:
     module = "".join(f"_{character.lower()}" if character.isupper() else character for character in name)[1:]
-    return Api(key, name, module, Versions.parse(versions), Versions.parse(flexible), asked, permissions)
+    return Api(key, name, module, VersionRange.parse(versions), VersionRange.parse(flexible), asked, permissions)
 
 
 _APIS: Final = (

@@ -217,7 +217,7 @@ def is_transactional(buffer: Bytes) -> bool:
     )
 
 
-def validate_produced(buffer: Bytes) -> list[BatchHeader]:
+def validate_produced_batches(buffer: Bytes) -> list[BatchHeader]:
     """Validate produced batches without decompressing them, and return their headers.
 
     The API checks the number of batches, and the topic's configs their size.
@@ -234,7 +234,7 @@ def validate_produced(buffer: Bytes) -> list[BatchHeader]:
         size = header.size
         if not verify_crc(buffer, position, size):
             raise CorruptRecords("the checksum of a batch does not match")
-        _check_produced(header)
+        _check_produced_header(header)
         headers.append(header)
         position += size
     if not headers:
@@ -242,7 +242,7 @@ def validate_produced(buffer: Bytes) -> list[BatchHeader]:
     return headers
 
 
-def _check_produced(header: BatchHeader) -> None:
+def _check_produced_header(header: BatchHeader) -> None:
     attributes = header.attributes
     if attributes:
         parse_codec(header.codec)

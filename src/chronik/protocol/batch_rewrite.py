@@ -51,7 +51,7 @@ def validate_records(header: BatchHeader, body: RecordsBody, *, keys_required: b
     return oldest if header.record_count else header.base_timestamp
 
 
-def min_timestamp(header: BatchHeader, body: RecordsBody) -> int:
+def find_min_timestamp(header: BatchHeader, body: RecordsBody) -> int:
     """Return the smallest timestamp of the records.
 
     Raises:
@@ -60,7 +60,7 @@ def min_timestamp(header: BatchHeader, body: RecordsBody) -> int:
     return min((record[1] for record in scan_records(header, body)), default=header.base_timestamp)
 
 
-def recompress(
+def recompress_batch(
     header: BatchHeader, body: RecordsBody, codec: int, *, level: int | None = None, size_max: int = FRAME_BYTES_MAX
 ) -> bytes:
     """Return the batch with its records compressed by `codec`.
@@ -71,7 +71,7 @@ def recompress(
     size = HEADER_BYTES + len(body)
     if codec == Codec.NONE and size > size_max:
         raise RecordsTooLarge(f"the uncompressed batch has {size} bytes, the topic accepts {size_max}")
-    return _seal_with_codec(header, compress(parse_codec(codec), body, level) if body else body, codec)
+    return _build_compressed_batch(header, compress(parse_codec(codec), body, level) if body else body, codec)
 
 
 def filter_batch(
@@ -106,9 +106,9 @@ def filter_batch(
     if selection.kept_count == header.record_count and delete_horizon_ms is None:
         return buffer if header.size == len(buffer) else memoryview(buffer)[position : position + header.size]
     return (
-        _build_reduced(header, body, selection, delete_horizon_ms, level)
+        _build_reduced_batch(header, body, selection, delete_horizon_ms, level)
         if selection.kept_count
-        else _build_empty(header)
+        else _build_empty_batch(header)
     )
 
 
@@ -119,10 +119,10 @@ def set_delete_horizon(buffer: Bytes, position: int, delete_horizon_ms: int) -> 
         CorruptRecords: The batch is damaged.
     """
     header, body = decompress_within_budget(buffer, position)
-    return _build_reduced(header, body, _select_records(header, body, lambda *_: True), delete_horizon_ms, None)
+    return _build_reduced_batch(header, body, _select_records(header, body, lambda *_: True), delete_horizon_ms, None)
 
 
-class _Selection(NamedTuple):
+class _RecordSelection(NamedTuple):
     """The records of a batch that a filter retains."""
 
     kept: bytearray
@@ -135,7 +135,7 @@ class _Selection(NamedTuple):
     has_tombstone: bool
 
 
-def _select_records(header: BatchHeader, body: RecordsBody, keep: RecordFilter) -> _Selection:
+def _select_records(header: BatchHeader, body: RecordsBody, keep: RecordFilter) -> _RecordSelection:
     kept = bytearray()
     max_timestamp = None
     has_tombstone = False
@@ -147,11 +147,17 @@ def _select_records(header: BatchHeader, body: RecordsBody, keep: RecordFilter) 
         if is_kept:
             has_tombstone = has_tombstone or value_length == NO_VALUE
             max_timestamp = timestamp if max_timestamp is None else max(max_timestamp, timestamp)
-    return _Selection(kept, sum(kept), header.max_timestamp if max_timestamp is None else max_timestamp, has_tombstone)
+    return _RecordSelection(
+        kept, sum(kept), header.max_timestamp if max_timestamp is None else max_timestamp, has_tombstone
+    )
 
 
-def _build_reduced(
-    header: BatchHeader, body: RecordsBody, selection: _Selection, delete_horizon_ms: int | None, level: int | None
+def _build_reduced_batch(
+    header: BatchHeader,
+    body: RecordsBody,
+    selection: _RecordSelection,
+    delete_horizon_ms: int | None,
+    level: int | None,
 ) -> bytes:
     """Return a batch with only the retained records. Only their timestamp deltas may change."""
     compressor = Compressor(parse_codec(header.codec), level)
@@ -161,28 +167,28 @@ def _build_reduced(
     for is_kept, record in zip(selection.kept, scan_records(header, body), strict=True):
         end = record[-1]
         if is_kept:
-            compressor.add(_with_shifted_timestamp(view[start:end], shift) if shift else view[start:end])
+            compressor.add(_shift_record_timestamp(view[start:end], shift) if shift else view[start:end])
         start = end
     header = header._replace(record_count=selection.kept_count)
     if header.timestamp_type is TimestampType.CREATE_TIME:
         header = header._replace(max_timestamp=selection.max_timestamp)
     if delete_horizon_ms is not None:
         header = header._replace(attributes=header.attributes | DELETE_HORIZON_FLAG, base_timestamp=delete_horizon_ms)
-    return _seal_with_codec(header, compressor.finish(), header.codec)
+    return _build_compressed_batch(header, compressor.finish(), header.codec)
 
 
-def _with_shifted_timestamp(record: memoryview, shift: int) -> bytes:
+def _shift_record_timestamp(record: memoryview, shift: int) -> bytes:
     _, start = read_varint(record, 0)
     delta, rest = read_varlong(record, start + 1)
     fields = bytes(record[start : start + 1]) + encode_varint(wrap_int64(delta + shift)) + record[rest:]
     return encode_varint(len(fields)) + fields
 
 
-def _build_empty(header: BatchHeader) -> bytes:
+def _build_empty_batch(header: BatchHeader) -> bytes:
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_FLAG)
     return build_batch(header._replace(attributes=attributes, base_timestamp=header.max_timestamp, record_count=0), b"")
 
 
-def _seal_with_codec(header: BatchHeader, compressed: Bytes, codec: int) -> bytes:
+def _build_compressed_batch(header: BatchHeader, compressed: Bytes, codec: int) -> bytes:
     attributes = header.attributes & ~CODEC_MASK | (codec if compressed else Codec.NONE)
     return build_batch(header._replace(attributes=attributes), compressed)

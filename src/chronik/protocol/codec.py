@@ -41,7 +41,7 @@ from chronik.protocol.wire import (
     UnknownApi,
     UnsupportedField,
     UnsupportedVersion,
-    length_error,
+    build_length_error,
     read_tag_count,
     skip_tags,
 )
@@ -111,7 +111,7 @@ def _decode_client_id(frame: memoryview, length: int) -> tuple[str | None, int]:
         return None, _FIXED.size
     end = _FIXED.size + length
     if not _FIXED.size <= end <= len(frame):
-        raise length_error("client_id", length, len(frame) - _FIXED.size)
+        raise build_length_error("client_id", length, len(frame) - _FIXED.size)
     return str(frame[_FIXED.size : end], "utf-8", REPLACE_INVALID_UTF8), end
 
 
@@ -184,7 +184,7 @@ def decode_request(frame: memoryview) -> tuple[RequestHeader, Request]:
 
 def decode_request_body(header: RequestHeader, frame: memoryview, position: int) -> Request:
     """Decode the body of a request whose header was decoded with `decode_request_header`."""
-    return _decode(REQUESTS[header.api_key], header.api_version, frame, position, REQUEST_ELEMENTS_MAX)
+    return _decode_message(REQUESTS[header.api_key], header.api_version, frame, position, REQUEST_ELEMENTS_MAX)
 
 
 def encode_response(correlation_id: int, api_version: int, response: Response) -> list[BytesLike]:
@@ -192,7 +192,7 @@ def encode_response(correlation_id: int, api_version: int, response: Response) -
     out = bytearray(_SIZE_AND_CORRELATION_ID.pack(0, correlation_id))
     if is_response_header_flexible(response.__schema__, api_version):
         out.append(0)
-    return _finish_frame(_encode(response, api_version, out))
+    return _finish_frame(_encode_message(response, api_version, out))
 
 
 def encode_request(header: RequestHeader, request: Request) -> bytes:
@@ -203,34 +203,34 @@ def encode_request(header: RequestHeader, request: Request) -> bytes:
     """
     out = bytearray(_SIZE.size)
     encode_request_header(out, header, request.__schema__.flexible.covers(header.api_version))
-    return b"".join(_finish_frame(_encode(request, header.api_version, out)))
+    return b"".join(_finish_frame(_encode_message(request, header.api_version, out)))
 
 
 def decode_response(api_key: int, api_version: int, frame: memoryview) -> tuple[int, Response]:
     """Decode the response to a request with this API key and version. Return the response and its correlation id."""
     cls = RESPONSES[api_key]
     correlation_id, position = decode_response_header(cls.__schema__, api_version, frame)
-    return correlation_id, _decode(cls, api_version, frame, position, RESPONSE_ELEMENTS_MAX)
+    return correlation_id, _decode_message(cls, api_version, frame, position, RESPONSE_ELEMENTS_MAX)
 
 
 def encode(message: Struct, version: int) -> bytes:
     """Encode a message without its frame and header."""
-    return b"".join(_encode(message, version, bytearray()))
+    return b"".join(_encode_message(message, version, bytearray()))
 
 
 def encode_element(message: type[Response], element: Struct, version: int) -> bytes:
     """Encode an element of a response's top-level array. The response may contain the bytes instead of the element."""
     encode_into = compile_element_encoder(message, type(element), version)
-    return b"".join(_encode_with(encode_into, element, version, bytearray()))
+    return b"".join(_encode_with_encoder(encode_into, element, version, bytearray()))
 
 
 def decode(cls: type[M], version: int, data: BytesLike) -> M:
     """Decode a message without its frame and header. Records are decoded as slices of `data`."""
     budget = REQUEST_ELEMENTS_MAX if issubclass(cls, Request) else RESPONSE_ELEMENTS_MAX
-    return _decode(cls, version, memoryview(data), 0, budget)
+    return _decode_message(cls, version, memoryview(data), 0, budget)
 
 
-def _decode(cls: type[M], version: int, frame: memoryview, position: int, budget: int) -> M:
+def _decode_message(cls: type[M], version: int, frame: memoryview, position: int, budget: int) -> M:
     try:
         message, end = compile_decoder(cls, version)(frame, position, budget)
     except (IndexError, struct.error) as error:
@@ -240,11 +240,11 @@ def _decode(cls: type[M], version: int, frame: memoryview, position: int, budget
     return cast(M, message)
 
 
-def _encode(message: Struct, version: int, out: bytearray) -> list[BytesLike]:
-    return _encode_with(compile_encoder(type(message), version), message, version, out)
+def _encode_message(message: Struct, version: int, out: bytearray) -> list[BytesLike]:
+    return _encode_with_encoder(compile_encoder(type(message), version), message, version, out)
 
 
-def _encode_with(encode_into: Encoder, message: Struct, version: int, out: bytearray) -> list[BytesLike]:
+def _encode_with_encoder(encode_into: Encoder, message: Struct, version: int, out: bytearray) -> list[BytesLike]:
     chunks: list[BytesLike] = []
     try:
         chunks.append(encode_into(message, out, chunks))

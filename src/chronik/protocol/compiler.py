@@ -35,9 +35,9 @@ _INTEGERS["uint16"] = range(1 << 16)
 
 _DECODER_NAMES: dict[str, object] = {
     "MalformedMessage": wire.MalformedMessage,
-    "bad_count": wire.count_error,
-    "bad_length": wire.length_error,
-    "over_budget": wire.budget_error,
+    "bad_count": wire.build_count_error,
+    "bad_length": wire.build_length_error,
+    "over_budget": wire.build_budget_error,
     "read_tag": wire.read_tag,
     "read_tag_count": wire.read_tag_count,
     "read_varint": wire.read_varint,
@@ -121,15 +121,15 @@ def _contains_records(field: Field, version: int) -> bool:
     return isinstance(field.element, type) and has_records(field.element, version)
 
 
-def min_element_size(element: str | type[Struct] | None, version: int, flexible: bool) -> int:
+def compute_min_element_size(element: str | type[Struct] | None, version: int, flexible: bool) -> int:
     """Return the minimum encoded size of an array element, from which the maximum number of elements follows."""
     if isinstance(element, type):
         plain, _ = element.__schema__.fields_at(version)
-        return sum(_min_field_size(field.kind, flexible) for field in plain) + flexible
-    return _min_field_size(str(element), flexible)
+        return sum(_get_min_field_size(field.kind, flexible) for field in plain) + flexible
+    return _get_min_field_size(str(element), flexible)
 
 
-def _min_field_size(kind: str, flexible: bool) -> int:
+def _get_min_field_size(kind: str, flexible: bool) -> int:
     if kind in FIXED_FORMATS:
         return struct.calcsize(">" + FIXED_FORMATS[kind])
     return 1 if flexible or kind == "struct" else struct.calcsize(">" + LENGTH_FORMATS[kind])
@@ -140,10 +140,10 @@ def find_invalid_field(message: Struct, version: int) -> str | None:
 
     Called only after an encoder has failed.
     """
-    return next(_struct_faults(message, version, type(message).__name__), None)
+    return next(_find_struct_faults(message, version, type(message).__name__), None)
 
 
-def _struct_faults(value: Struct, version: int, path: str) -> Iterator[str]:
+def _find_struct_faults(value: Struct, version: int, path: str) -> Iterator[str]:
     plain, tagged = value.__schema__.fields_at(version)
     for field in plain + tagged:
         actual = getattr(value, field.name)
@@ -152,25 +152,27 @@ def _struct_faults(value: Struct, version: int, path: str) -> Iterator[str]:
             if not field.nullable.covers(version):
                 yield f"{field_path} is null in version {version}"
         elif field.kind == "array":
-            yield from _array_faults(field, actual, version, field_path)
+            yield from _find_array_faults(field, actual, version, field_path)
         elif field.kind == "struct":
-            yield from _element_faults(field.element, actual, version, field_path)
+            yield from _find_element_faults(field.element, actual, version, field_path)
         else:
-            yield from _element_faults(field.kind, actual, version, field_path)
+            yield from _find_element_faults(field.kind, actual, version, field_path)
 
 
-def _array_faults(field: Field, actual: object, version: int, field_path: str) -> Iterator[str]:
+def _find_array_faults(field: Field, actual: object, version: int, field_path: str) -> Iterator[str]:
     if not isinstance(actual, list | tuple):
         yield f"{field_path} is {type(actual).__name__}, not a list"
         return
     for index, element in enumerate(actual):
-        yield from _element_faults(field.element, element, version, f"{field_path}[{index}]")
+        yield from _find_element_faults(field.element, element, version, f"{field_path}[{index}]")
 
 
-def _element_faults(kind: str | type[Struct] | None, actual: object, version: int, field_path: str) -> Iterator[str]:
+def _find_element_faults(
+    kind: str | type[Struct] | None, actual: object, version: int, field_path: str
+) -> Iterator[str]:
     if isinstance(kind, type):
         if isinstance(actual, kind):
-            yield from _struct_faults(actual, version, field_path)
+            yield from _find_struct_faults(actual, version, field_path)
         else:
             yield f"{field_path} is {type(actual).__name__}, not {kind.__name__}"
     elif kind in _INTEGERS:
@@ -183,7 +185,7 @@ def _element_faults(kind: str | type[Struct] | None, actual: object, version: in
         if not isinstance(actual, float | int):
             yield f"{field_path} is {actual!r}, not a number"
     elif kind == "string":
-        yield from _string_faults(actual, field_path)
+        yield from _find_string_faults(actual, field_path)
     elif kind == "uuid":
         if not isinstance(actual, bytes) or len(actual) != 16:
             yield f"{field_path} is not 16 bytes"
@@ -191,7 +193,7 @@ def _element_faults(kind: str | type[Struct] | None, actual: object, version: in
         yield f"{field_path} is {type(actual).__name__}, not bytes"
 
 
-def _string_faults(actual: object, field_path: str) -> Iterator[str]:
+def _find_string_faults(actual: object, field_path: str) -> Iterator[str]:
     if not isinstance(actual, str):
         yield f"{field_path} is {type(actual).__name__}, not a string"
         return
@@ -217,12 +219,12 @@ class DecoderSource(FunctionSource):
         if self._is_copied:
             self.add_lines("data = bytes(data)")
         self.add_lines("size = len(data)")
-        result = self._struct(cls)
+        result = self._emit_struct(cls)
         self.add_lines(f"return {result}, position")
 
     # --- single values
 
-    def _flush(self) -> None:
+    def _emit_pending_values(self) -> None:
         """Generate code that reads the pending fixed-size values with a single unpack."""
         if not self.pending_values:
             return
@@ -234,13 +236,13 @@ class DecoderSource(FunctionSource):
         comma = "," if len(variables) == 1 else ""
         self.add_lines(f"{', '.join(variables)}{comma} = {unpack}(data, position)", f"position += {layout.size}")
 
-    def _varint(self, variable: str, *, maximum: int = wire.VARINT_MAX) -> None:
+    def _emit_varint(self, variable: str, *, maximum: int = wire.VARINT_MAX) -> None:
         """Generate code that reads a varint.
 
         Its first byte, usually the only one, is read with the preceding values.
         """
         self.pending_values.append(("B", variable))
-        self._flush()
+        self._emit_pending_values()
         with self.block(f"if {variable} > 127:"):
             self.add_lines(f"{variable}, position = read_varint(data, position - 1)")
             if maximum < wire.VARINT_MAX:
@@ -248,7 +250,7 @@ class DecoderSource(FunctionSource):
 
     # --- structs and their fields
 
-    def _struct(self, cls: type[Struct]) -> str:
+    def _emit_struct(self, cls: type[Struct]) -> str:
         """Generate code that reads all fields of a struct into variables.
 
         Return the expression that builds the struct.
@@ -257,43 +259,43 @@ class DecoderSource(FunctionSource):
         self._depth += 1
         plain, tagged = cls.__schema__.fields_at(self.version)
         for field in plain:
-            self._field(field, f"{field.name}_{depth}")
+            self._emit_field(field, f"{field.name}_{depth}")
         if self.flexible:
-            self._tags(cls, tagged, depth)
-        self._flush()
+            self._emit_tags(cls, tagged, depth)
+        self._emit_pending_values()
         self._depth -= 1
         arguments = ", ".join(f"{field.name}={field.name}_{depth}" for field in plain + tagged)
         return f"{self.bind_name(cls.__name__, cls)}({arguments})"
 
-    def _field(self, field: Field, variable: str) -> None:
+    def _emit_field(self, field: Field, variable: str) -> None:
         nullable = field.nullable.covers(self.version)
         if field.kind in FIXED_FORMATS:
             self.pending_values.append((FIXED_FORMATS[field.kind], variable))
         elif field.kind == "array":
-            self._array(field, variable, nullable)
+            self._emit_array(field, variable, nullable)
         elif field.kind == "struct":
-            self._single_struct(field, variable, nullable)
+            self._emit_single_struct(field, variable, nullable)
         else:
-            self._length_prefixed(field.name, field.kind, variable, nullable)
+            self._emit_length_prefixed(field.name, field.kind, variable, nullable)
 
-    def _length_prefixed(self, name: str, kind: str, variable: str, nullable: bool) -> None:
+    def _emit_length_prefixed(self, name: str, kind: str, variable: str, nullable: bool) -> None:
         """Generate code that reads a string, bytes or records: a length (plus one in compact form), then the bytes."""
         if self.flexible:
-            self._varint("length", maximum=wire.STRING_BYTES_MAX + 1 if kind == "string" else wire.VARINT_MAX)
+            self._emit_varint("length", maximum=wire.STRING_BYTES_MAX + 1 if kind == "string" else wire.VARINT_MAX)
             null, end = "0", "position + length - 1"
         else:
             self.pending_values.append((LENGTH_FORMATS[kind], "length"))
-            self._flush()
+            self._emit_pending_values()
             null, end = "-1", "position + length"
         lines = (
             f"end = {end}",
             f"if not position <= end <= size: raise bad_length({name!r}, end - position, size - position)",
-            f"{variable} = {self._slice(kind)}",
+            f"{variable} = {self._format_slice_expression(kind)}",
             "position = end",
         )
-        self._read_or_null(nullable, f"length == {null}", variable, lines)
+        self._emit_read_or_null(nullable, f"length == {null}", variable, lines)
 
-    def _read_or_null(self, nullable: bool, is_null: str, variable: str, lines: tuple[str, ...]) -> None:
+    def _emit_read_or_null(self, nullable: bool, is_null: str, variable: str, lines: tuple[str, ...]) -> None:
         if not nullable:
             self.add_lines(*lines)
             return
@@ -301,7 +303,7 @@ class DecoderSource(FunctionSource):
         with self.block("else:"):
             self.add_lines(*lines)
 
-    def _slice(self, kind: str) -> str:
+    def _format_slice_expression(self, kind: str) -> str:
         if kind == "records":
             return "data[position:end]"
         if kind == "string":
@@ -309,37 +311,37 @@ class DecoderSource(FunctionSource):
             return f"data[position:end].decode({how})" if self._is_copied else f"str(data[position:end], {how})"
         return "data[position:end]" if self._is_copied else "bytes(data[position:end])"
 
-    def _single_struct(self, field: Field, variable: str, nullable: bool) -> None:
+    def _emit_single_struct(self, field: Field, variable: str, nullable: bool) -> None:
         """Generate code that reads a struct outside an array. A nullable struct has an int8 prefix, -1 for null."""
         assert isinstance(field.element, type)
         if not nullable:
-            self.add_lines(f"{variable} = {self._struct(field.element)}")
+            self.add_lines(f"{variable} = {self._emit_struct(field.element)}")
             return
         self.pending_values.append(("b", "presence"))
-        self._flush()
+        self._emit_pending_values()
         self.add_lines(f"if presence == -1: {variable} = None")
         self.add_lines(f"elif presence != 1: raise MalformedMessage('{field.name}: neither null nor present')")
         with self.block("else:"):
-            self.add_lines(f"{variable} = {self._struct(field.element)}")
+            self.add_lines(f"{variable} = {self._emit_struct(field.element)}")
 
     # --- arrays
 
-    def _array(self, field: Field, variable: str, nullable: bool) -> None:
+    def _emit_array(self, field: Field, variable: str, nullable: bool) -> None:
         if self.flexible:
-            self._varint("count")
+            self._emit_varint("count")
             self.add_lines("count -= 1")
         else:
             self.pending_values.append(("i", "count"))
-            self._flush()
+            self._emit_pending_values()
         if not nullable:
-            self._elements(field, variable)
+            self._emit_elements(field, variable)
             return
         self.add_lines(f"if count == -1: {variable} = None")
         with self.block("else:"):
-            self._elements(field, variable)
+            self._emit_elements(field, variable)
 
-    def _elements(self, field: Field, variable: str) -> None:
-        size = min_element_size(field.element, self.version, self.flexible)
+    def _emit_elements(self, field: Field, variable: str) -> None:
+        size = compute_min_element_size(field.element, self.version, self.flexible)
         check_invariant(size > 0, f"an element of {field.name} takes no bytes, so its count would be unbounded")
         self.add_lines(
             f"if not 0 <= count * {size} <= size - position: raise bad_count({field.name!r}, count, size - position)",
@@ -347,17 +349,17 @@ class DecoderSource(FunctionSource):
             "if budget < 0: raise over_budget()",
         )
         if field.element in ARRAY_FORMATS:
-            self._integers(str(field.element), variable)
+            self._emit_integers(str(field.element), variable)
             return
         self.add_lines(f"{variable} = []")
         with self.block("for _ in range(count):"):
             if isinstance(field.element, type):
-                self.add_lines(f"{variable}.append({self._struct(field.element)})")
+                self.add_lines(f"{variable}.append({self._emit_struct(field.element)})")
             else:
-                self._length_prefixed(field.name, str(field.element), "element", nullable=False)
+                self._emit_length_prefixed(field.name, str(field.element), "element", nullable=False)
                 self.add_lines(f"{variable}.append(element)")
 
-    def _integers(self, kind: str, variable: str) -> None:
+    def _emit_integers(self, kind: str, variable: str) -> None:
         letter = ARRAY_FORMATS[kind]
         read = self.bind_name(f"read_{kind}s", wire.INT_ARRAYS[letter].read)
         self.add_lines(f"{variable} = {read}(data, position, count) if count else []")
@@ -365,7 +367,7 @@ class DecoderSource(FunctionSource):
 
     # --- tagged fields
 
-    def _tags(self, cls: type[Struct], tagged: list[Field], depth: int) -> None:
+    def _emit_tags(self, cls: type[Struct], tagged: list[Field], depth: int) -> None:
         """Generate code that reads the tagged fields.
 
         Their count, usually a zero byte, is read with the preceding values.
@@ -374,23 +376,23 @@ class DecoderSource(FunctionSource):
             default = "[]" if field.default == [] else self.bind_name(f"{cls.__name__}_{field.name}", field.default)
             self.add_lines(f"{field.name}_{depth} = {default}")
         self.pending_values.append(("B", f"tags_{depth}"))
-        self._flush()
+        self._emit_pending_values()
         with self.block(f"if tags_{depth}:"):
             self.add_lines(f"tags_{depth}, position, budget = read_tag_count(data, position - 1, size, budget)")
             if tagged:
-                self._known_tags(tagged, depth)
+                self._emit_known_tags(tagged, depth)
             else:
                 self.add_lines(f"position = skip_tags(data, position, size, tags_{depth})")
 
-    def _known_tags(self, tagged: list[Field], depth: int) -> None:
+    def _emit_known_tags(self, tagged: list[Field], depth: int) -> None:
         tag, end = f"tag_{depth}", f"end_{depth}"
         self.add_lines(f"{tag} = -1")
         with self.block(f"for _ in range(tags_{depth}):"):
             self.add_lines(f"{tag}, position, {end} = read_tag(data, position, size, {tag})")
             for field in tagged:
                 with self.block(f"if {tag} == {field.tag}:"):
-                    self._field(field, f"{field.name}_{depth}")
-                    self._flush()
+                    self._emit_field(field, f"{field.name}_{depth}")
+                    self._emit_pending_values()
                     self.add_lines(
                         f"if position != {end}: raise MalformedMessage('{field.name}: its tag has another size')"
                     )
@@ -407,13 +409,13 @@ class EncoderSource(FunctionSource):
         self._depth = 0
         self._rejects_unsupported = issubclass(cls, Request)
         self._accepts_encoded = issubclass(cls, Response)
-        self._struct(cls, "message")
-        self._flush()
+        self._emit_struct(cls, "message")
+        self._emit_pending_values()
         self.add_lines("return out")
 
     # --- single values
 
-    def _flush(self) -> None:
+    def _emit_pending_values(self) -> None:
         """Generate code that writes the pending fixed-size values with a single pack."""
         if not self.pending_values:
             return
@@ -424,8 +426,8 @@ class EncoderSource(FunctionSource):
         pack = self.bind_name(format_struct_function("pack", layout), layout.pack)
         self.add_lines(f"out += {pack}({', '.join(expressions)})")
 
-    def _varint(self, value: str, *, maximum: int = wire.VARINT_MAX) -> None:
-        self._flush()
+    def _emit_varint(self, value: str, *, maximum: int = wire.VARINT_MAX) -> None:
+        self._emit_pending_values()
         self.add_lines(f"varint = {value}", "if varint < 128: out.append(varint)")
         if maximum < wire.VARINT_MAX:
             self.add_lines(f"elif varint > {maximum}: raise UnencodableMessage('a string of more than 32767 bytes')")
@@ -433,28 +435,28 @@ class EncoderSource(FunctionSource):
 
     # --- structs and their fields
 
-    def _struct(self, cls: type[Struct], variable: str) -> None:
+    def _emit_struct(self, cls: type[Struct], variable: str) -> None:
         depth = self._depth
         self._depth += 1
         if self._rejects_unsupported:
-            self._reject_unsupported(cls, variable)
+            self._emit_unsupported_field_checks(cls, variable)
         plain, tagged = cls.__schema__.fields_at(self.version)
         for field in plain:
-            self._field(field, f"{variable}.{field.name}", f"{field.name}_{depth}")
+            self._emit_field(field, f"{variable}.{field.name}", f"{field.name}_{depth}")
         if self.flexible and tagged:
-            self._tags(cls, tagged, variable, depth)
+            self._emit_tags(cls, tagged, variable, depth)
         elif self.flexible:
             self.pending_values.append(("x", ""))  # no tagged fields: a zero byte, written with the preceding values
         self._depth -= 1
 
-    def _reject_unsupported(self, cls: type[Struct], variable: str) -> None:
+    def _emit_unsupported_field_checks(self, cls: type[Struct], variable: str) -> None:
         for field in cls.__schema__.fields:
             if not field.ignorable and not field.versions.covers(self.version):
-                is_set = self._differs(cls, field, f"{variable}.{field.name}")
+                is_set = self._format_differs_expression(cls, field, f"{variable}.{field.name}")
                 text = f"{cls.__name__}.{field.name} does not exist in version {self.version}"
                 self.add_lines(f"if {is_set}: raise UnsupportedField({text!r})")
 
-    def _differs(self, cls: type[Struct], field: Field, value: str) -> str:
+    def _format_differs_expression(self, cls: type[Struct], field: Field, value: str) -> str:
         """Return an expression that is true if a field differs from its default."""
         if field.default == []:
             return f"len({value}) > 0"
@@ -463,7 +465,7 @@ class EncoderSource(FunctionSource):
         default = self.bind_name(f"{cls.__name__}_{field.name}", field.default)
         return f"{value} is not {default} and {value} != {default}"
 
-    def _field(self, field: Field, value: str, variable: str) -> None:
+    def _emit_field(self, field: Field, value: str, variable: str) -> None:
         nullable = field.nullable.covers(self.version)
         if field.kind == "uuid":
             self.add_lines(f"{variable} = {value}")
@@ -472,75 +474,75 @@ class EncoderSource(FunctionSource):
         elif field.kind in _FORMATS:
             self.pending_values.append((_FORMATS[field.kind], value))
         elif field.kind == "array":
-            self._array(field, value, variable, nullable)
+            self._emit_array(field, value, variable, nullable)
         elif field.kind == "struct":
-            self._single_struct(field, value, variable, nullable)
+            self._emit_single_struct(field, value, variable, nullable)
         else:
-            self._length_prefixed(field.kind, value, variable, nullable)
+            self._emit_length_prefixed(field.kind, value, variable, nullable)
 
-    def _length_prefixed(self, kind: str, value: str, variable: str, nullable: bool) -> None:
+    def _emit_length_prefixed(self, kind: str, value: str, variable: str, nullable: bool) -> None:
         """Generate code that writes a string, bytes or records: a length (plus one in compact form), then the bytes."""
         encoded = ".encode()" if kind == "string" else ""
         length = f"records_length({variable})" if kind == "records" else f"len({variable})"
         if not nullable:
             self.add_lines(f"{variable} = {value}{encoded}")
-            self._length(kind, length)
-            self._content(kind, variable)
+            self._emit_length(kind, length)
+            self._emit_content(kind, variable)
             return
-        self._flush()
+        self._emit_pending_values()
         self.add_lines(f"{variable} = {value}")
-        self._null_check(variable, LENGTH_FORMATS[kind])
+        self._emit_null_check(variable, LENGTH_FORMATS[kind])
         with self.block("else:"):
             if encoded:
                 self.add_lines(f"{variable} = {variable}{encoded}")
-            self._length(kind, length)
-            self._content(kind, variable)
+            self._emit_length(kind, length)
+            self._emit_content(kind, variable)
 
-    def _length(self, kind: str, length: str) -> None:
+    def _emit_length(self, kind: str, length: str) -> None:
         if self.flexible:
             maximum = wire.STRING_BYTES_MAX + 1 if kind == "string" else wire.VARINT_MAX
-            self._varint(f"{length} + 1", maximum=maximum)
+            self._emit_varint(f"{length} + 1", maximum=maximum)
         else:
             self.pending_values.append((LENGTH_FORMATS[kind], length))
-            self._flush()
+            self._emit_pending_values()
 
-    def _content(self, kind: str, variable: str) -> None:
+    def _emit_content(self, kind: str, variable: str) -> None:
         self.add_lines(f"out = write_records(out, chunks, {variable})" if kind == "records" else f"out += {variable}")
 
-    def _null_check(self, variable: str, letter: str) -> None:
+    def _emit_null_check(self, variable: str, letter: str) -> None:
         null = b"\0" if self.flexible else (b"\xff\xff" if letter == "h" else b"\xff\xff\xff\xff")
         self.add_lines(f"if {variable} is None: out += {null!r}")
 
-    def _single_struct(self, field: Field, value: str, variable: str, nullable: bool) -> None:
+    def _emit_single_struct(self, field: Field, value: str, variable: str, nullable: bool) -> None:
         """Generate code that writes a struct outside an array. A nullable struct has an int8 prefix, -1 for null."""
         assert isinstance(field.element, type)
-        self._flush()
+        self._emit_pending_values()
         self.add_lines(f"{variable} = {value}")
         if not nullable:
-            self._struct(field.element, variable)
-            self._flush()
+            self._emit_struct(field.element, variable)
+            self._emit_pending_values()
             return
         self.add_lines(f"if {variable} is None: out.append(255)")
         with self.block("else:"):
             self.add_lines("out.append(1)")
-            self._struct(field.element, variable)
-            self._flush()
+            self._emit_struct(field.element, variable)
+            self._emit_pending_values()
 
     # --- arrays
 
-    def _array(self, field: Field, value: str, variable: str, nullable: bool) -> None:
+    def _emit_array(self, field: Field, value: str, variable: str, nullable: bool) -> None:
         if not nullable:
             self.add_lines(f"{variable} = {value}")
-            self._elements(field, variable)
+            self._emit_elements(field, variable)
             return
-        self._flush()
+        self._emit_pending_values()
         self.add_lines(f"{variable} = {value}")
-        self._null_check(variable, "i")
+        self._emit_null_check(variable, "i")
         with self.block("else:"):
-            self._elements(field, variable)
+            self._emit_elements(field, variable)
 
-    def _elements(self, field: Field, variable: str) -> None:
-        self._length("array", f"len({variable})")
+    def _emit_elements(self, field: Field, variable: str) -> None:
+        self._emit_length("array", f"len({variable})")
         if field.element in ARRAY_FORMATS:
             pack = self.bind_name(f"pack_{field.element}s", wire.INT_ARRAYS[ARRAY_FORMATS[str(field.element)]].pack)
             self.add_lines(f"if {variable}: out += {pack}({variable})")
@@ -551,30 +553,30 @@ class EncoderSource(FunctionSource):
                 if self._accepts_encoded and self._depth == 1:
                     with self.block(f"if {element}.__class__ is bytes:"):
                         self.add_lines(f"out += {element}", "continue")
-                self._struct(field.element, element)
-                self._flush()
+                self._emit_struct(field.element, element)
+                self._emit_pending_values()
             else:
-                self._length_prefixed(str(field.element), element, "item", nullable=False)
+                self._emit_length_prefixed(str(field.element), element, "item", nullable=False)
 
     # --- tagged fields
 
-    def _tags(self, cls: type[Struct], tagged: list[Field], variable: str, depth: int) -> None:
+    def _emit_tags(self, cls: type[Struct], tagged: list[Field], variable: str, depth: int) -> None:
         """Generate code that writes the tagged fields that differ from their defaults, each with its size."""
-        self._flush()
+        self._emit_pending_values()
         flags = [f"has_{field.name}_{depth}" for field in tagged]
         for field, flag in zip(tagged, flags, strict=True):
-            self.add_lines(f"{flag} = {self._differs(cls, field, f'{variable}.{field.name}')}")
+            self.add_lines(f"{flag} = {self._format_differs_expression(cls, field, f'{variable}.{field.name}')}")
         with self.block(f"if {' or '.join(flags)}:"):
             self.add_lines(f"out.append({' + '.join(flags)})")
             for field, flag in zip(tagged, flags, strict=True):
                 with self.block(f"if {flag}:"):
-                    self._tag(field, f"{variable}.{field.name}", depth)
+                    self._emit_tag(field, f"{variable}.{field.name}", depth)
         self.add_lines("else: out.append(0)")
 
-    def _tag(self, field: Field, value: str, depth: int) -> None:
+    def _emit_tag(self, field: Field, value: str, depth: int) -> None:
         self.add_lines(f"outer_{depth} = out", "out = bytearray()")
-        self._field(field, value, f"{field.name}_{depth}")
-        self._flush()
+        self._emit_field(field, value, f"{field.name}_{depth}")
+        self._emit_pending_values()
         self.add_lines(
             f"write_varint(outer_{depth}, {field.tag})",
             f"write_varint(outer_{depth}, len(out))",

@@ -82,7 +82,7 @@ def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.SNAPPY:
-        return _XERIAL_HEADER + _xerial_blocks(data)
+        return _XERIAL_HEADER + _compress_xerial_blocks(data)
     if codec == Codec.LZ4:
         compressor = Compressor(Codec.LZ4, level)
         compressor.add(data)
@@ -103,7 +103,7 @@ class Compressor:
         self._output = bytearray(_XERIAL_HEADER if codec is Codec.SNAPPY else b"")
         self._stream: Any = None
         if codec is Codec.LZ4:
-            self._stream = _lz4_compressor(level)
+            self._stream = _create_lz4_compressor(level)
         elif codec is Codec.GZIP:
             self._stream = cramjam.gzip.Compressor(level=None if level == -1 else level)
         elif codec is Codec.ZSTD:
@@ -131,7 +131,7 @@ class Compressor:
         if self._stream is not None:
             self._stream.compress(bytes(data))
         else:
-            self._output += _xerial_blocks(data)
+            self._output += _compress_xerial_blocks(data)
 
 
 def decompress(codec: int, data: bytes | memoryview, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:
@@ -146,14 +146,14 @@ def decompress(codec: int, data: bytes | memoryview, limit: int = DECOMPRESSED_B
 
 def decompress_view(codec: int, data: bytes | memoryview, limit: int) -> bytes | memoryview:
     """Decompress data like `decompress`, but without a second copy of large output."""
-    for output, is_whole in iter_prefixes(codec, data, limit):
+    for output, is_whole in iter_decompressed_prefixes(codec, data, limit):
         if is_whole:
             return output
         del output  # at most one output buffer is in memory
     raise AssertionError("the last prefix is complete")
 
 
-def iter_prefixes(codec: int, data: bytes | memoryview, limit: int) -> Iterator[_Prefix]:
+def iter_decompressed_prefixes(codec: int, data: bytes | memoryview, limit: int) -> Iterator[_Prefix]:
     """Decompress data, and yield growing prefixes of the output, each with a flag that marks the complete output.
 
     A caller that needs only the start of the output can stop early. Raises as `decompress` does.
@@ -178,7 +178,7 @@ def iter_prefixes(codec: int, data: bytes | memoryview, limit: int) -> Iterator[
 
 
 def _decompress_up_to(codec: Codec, decompress_into: _DecompressInto, data: bytes | memoryview, size: int) -> _Prefix:
-    output = _allocate(size)
+    output = _allocate_buffer(size)
     try:
         written = decompress_into(data, output)
     except cramjam.DecompressionError as error:
@@ -188,7 +188,7 @@ def _decompress_up_to(codec: Codec, decompress_into: _DecompressInto, data: byte
     return _finish_output(output[:written]), True
 
 
-def _allocate(size: int) -> memoryview:
+def _allocate_buffer(size: int) -> memoryview:
     """Allocate an output buffer. Large buffers use mmap, which returns the memory to the system immediately."""
     return memoryview(bytearray(size) if size <= _HEAP_BYTES_MAX else mmap.mmap(-1, size))
 
@@ -198,12 +198,12 @@ def _finish_output(output: memoryview) -> bytes | memoryview:
     return bytes(output) if len(output) <= _HEAP_BYTES_MAX else output
 
 
-def _lz4_compressor(level: int | None) -> Any:
+def _create_lz4_compressor(level: int | None) -> Any:
     # Java's reader rejects frames with linked blocks, and does not verify content checksums.
     return cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
 
 
-def _xerial_blocks(data: bytes | bytearray | memoryview) -> bytes:
+def _compress_xerial_blocks(data: bytes | bytearray | memoryview) -> bytes:
     output = bytearray()
     view = memoryview(data)
     for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
@@ -213,19 +213,19 @@ def _xerial_blocks(data: bytes | bytearray | memoryview) -> bytes:
     return bytes(output)
 
 
-def _snappy_up_to(data: bytes | memoryview, size: int) -> _Prefix:
+def _decompress_snappy_up_to(data: bytes | memoryview, size: int) -> _Prefix:
     """Decompress as many complete snappy blocks as fit into `size` bytes.
 
     A block starts with the size of its content, and the decoder writes exactly that many bytes or fails.
     """
     total, is_whole, blocks_max = 0, True, _SNAPPY_BLOCKS_MIN + size // _SNAPPY_BLOCK_BYTES_MIN
-    for number, (_, content_bytes) in enumerate(_snappy_blocks(memoryview(data))):
+    for number, (_, content_bytes) in enumerate(_iter_snappy_blocks(memoryview(data))):
         if total + content_bytes > size or number == blocks_max:
             is_whole = False
             break
         total += content_bytes
-    output, position = _allocate(total), 0
-    for block, content_bytes in _snappy_blocks(memoryview(data)):
+    output, position = _allocate_buffer(total), 0
+    for block, content_bytes in _iter_snappy_blocks(memoryview(data)):
         if position + content_bytes > total:
             break
         _decompress_snappy_block(block, output[position : position + content_bytes])
@@ -233,10 +233,10 @@ def _snappy_up_to(data: bytes | memoryview, size: int) -> _Prefix:
     return _finish_output(output), is_whole
 
 
-def _snappy_blocks(data: memoryview) -> Iterator[tuple[memoryview, int]]:
+def _iter_snappy_blocks(data: memoryview) -> Iterator[tuple[memoryview, int]]:
     """Yield each snappy block with its decompressed size."""
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        yield data, _snappy_content_bytes(data)
+        yield data, _read_snappy_content_bytes(data)
         return
     position, end = 0, len(data)
     while position < end:
@@ -255,11 +255,11 @@ def _snappy_blocks(data: memoryview) -> Iterator[tuple[memoryview, int]]:
         if not 0 < size <= end - position:
             raise CorruptRecords(f"snappy data: a block claims {size} bytes, but {end - position} are left")
         block = data[position : position + size]
-        yield block, _snappy_content_bytes(block)
+        yield block, _read_snappy_content_bytes(block)
         position += size
 
 
-def _snappy_content_bytes(block: memoryview) -> int:
+def _read_snappy_content_bytes(block: memoryview) -> int:
     try:
         return int(cramjam.snappy.decompress_raw_len(block))
     except cramjam.DecompressionError as error:
@@ -275,7 +275,7 @@ def _decompress_snappy_block(block: memoryview, output: memoryview) -> None:
 
 _DECOMPRESS_UP_TO: dict[Codec, Callable[[bytes | memoryview, int], _Prefix]] = {
     Codec.GZIP: partial(_decompress_up_to, Codec.GZIP, cramjam.gzip.decompress_into),
-    Codec.SNAPPY: _snappy_up_to,
+    Codec.SNAPPY: _decompress_snappy_up_to,
     Codec.LZ4: partial(_decompress_up_to, Codec.LZ4, cramjam.lz4.decompress_into),
     Codec.ZSTD: partial(_decompress_up_to, Codec.ZSTD, cramjam.zstd.decompress_into),
 }
@@ -287,8 +287,8 @@ def with_legacy_lz4_checksum(frame: bytes) -> bytes:
     The first Kafka brokers computed the checksum over the frame's magic number too (KAFKA-3160), and clients of that
     time verify it.
     """
-    end = _lz4_descriptor_end(frame)
-    return frame[:end] + _lz4_checksum(frame[:end]) + frame[end + 1 :]
+    end = _find_lz4_descriptor_end(frame)
+    return frame[:end] + _compute_lz4_checksum(frame[:end]) + frame[end + 1 :]
 
 
 def with_correct_lz4_checksum(frame: bytes) -> bytes:
@@ -297,11 +297,11 @@ def with_correct_lz4_checksum(frame: bytes) -> bytes:
     Raises:
         CorruptRecords: The data has no LZ4 frame header.
     """
-    end = _lz4_descriptor_end(frame)
-    return frame[:end] + _lz4_checksum(frame[_LZ4_FLAGS_POSITION:end]) + frame[end + 1 :]
+    end = _find_lz4_descriptor_end(frame)
+    return frame[:end] + _compute_lz4_checksum(frame[_LZ4_FLAGS_POSITION:end]) + frame[end + 1 :]
 
 
-def _lz4_descriptor_end(frame: bytes) -> int:
+def _find_lz4_descriptor_end(frame: bytes) -> int:
     if frame[:_LZ4_FLAGS_POSITION] != _LZ4_MAGIC or len(frame) < _LZ4_FLAGS_POSITION + _LZ4_DESCRIPTOR_BYTES_MIN + 1:
         raise CorruptRecords("lz4 data: no frame header")
     flags = frame[_LZ4_FLAGS_POSITION]
@@ -313,7 +313,7 @@ def _lz4_descriptor_end(frame: bytes) -> int:
     return end
 
 
-def _lz4_checksum(header: bytes) -> bytes:
+def _compute_lz4_checksum(header: bytes) -> bytes:
     return bytes([_xxh32_short(header) >> 8 & 0xFF])
 
 
@@ -325,15 +325,15 @@ def _xxh32_short(data: bytes) -> int:
     words_end = len(data) & ~3
     for start in range(0, words_end, 4):
         value += int.from_bytes(data[start : start + 4], "little") * _PRIME_3
-        value = _rotated_left(value, 17) * _PRIME_4
+        value = _rotate_left(value, 17) * _PRIME_4
     for byte in data[words_end:]:
-        value = _rotated_left(value + byte * _PRIME_5, 11) * _PRIME_1
+        value = _rotate_left(value + byte * _PRIME_5, 11) * _PRIME_1
     value &= _UINT32
     value = (value ^ value >> 15) * _PRIME_2 & _UINT32
     value = (value ^ value >> 13) * _PRIME_3 & _UINT32
     return value ^ value >> 16
 
 
-def _rotated_left(value: int, bits: int) -> int:
+def _rotate_left(value: int, bits: int) -> int:
     value &= _UINT32
     return (value << bits | value >> 32 - bits) & _UINT32

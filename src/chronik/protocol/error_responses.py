@@ -26,19 +26,21 @@ def error_fields(error: KafkaError | None) -> dict[str, Any]:
 
 def build_error_response(response: type[R], request: Request, code: ErrorCode) -> R:
     """Build the error response to a request that failed as a whole."""
-    error_response: R = _compile(response, type(request))(request, code, code.message)
+    error_response: R = _compile_error_builder(response, type(request))(request, code, code.message)
     return error_response
 
 
 @cache
-def _compile(response: type[Response], request: type[Request]) -> Callable[[Request, ErrorCode, str], Any]:
+def _compile_error_builder(
+    response: type[Response], request: type[Request]
+) -> Callable[[Request, ErrorCode, str], Any]:
     """Compile a function that builds the error response fast, because a request may contain 250,000 elements."""
     known: dict[str, Any] = {}
-    expression = _build_expression(response, request, "request", known)
+    expression = _build_response_expression(response, request, "request", known)
     return cast(Callable[[Request, ErrorCode, str], Any], eval(f"lambda request, code, message: {expression}", known))
 
 
-def _build_expression(
+def _build_response_expression(
     cls: type[Struct], request_type: type[Struct] | str | None, name: str, known: dict[str, Any]
 ) -> str:
     """Return an expression that builds the response or one of its elements.
@@ -57,7 +59,7 @@ def _build_expression(
         value = f"{name}.{field.mirrors}"
         (mirrored,) = (each for each in request_type.__schema__.fields if each.name == field.mirrors)
         if isinstance(field.element, type):
-            expression = _build_expression(field.element, mirrored.element, f"{name}_", known)
+            expression = _build_response_expression(field.element, mirrored.element, f"{name}_", known)
             is_named = any(each.mirrors for each in field.element.__schema__.fields)  # if not, all elements are equal
             value = (
                 f"[{expression} for {name}_ in {value} or ()]" if is_named else f"[{expression}] * len({value} or ())"

@@ -70,7 +70,7 @@ class _Message(NamedTuple):
 def convert_to_batches(
     buffer: Bytes, budget: DecompressionBudget | None = None, *, size_max: int = FRAME_BYTES_MAX
 ) -> list[bytes]:
-    """Convert a produced message set to batches for `validate_produced`, with offsets starting at 0.
+    """Convert a produced message set to batches for `validate_produced_batches`, with offsets starting at 0.
 
     Consecutive plain messages become one batch, and each wrapper becomes a batch with its codec. Timestamps are kept;
     messages of magic 0 have none.
@@ -84,16 +84,18 @@ def convert_to_batches(
     _check_message_count(buffer, budget)
     batches = []
     offsets = count()
-    for wrapper_position, messages in groupby(_iter_raw(buffer), lambda each: each.position if each.codec else None):
+    for wrapper_position, messages in groupby(
+        _iter_messages(buffer), lambda each: each.position if each.codec else None
+    ):
         if wrapper_position is None:
-            codec, members = Codec.NONE, _limit_size(messages, size_max)
+            codec, members = Codec.NONE, _limit_total_size(messages, size_max)
         else:
-            wrapper = _check_produced(next(messages))
+            wrapper = _check_produced_message(next(messages))
             limit = budget.max_output_bytes(len(wrapper.value or b""))
-            codec, content = parse_codec(wrapper.codec), _unwrap(wrapper, min(limit, CONVERTED_BYTES_MAX))
+            codec, content = parse_codec(wrapper.codec), _decompress_message(wrapper, min(limit, CONVERTED_BYTES_MAX))
             budget.take_bytes(len(content))
             _check_message_count(content, budget)
-            members = _iter_inner(wrapper, content)
+            members = _iter_inner_messages(wrapper, content)
         batches.append(encode_batch(_assign_offsets(members, offsets, budget), codec=codec))
     if not batches:
         raise InvalidRecord("the message set is empty")
@@ -132,14 +134,14 @@ def convert_to_message_set(
             continue
         try:
             header, body = decompress_within_budget(buffer, position, budget)
-            records, is_truncated = _records_within(header, body, first_offset, capacity)
+            records, is_truncated = _take_records_within(header, body, first_offset, capacity)
         except RecordsTooLarge:
             if output:
                 break
             raise
         if not records:
             continue
-        capacity -= sum(map(_content_bytes, records))
+        capacity -= sum(map(_count_content_bytes, records))
         if header.codec == Codec.NONE:
             for record in records:
                 output += _encode_message(magic, header, record.offset, record)
@@ -150,7 +152,7 @@ def convert_to_message_set(
     return bytes(output)
 
 
-def _records_within(
+def _take_records_within(
     header: BatchHeader, body: RecordsBody, first_offset: int, capacity: int
 ) -> tuple[list[Record], bool]:
     """Return at least one record from `first_offset`, up to `capacity` bytes, and whether more records follow."""
@@ -168,11 +170,11 @@ def _records_within(
         key = None if key_length < 0 else bytes(view[key_start : key_start + key_length])
         value = None if value_length < 0 else bytes(view[value_start : value_start + value_length])
         records.append(Record(offset, timestamp, key, value))
-        capacity -= _content_bytes(records[-1])
+        capacity -= _count_content_bytes(records[-1])
     return records, False
 
 
-def _content_bytes(record: Record) -> int:
+def _count_content_bytes(record: Record) -> int:
     return _MESSAGE_BYTES_MIN[1] + len(record.key or b"") + len(record.value or b"")
 
 
@@ -187,19 +189,19 @@ def iter_message_set(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX) -> Iter
         RecordsTooLarge: A wrapper exceeds `limit`.
         InvalidRecord: A message is not valid in a message set.
     """
-    for message in _iter_raw(buffer):
+    for message in _iter_messages(buffer):
         if not message.codec:
             yield Record(message.offset, message.timestamp, message.key, message.value)
             continue
-        content = _unwrap(message, limit)
+        content = _decompress_message(message, limit)
         # Producers leave the wrapper's offset at 0, so inner offsets are absolute until a broker has set it.
-        base_offset = max(0, message.offset - _last_offset(content)) if message.magic > 0 else 0
-        for inner in _iter_inner(message, content):
+        base_offset = max(0, message.offset - _find_last_offset(content)) if message.magic > 0 else 0
+        for inner in _iter_inner_messages(message, content):
             timestamp = message.timestamp if message.has_append_time else inner.timestamp
             yield Record(base_offset + inner.offset, timestamp, inner.key, inner.value)
 
 
-def _limit_size(messages: Iterator[_Message], size_max: int) -> Iterator[_Message]:
+def _limit_total_size(messages: Iterator[_Message], size_max: int) -> Iterator[_Message]:
     for message in messages:
         size_max -= len(message.key or b"") + len(message.value or b"")
         if size_max < 0:
@@ -212,16 +214,16 @@ def _assign_offsets(
 ) -> Iterator[Record]:
     for message in messages:
         budget.take_records(1)
-        yield Record(next(offsets), _check_produced(message).timestamp, message.key, message.value)
+        yield Record(next(offsets), _check_produced_message(message).timestamp, message.key, message.value)
 
 
-def _check_produced(message: _Message) -> _Message:
+def _check_produced_message(message: _Message) -> _Message:
     if message.has_append_time:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only the broker sets log append time")
     return message
 
 
-def _iter_raw(buffer: Bytes) -> Iterator[_Message]:
+def _iter_messages(buffer: Bytes) -> Iterator[_Message]:
     position, end = 0, len(buffer)
     view = memoryview(buffer)
     while position < end:
@@ -229,10 +231,10 @@ def _iter_raw(buffer: Bytes) -> Iterator[_Message]:
         yield message
 
 
-def _iter_inner(wrapper: _Message, content: RecordsBody) -> Iterator[_Message]:
+def _iter_inner_messages(wrapper: _Message, content: RecordsBody) -> Iterator[_Message]:
     if not content:
         raise InvalidRecord("a compressed message contains no messages")
-    for message in _iter_raw(content):
+    for message in _iter_messages(content):
         if message.magic != wrapper.magic:
             raise InvalidRecord(f"a message of magic {message.magic} is inside one of magic {wrapper.magic}")
         if message.codec:
@@ -240,9 +242,9 @@ def _iter_inner(wrapper: _Message, content: RecordsBody) -> Iterator[_Message]:
         yield message
 
 
-def _last_offset(content: RecordsBody) -> int:
+def _find_last_offset(content: RecordsBody) -> int:
     offset = 0
-    for message in _iter_raw(content):
+    for message in _iter_messages(content):
         offset = message.offset
     return offset
 
@@ -283,7 +285,7 @@ def _read_bytes(view: memoryview, position: int, end: int) -> tuple[bytes | None
     return bytes(view[position : position + length]), position + length
 
 
-def _unwrap(wrapper: _Message, limit: int) -> RecordsBody:
+def _decompress_message(wrapper: _Message, limit: int) -> RecordsBody:
     if wrapper.value is None:
         raise InvalidRecord("a compressed message has no value")
     if wrapper.codec == Codec.ZSTD:

@@ -60,12 +60,12 @@ def parse_permissions(text: str) -> tuple[RequiredPermission, ...]:
     """
     pairs = (pair.split() for pair in text.split(",") if pair)
     return tuple(
-        RequiredPermission(_parse_word(AclOperation, operation), _parse_word(AclResourceType, on))
+        RequiredPermission(_parse_enum_name(AclOperation, operation), _parse_enum_name(AclResourceType, on))
         for operation, on in pairs
     )
 
 
-def _parse_word(kind: type[_E], word: str) -> _E:
+def _parse_enum_name(kind: type[_E], word: str) -> _E:
     for each in kind:
         if each.name.title().replace("_", "") == word:
             return each

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from chronik.protocol.batch import HEADER_BYTES, BatchHeader, Bytes, TimestampType, parse_header, verify_crc
 from chronik.protocol.budget import RECORD_BYTES_MIN, DecompressionBudget
-from chronik.protocol.compression import decompress_view, iter_prefixes
+from chronik.protocol.compression import decompress_view, iter_decompressed_prefixes
 from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.varint import INT64_MAX, SINGLE_BYTE_VALUES, read_varint, read_varlong, wrap_int64
 
@@ -41,28 +41,28 @@ def decompress_within_budget(
         CorruptRecords: The batch is damaged.
         RecordsTooLarge: The batch exceeds `budget`.
     """
-    header, data = _parse_checked(buffer, position)
+    header, data = _parse_and_verify_batch(buffer, position)
     budget = budget or DecompressionBudget.for_request(header.size)
     budget.take_records(header.record_count)
     if not data:  # an empty batch left by compaction, which no codec could decompress
         return header, b""
-    body = decompress_view(header.codec, data, _limit(header, budget))
+    body = decompress_view(header.codec, data, _compute_output_limit(header, budget))
     budget.take_bytes(len(body))
     return header, body
 
 
-def scan_lazily(buffer: Bytes, budget: DecompressionBudget) -> Iterator[ScannedRecord]:
+def scan_records_lazily(buffer: Bytes, budget: DecompressionBudget) -> Iterator[ScannedRecord]:
     """Yield the records of a batch. Decompress only as much as the caller consumes.
 
     Raises:
         CorruptRecords: The batch is damaged.
         RecordsTooLarge: The decompressed records exceed `budget`.
     """
-    header, data = _parse_checked(buffer, 0)
+    header, data = _parse_and_verify_batch(buffer, 0)
     if not data:
         return
     seen, taken = header.base_offset - 1, 0
-    for body, is_whole in iter_prefixes(header.codec, data, _limit(header, budget)):
+    for body, is_whole in iter_decompressed_prefixes(header.codec, data, _compute_output_limit(header, budget)):
         budget.take_bytes(len(body) - taken)  # each prefix contains the previous one
         taken = len(body)
         try:
@@ -77,11 +77,11 @@ def scan_lazily(buffer: Bytes, budget: DecompressionBudget) -> Iterator[ScannedR
         del body
 
 
-def _limit(header: BatchHeader, budget: DecompressionBudget) -> int:
+def _compute_output_limit(header: BatchHeader, budget: DecompressionBudget) -> int:
     return budget.max_output_bytes(header.size if header.codec else 0)
 
 
-def _parse_checked(buffer: Bytes, position: int) -> tuple[BatchHeader, memoryview]:
+def _parse_and_verify_batch(buffer: Bytes, position: int) -> tuple[BatchHeader, memoryview]:
     header = parse_header(buffer, position)
     if not verify_crc(buffer, position, header.size):
         raise CorruptRecords(f"the checksum of the batch at offset {header.base_offset} does not match")
@@ -118,7 +118,7 @@ def _iter_scanned(header: BatchHeader, body: RecordsBody, *, is_whole: bool) -> 
                 length, position = read_varint(body, end)
             end = position + length
             if length < RECORD_BYTES_MIN - 1 or end > size:
-                raise _length_error(length, size - position)
+                raise _build_length_error(length, size - position)
             position += 1  # the attributes, which are unused
             if (byte := body[position]) < 0x80:
                 delta, position = SINGLE_BYTE_VALUES[byte], position + 1
@@ -165,6 +165,6 @@ def _iter_scanned(header: BatchHeader, body: RecordsBody, *, is_whole: bool) -> 
         raise CorruptRecords(f"{size - end} trailing bytes after the last record")
 
 
-def _length_error(length: int, left: int) -> CorruptRecords:
+def _build_length_error(length: int, left: int) -> CorruptRecords:
     kind = CorruptRecords if length < RECORD_BYTES_MIN - 1 else IncompleteRecords
     return kind(f"a record claims {length} bytes, but {left} are left")

@@ -170,7 +170,7 @@ def decode_batch(buffer: Bytes, position: int = 0, limit: int = DECOMPRESSED_BYT
         RecordsTooLarge: The records exceed `limit` bytes.
     """
     header, body = decompress_batch(buffer, position, limit)
-    return [record for record, _ in iter_decompressed(header, body)]
+    return [record for record, _ in iter_decompressed_records(header, body)]
 
 
 def iter_records(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX, *, partial_tail: bool = False) -> Iterator[Record]:
@@ -180,7 +180,7 @@ def iter_records(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX, *, partial_
     """
     for position, header in iter_batches(buffer, partial_tail=partial_tail):
         if not header.is_control:
-            for record, _ in iter_decompressed(*decompress_batch(buffer, position, limit)):
+            for record, _ in iter_decompressed_records(*decompress_batch(buffer, position, limit)):
                 yield record
 
 
@@ -197,7 +197,7 @@ def decompress_batch(
     return header, decompress(header.codec, body, limit)
 
 
-def iter_decompressed(header: BatchHeader, body: bytes) -> Iterator[tuple[Record, int]]:
+def iter_decompressed_records(header: BatchHeader, body: bytes) -> Iterator[tuple[Record, int]]:
     """Yield every record of a decompressed batch, with its end position in `body`."""
     count, last_offset, base_offset = header.record_count, header.last_offset, header.base_offset
     if not 0 <= count * RECORD_BYTES_MIN <= len(body):

@@ -20,7 +20,7 @@ import msgspec
 
 from chronik.errors import check_invariant
 from chronik.ids import ZERO_ID
-from chronik.protocol.apis import API_BY_MESSAGE, Versions
+from chronik.protocol.apis import API_BY_MESSAGE, VersionRange
 
 T = TypeVar("T")
 
@@ -58,9 +58,9 @@ class Field:
     ) -> None:
         self.name = ""
         self.kind = kind
-        self.versions = Versions.parse(versions)
+        self.versions = VersionRange.parse(versions)
         self.default = default
-        self.nullable = Versions.parse(nullable)
+        self.nullable = VersionRange.parse(nullable)
         self.tag = tag
         self.ignorable = ignorable
         self.element = element
@@ -73,8 +73,8 @@ class StructSchema(NamedTuple):
     name: str
     fields: tuple[Field, ...]
     api_key: int
-    versions: Versions
-    flexible: Versions
+    versions: VersionRange
+    flexible: VersionRange
 
     def fields_at(self, version: int) -> tuple[list[Field], list[Field]]:
         """Return the fields of a version: ordinary fields in order, and tagged fields sorted by tag."""
@@ -83,7 +83,7 @@ class StructSchema(NamedTuple):
         return [field for field in present if field.tag is None], sorted(tagged, key=lambda field: field.tag or 0)
 
 
-_NO_API: Final = (-1, Versions.parse(None), Versions.parse(None))
+_NO_API: Final = (-1, VersionRange.parse(None), VersionRange.parse(None))
 
 
 @dataclass_transform(kw_only_default=True)

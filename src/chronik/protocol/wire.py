@@ -76,17 +76,17 @@ def _replace_invalid_utf8(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(REPLACE_INVALID_UTF8, _replace_invalid_utf8)
 
 
-def length_error(field: str, length: int, left: int) -> MalformedMessage:
+def build_length_error(field: str, length: int, left: int) -> MalformedMessage:
     """Return the error for a field whose length exceeds the remaining bytes."""
     return MalformedMessage(f"{field}: length {length} exceeds the {left} bytes left")
 
 
-def count_error(field: str, count: int, left: int) -> MalformedMessage:
+def build_count_error(field: str, count: int, left: int) -> MalformedMessage:
     """Return the error for an array with more elements than fit into the remaining bytes."""
     return MalformedMessage(f"{field}: {count} elements do not fit into {left} bytes")
 
 
-def budget_error() -> MalformedMessage:
+def build_budget_error() -> MalformedMessage:
     """Return the error for a message with too many array elements and tagged fields."""
     return MalformedMessage("the message has too many array elements and tagged fields")
 
@@ -125,7 +125,7 @@ def read_tag(data: bytes | memoryview, position: int, size: int, last_tag: int) 
         raise MalformedMessage(f"tag {tag} follows tag {last_tag}")
     length, position = read_varint(data, position)
     if length > size - position:
-        raise length_error(f"tag {tag}", length, size - position)
+        raise build_length_error(f"tag {tag}", length, size - position)
     return tag, position, position + length
 
 
@@ -141,9 +141,9 @@ def read_tag_count(data: bytes | memoryview, position: int, size: int, budget: i
     """Read the number of tagged fields. Return it with the position after it and the remaining element budget."""
     count, position = read_varint(data, position)
     if count * 2 > size - position:  # a tag and a length take a byte each
-        raise count_error("tagged fields", count, size - position)
+        raise build_count_error("tagged fields", count, size - position)
     if count > budget:
-        raise budget_error()
+        raise build_budget_error()
     return count, position, budget - count
 
 
@@ -154,14 +154,14 @@ class IntArrayCodec:
         self._letter = letter
         self._ready = [struct.Struct(f">{count}{letter}") for count in range(PREBUILT_COUNT_MAX + 1)]
 
-    def _struct(self, count: int) -> struct.Struct:
+    def _get_struct(self, count: int) -> struct.Struct:
         return self._ready[count] if count <= PREBUILT_COUNT_MAX else struct.Struct(f">{count}{self._letter}")
 
     def read(self, data: bytes | memoryview, position: int, count: int) -> list[int]:
-        return list(self._struct(count).unpack_from(data, position))
+        return list(self._get_struct(count).unpack_from(data, position))
 
     def pack(self, values: list[int]) -> bytes:
-        return self._struct(len(values)).pack(*values)
+        return self._get_struct(len(values)).pack(*values)
 
 
 INT_ARRAYS: Final = {letter: IntArrayCodec(letter) for letter in "bhiq"}

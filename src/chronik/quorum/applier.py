@@ -90,14 +90,14 @@ class Applier:
             while self._work:
                 work = self._work.popleft()
                 if not isinstance(work, SnapshotMetadata):
-                    await self._apply(work)
+                    await self._apply_entries(work)
                 elif not any(isinstance(later, SnapshotMetadata) for later in self._work):
-                    await self._restore(work)
+                    await self._restore_snapshot(work)
                 else:
                     continue  # a newer snapshot is queued, and its file may have replaced this one
                 self._done(self._applied.index)
 
-    async def _apply(self, entries: Sequence[RaftEntry]) -> None:
+    async def _apply_entries(self, entries: Sequence[RaftEntry]) -> None:
         loop = asyncio.get_running_loop()
         slice_start = loop.time()
         for position in range(0, len(entries), SLICE_ENTRIES):
@@ -107,20 +107,20 @@ class Applier:
             self._seconds_since_snapshot += loop.time() - started
             self._entries_since_snapshot += len(batch)
             self._bytes_since_snapshot += sum(entry.size_bytes for entry in batch)
-            self._applied.advance(batch[-1].index)
-            self._waiters.complete_applied(batch)
+            self._applied.advance_applied_index(batch[-1].index)
+            self._waiters.complete_applied_requests(batch)
             elapsed = loop.time() - slice_start
             if elapsed > SLICE_SECONDS:
                 self._watchdog.record("applying entries", elapsed)
                 await asyncio.sleep(0)
                 slice_start = loop.time()
 
-    async def _restore(self, snapshot: SnapshotMetadata) -> None:
+    async def _restore_snapshot(self, snapshot: SnapshotMetadata) -> None:
         logger.info("state machine: restoring the snapshot received from the leader: index=%d", snapshot.index)
         await self._snapshots.restore(snapshot.index)
         self.reset_snapshot_counters()
-        self._applied.advance(snapshot.index)
-        self._waiters.fail_skipped(snapshot.index)
+        self._applied.advance_applied_index(snapshot.index)
+        self._waiters.fail_skipped_requests(snapshot.index)
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

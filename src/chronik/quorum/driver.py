@@ -58,7 +58,7 @@ EVENTS_PER_ITERATION_MAX: Final = 250
 """Maximum number of events processed per event-loop iteration: a few milliseconds of work."""
 
 
-class _Components(msgspec.Struct):
+class _DriverComponents(msgspec.Struct):
     """The components of a driver that exist only between `start` and `stop`."""
 
     log_thread: Executor
@@ -98,7 +98,7 @@ class RaftDriver:
 
         self._loop: asyncio.AbstractEventLoop
         self._node: RaftNode
-        self._components: _Components
+        self._components: _DriverComponents
         self._exit_stack = AsyncExitStack()
         self._events: deque[RaftEvent] = deque()
         self._is_iteration_scheduled = False
@@ -126,7 +126,7 @@ class RaftDriver:
         snapshot = components.storage.recovered.snapshot
         if snapshot.index:
             await components.snapshots.restore(snapshot.index)
-            self._applied.advance(snapshot.index)
+            self._applied.advance_applied_index(snapshot.index)
         self._node = await self._loop.run_in_executor(components.log_thread, self._make_node, components.storage)
         self._is_running = True
         self._exit_stack.push_async_callback(components.writer.stop)
@@ -150,7 +150,7 @@ class RaftDriver:
             self._ticker.cancel()
         await self._exit_stack.aclose()
 
-    async def _open_components(self) -> _Components:
+    async def _open_components(self) -> _DriverComponents:
         log_thread = ThreadPoolExecutor(1, thread_name_prefix="raft-log")
         self._exit_stack.callback(log_thread.shutdown)
         snapshot_thread = ThreadPoolExecutor(1, thread_name_prefix="raft-snapshot")
@@ -172,7 +172,7 @@ class RaftDriver:
         applier = Applier(
             self._machine, snapshots, self._waiters, self._applied, self.watchdog, self._on_applied, self._fail
         )
-        return _Components(log_thread, storage, writer, snapshots, applier)
+        return _DriverComponents(log_thread, storage, writer, snapshots, applier)
 
     def _make_node(self, storage: RaftStorage) -> RaftNode:
         """Create the Raft node. Runs in a thread, because it reads the whole log."""
@@ -335,7 +335,7 @@ class RaftDriver:
         if not self._is_tick_queued:
             self._is_tick_queued = True
             self._feed(Tick())
-        self._waiters.expire(self._loop.time())
+        self._waiters.expire_requests(self._loop.time())
         self._schedule_tick()
 
     def _process_events(self) -> None:
@@ -347,7 +347,7 @@ class RaftDriver:
         try:
             ready = self._node.handle(*events)
             self._is_tick_queued = False
-            self._execute(ready)
+            self._process_ready(ready)
         except Exception as error:
             self._fail(error)
             return
@@ -363,14 +363,14 @@ class RaftDriver:
     # ------------------------------------------------------------------------------------------ instructions of the
     # core
 
-    def _execute(self, ready: Ready) -> None:
+    def _process_ready(self, ready: Ready) -> None:
         if ready.persist is not None:
             self._components.writer.write(ready.persist)
         if ready.messages:
             self._messenger.send(ready.messages)
         for outcome in ready.outcomes:
             self._waiters.complete(outcome)
-        self._waiters.complete_written(self._node.durable_index, self._node.term_at)
+        self._waiters.complete_written_requests(self._node.durable_index, self._node.term_at)
         if ready.restore is not None:
             self._components.applier.enqueue(ready.restore)
         if ready.committed:
@@ -405,7 +405,7 @@ class RaftDriver:
         snapshots.start(index, term, self._node.membership_at(index))
 
     def _on_snapshot_taken(self, snapshot: SnapshotMetadata) -> None:
-        through = self._components.storage.compaction_point(snapshot.index, self._settings.retained_log_bytes)
+        through = self._components.storage.find_compaction_index(snapshot.index, self._settings.retained_log_bytes)
         self._feed(SnapshotTaken(snapshot, through))
 
 

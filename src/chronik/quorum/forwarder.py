@@ -77,7 +77,7 @@ class ProposalForwarder:
         self._driver = driver
         self._calls = driver.transport.calls
         self._slots: defaultdict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(PENDING_FORWARDS_MAX))
-        FORWARD.serve(self._calls, self._serve)
+        FORWARD.serve(self._calls, self._serve_proposal)
 
     async def propose(
         self, data: bytes, timeout: float = DEFAULT_TIMEOUT_SECONDS, until: CompletionPoint = CompletionPoint.APPLIED
@@ -95,14 +95,16 @@ class ProposalForwarder:
         slots = self._slots[leader]
         await _acquire_slot(slots, timeout)
         try:
-            committed = _unwrap(await self._forward(leader, data, timeout, until))
+            committed = _unwrap_response(await self._forward_proposal(leader, data, timeout, until))
         finally:
             slots.release()
         if until is CompletionPoint.APPLIED:
             await self._driver.wait_applied(committed.index, timeout)
         return committed
 
-    async def _forward(self, leader: int, data: bytes, timeout: float, until: CompletionPoint) -> ForwardedResponse:
+    async def _forward_proposal(
+        self, leader: int, data: bytes, timeout: float, until: CompletionPoint
+    ) -> ForwardedResponse:
         request = ForwardedProposal(data, int(timeout * 1000), until)
         try:
             return await FORWARD.call(self._calls, leader, request, timeout)
@@ -113,7 +115,7 @@ class ProposalForwarder:
         except (CallTimedOut, CallRejected) as error:
             raise OutcomeUnknown(str(error)) from error
 
-    async def _serve(self, peer: int, request: ForwardedProposal) -> ForwardedResponse:
+    async def _serve_proposal(self, peer: int, request: ForwardedProposal) -> ForwardedResponse:
         try:
             committed = await self._driver.propose(request.data, request.timeout_ms / 1000, request.until)
         except NotLeader as error:
@@ -139,7 +141,7 @@ async def _acquire_slot(slots: asyncio.Semaphore, timeout: float) -> None:
         raise ProposalRejected(RejectionReason.OVERLOADED) from None
 
 
-def _unwrap(response: ForwardedResponse) -> CommittedPosition:
+def _unwrap_response(response: ForwardedResponse) -> CommittedPosition:
     if response.outcome is ForwardOutcome.COMMITTED:
         return CommittedPosition(response.index, response.term)
     if response.outcome is ForwardOutcome.NOT_LEADER:

@@ -14,7 +14,7 @@ from chronik.files import File, FileSystem
 from chronik.raft.entries import SnapshotMetadata
 from chronik.raft.events import StoreChunk
 from chronik.wal.records import RECORD_BYTES_MAX, encode_record
-from chronik.wal.snapshots import SNAPSHOT_SUFFIX, SYNC_INTERVAL_BYTES, TEMPORARY_SUFFIX, snapshot_path
+from chronik.wal.snapshots import SNAPSHOT_SUFFIX, SYNC_INTERVAL_BYTES, TEMPORARY_SUFFIX, build_snapshot_path
 
 INCOMING_NAME: Final = "incoming"
 
@@ -31,7 +31,7 @@ class RaftSnapshotWriter:
     def __init__(self, files: FileSystem, directory: str, index: int) -> None:
         self._files = files
         self._directory = directory
-        self._path = snapshot_path(directory, index)
+        self._path = build_snapshot_path(directory, index)
         self._file: File | None = None
         self._chunks = 0
         self._checksum = 0
@@ -59,7 +59,7 @@ class RaftSnapshotWriter:
             self._files.remove(self._path + TEMPORARY_SUFFIX)
 
     def _append(self, chunk: bytes) -> File:
-        file = self._file or self._begin()
+        file = self._file or self._create_temporary_file()
         self._chunks += 1
         record = encode_record(self._chunks, 0, chunk)
         file.append(record)
@@ -70,7 +70,7 @@ class RaftSnapshotWriter:
             self._unsynced_bytes = 0
         return file
 
-    def _begin(self) -> File:
+    def _create_temporary_file(self) -> File:
         self._files.remove(self._path + TEMPORARY_SUFFIX)
         self._file = self._files.create(self._path + TEMPORARY_SUFFIX)
         return self._file
@@ -89,7 +89,7 @@ class IncomingSnapshotFile:
 
     def store(self, chunk: StoreChunk) -> None:
         if chunk.offset == 0:
-            self._begin(chunk.snapshot)
+            self._create_file(chunk.snapshot)
         file = self._file
         assert file is not None, "the first chunk of a snapshot must have offset 0"
         check_invariant(chunk.snapshot == self._snapshot, "snapshot: chunk belongs to another snapshot")
@@ -111,7 +111,7 @@ class IncomingSnapshotFile:
         if (file.size, self._checksum) != (snapshot.size_bytes, snapshot.checksum):
             raise DamagedDataError(f"snapshot {snapshot.index}: received file does not match its size or checksum")
         self.close()
-        self._files.rename(self._path, snapshot_path(self._directory, snapshot.index))
+        self._files.rename(self._path, build_snapshot_path(self._directory, snapshot.index))
         self._files.sync_directory(self._directory)
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ class IncomingSnapshotFile:
             self._file.close()
             self._file = None
 
-    def _begin(self, snapshot: SnapshotMetadata) -> None:
+    def _create_file(self, snapshot: SnapshotMetadata) -> None:
         self.close()
         self._files.remove(self._path)
         self._file = self._files.create(self._path)
@@ -129,7 +129,7 @@ class IncomingSnapshotFile:
 
 def verify_snapshot(files: FileSystem, directory: str, snapshot: SnapshotMetadata) -> None:
     """Raise DamagedDataError if the snapshot file is missing or does not match its metadata."""
-    path = snapshot_path(directory, snapshot.index)
+    path = build_snapshot_path(directory, snapshot.index)
     if not files.exists(path):
         raise DamagedDataError(f"snapshot file {path} is missing")
     file = files.open(path)
@@ -146,7 +146,7 @@ def verify_snapshot(files: FileSystem, directory: str, snapshot: SnapshotMetadat
 def read_chunk(files: FileSystem, directory: str, index: int, offset: int, bytes_max: int) -> bytes | None:
     """Read a chunk of a snapshot file, or return None if a newer snapshot has replaced it."""
     try:
-        file = files.open(snapshot_path(directory, index))
+        file = files.open(build_snapshot_path(directory, index))
     except FileNotFoundError:
         return None
     try:
@@ -159,7 +159,7 @@ def remove_orphaned_files(files: FileSystem, directory: str, kept: int) -> None:
     """Delete incomplete files and snapshots that the manifest does not refer to. Called at startup."""
     for index in list_snapshot_indexes(files, directory):
         if index != kept:
-            files.remove(snapshot_path(directory, index))
+            files.remove(build_snapshot_path(directory, index))
     for name in files.list_directory(directory):
         if name.endswith(TEMPORARY_SUFFIX):
             files.remove(f"{directory}/{name}")

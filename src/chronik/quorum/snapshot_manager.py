@@ -80,7 +80,7 @@ class SnapshotManager:
         first = self._next_chunk(
             chunks
         )  # not in the task, because a generator captures the state at its first step only
-        work = self._write(chunks, first, SnapshotMetadata(index, term, membership))
+        work = self._write_snapshot(chunks, first, SnapshotMetadata(index, term, membership))
         self._task = asyncio.get_running_loop().create_task(work, name="snapshot")
         self._task.add_done_callback(self._on_task_done)
 
@@ -116,7 +116,7 @@ class SnapshotManager:
         else:
             self._read(SnapshotChunkRead(request.peer, request.index, request.offset, pending_read.result()))
 
-    async def _write(self, chunks: Iterator[bytes], chunk: bytes | None, snapshot: SnapshotMetadata) -> None:
+    async def _write_snapshot(self, chunks: Iterator[bytes], chunk: bytes | None, snapshot: SnapshotMetadata) -> None:
         writer = self._storage.create_snapshot_writer(snapshot.index)
         try:
             while chunk is not None:
@@ -127,7 +127,7 @@ class SnapshotManager:
             await asyncio.shield(self._run_in_thread(writer.abandon))
             raise
         finally:
-            _close(chunks)
+            _close_iterator(chunks)
         complete = SnapshotMetadata(snapshot.index, snapshot.term, snapshot.membership, size, checksum)
         loop = asyncio.get_running_loop()
         if await loop.run_in_executor(self._log_thread, self._storage.adopt_snapshot, complete):
@@ -148,7 +148,7 @@ class SnapshotManager:
                 yield chunk
         finally:
             # Shielded, because closing waits for the thread's current read even if the node is stopping.
-            await asyncio.shield(self._run_in_thread(lambda: _close(chunks)))
+            await asyncio.shield(self._run_in_thread(lambda: _close_iterator(chunks)))
 
     def _run_in_thread(self, work: Callable[[], T]) -> Awaitable[T]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -159,7 +159,7 @@ class SnapshotManager:
             self._failed(error)
 
 
-def _close(chunks: Iterator[bytes]) -> None:
+def _close_iterator(chunks: Iterator[bytes]) -> None:
     close = getattr(chunks, "close", None)
     if close is not None:
         close()

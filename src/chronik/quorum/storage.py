@@ -40,7 +40,7 @@ from chronik.raft.events import Persist, SnapshotChunkRequest
 from chronik.wal import log as wal
 from chronik.wal.log import WriteAheadLog
 from chronik.wal.records import HEADER_BYTES
-from chronik.wal.snapshots import read_snapshot, snapshot_path
+from chronik.wal.snapshots import build_snapshot_path, read_snapshot
 
 MANIFEST_NAME: Final = "manifest"
 
@@ -69,7 +69,7 @@ class RaftStorage:
     """The stored log, hard state and snapshots of a node. Create it with `open`."""
 
     def __init__(
-        self, files: FileSystem, directory: str, log: WriteAheadLog, manifest: RaftManifest, recovery: _Recovery
+        self, files: FileSystem, directory: str, log: WriteAheadLog, manifest: RaftManifest, recovery: _RaftRecovery
     ) -> None:
         self._files = files
         self._directory = directory
@@ -95,7 +95,7 @@ class RaftStorage:
             snapshot_files.verify_snapshot(files, directory, manifest.snapshot)
         log, records = WriteAheadLog.open(files, directory, after=manifest.obsolete_record)
         try:
-            recovery = _Recovery(files, directory, manifest, cache_bytes)
+            recovery = _RaftRecovery(files, directory, manifest, cache_bytes)
             recovery.replay(records)
             snapshot_files.remove_orphaned_files(files, directory, manifest.snapshot.index)
             return cls(files, directory, log, manifest, recovery)
@@ -113,9 +113,9 @@ class RaftStorage:
     def entries(self, first: int, end: int, bytes_max: int) -> Sequence[RaftEntry]:
         return self._entries.entries(first, end, bytes_max)
 
-    def compaction_point(self, index: int, bytes_kept: int) -> int:
+    def find_compaction_index(self, index: int, bytes_kept: int) -> int:
         """Return the index up to which to compact the log after a snapshot at `index`, keeping at most `bytes_kept`."""
-        return self._entries.compaction_index(min(index, self._entries.last_index), bytes_kept)
+        return self._entries.find_compaction_index(min(index, self._entries.last_index), bytes_kept)
 
     def prepare_write(self, persist: Persist) -> PendingWrite:
         through = persist.compact_through
@@ -123,7 +123,9 @@ class RaftStorage:
             return PendingWrite(persist)
         check_invariant(persist.install is None, "Raft storage: compaction together with a snapshot installation")
         floor_term = self._entries.entries(through, through + 1, 0)[0].term
-        first_segment = self._entries.segment_containing(through + 1) if through < self._entries.last_index else None
+        first_segment = (
+            self._entries.find_segment_containing(through + 1) if through < self._entries.last_index else None
+        )
         return PendingWrite(persist, LogCompaction(through, floor_term, first_segment))
 
     def complete_write(self, write: PendingWrite) -> None:
@@ -147,11 +149,11 @@ class RaftStorage:
                 self._incoming.store(chunk)
             self._incoming.sync()
         if persist.install is not None:
-            self._install(persist.install)
+            self._install_snapshot(persist.install)
         segment = self._segment
         write.placement = self._append(persist.entries, persist.hard_state)
         if write.compaction is not None:
-            self._compact(write.compaction, segment)
+            self._compact_log(write.compaction, segment)
 
     def adopt_snapshot(self, snapshot: SnapshotMetadata) -> bool:
         """Activate a local snapshot; return False if a newer snapshot was received from the leader."""
@@ -177,7 +179,7 @@ class RaftStorage:
         if hard_state is not None:
             self._hard_state = hard_state
         sizes = [HEADER_BYTES + len(payload) for payload in payloads[: len(entries)]]
-        placement = EntryPositions(self._segment, _positions(begin, sizes), sizes)
+        placement = EntryPositions(self._segment, _compute_positions(begin, sizes), sizes)
         if self._log.segment_bytes >= SEGMENT_BYTES:
             self._roll()
         return placement
@@ -186,7 +188,7 @@ class RaftStorage:
         self._log.roll()
         self._segment = self._log.last_index + 1
 
-    def _install(self, snapshot: SnapshotMetadata) -> None:
+    def _install_snapshot(self, snapshot: SnapshotMetadata) -> None:
         """Replace the log with a received snapshot. The change is committed by writing the manifest."""
         self._incoming.finish(snapshot)
         self._roll()
@@ -199,7 +201,7 @@ class RaftStorage:
         )
         self._write_manifest(manifest)
 
-    def _compact(self, compaction: LogCompaction, segment: int) -> None:
+    def _compact_log(self, compaction: LogCompaction, segment: int) -> None:
         """Compact the log by updating the manifest. `segment` is the one that was active before the current write."""
         first_segment = compaction.first_segment if compaction.first_segment is not None else segment
         manifest = replace(
@@ -217,7 +219,7 @@ class RaftStorage:
         if manifest.snapshot.index != self._manifest.snapshot.index:
             self._previous_snapshot = self._manifest.snapshot.index
         self._manifest = manifest
-        self._log.drop_through(manifest.obsolete_record)
+        self._log.drop_segments_through(manifest.obsolete_record)
         self._remove_old_snapshots()
 
     def _remove_old_snapshots(self) -> None:
@@ -225,7 +227,7 @@ class RaftStorage:
         current = self._manifest.snapshot.index
         for index in snapshot_files.list_snapshot_indexes(self._files, self._directory):
             if index < current and index != self._previous_snapshot:
-                self._files.remove(snapshot_path(self._directory, index))
+                self._files.remove(build_snapshot_path(self._directory, index))
 
     # ------------------------------------------------------------------------------------------ in the snapshot thread
 
@@ -247,7 +249,7 @@ class RaftStorage:
         return snapshot_files.read_chunk(self._files, self._directory, wanted.index, wanted.offset, wanted.bytes_max)
 
 
-class _Recovery:
+class _RaftRecovery:
     """The replay of log records at startup, which recovers the entries and the hard state."""
 
     def __init__(self, files: FileSystem, directory: str, manifest: RaftManifest, cache_bytes: int) -> None:
@@ -316,7 +318,7 @@ def _read_manifest(files: FileSystem, directory: str) -> RaftManifest:
     return manifest
 
 
-def _positions(begin: int, sizes: Sequence[int]) -> list[int]:
+def _compute_positions(begin: int, sizes: Sequence[int]) -> list[int]:
     positions = []
     for size in sizes:
         positions.append(begin)

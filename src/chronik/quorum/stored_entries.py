@@ -21,7 +21,7 @@ import msgspec
 from chronik.errors import DamagedDataError, check_invariant
 from chronik.files import FileSystem
 from chronik.raft.entries import EntryKind, HardState, RaftEntry, SnapshotMetadata
-from chronik.wal.log import segment_path
+from chronik.wal.log import build_segment_path
 from chronik.wal.records import HEADER_BYTES, decode_record_at, encode_record
 
 ENTRY_TAG: Final = 1
@@ -151,11 +151,11 @@ class StoredEntries:
                 return self._cache[start_position:position]
         return self._cache[start_position : end - cached_from]
 
-    def segment_containing(self, index: int) -> int:
+    def find_segment_containing(self, index: int) -> int:
         """Return the segment that contains the entry at `index`, identified by the number of its first record."""
         return self._segments[self._packed_positions[index - self._compacted_index - 1] >> _POSITION_BITS]
 
-    def compaction_index(self, index: int, bytes_max: int) -> int:
+    def find_compaction_index(self, index: int, bytes_max: int) -> int:
         """Return the index up to which to compact the log, keeping at most `bytes_max` of the entries up to `index`."""
         size = 0
         while index > self._compacted_index:
@@ -199,7 +199,7 @@ class StoredEntries:
         del self._sizes[:removed]
         self._compacted_index = index
         if len(self._cache) > len(self._packed_positions):
-            self._drop_cached(len(self._cache) - len(self._packed_positions))
+            self._drop_cached_entries(len(self._cache) - len(self._packed_positions))
 
     def reset(self, floor_index: int) -> None:
         """Remove all entries after a snapshot has replaced the log."""
@@ -228,9 +228,9 @@ class StoredEntries:
         while size > limit and count < len(self._cache) - 1:
             size -= self._cache[count].size_bytes
             count += 1
-        self._drop_cached(count)
+        self._drop_cached_entries(count)
 
-    def _drop_cached(self, count: int) -> None:
+    def _drop_cached_entries(self, count: int) -> None:
         self._cache_bytes -= sum(entry.size_bytes for entry in self._cache[:count])
         del self._cache[:count]
 
@@ -243,7 +243,7 @@ class StoredEntries:
         stop = min(end - self._compacted_index - 1, bisect_right(self._packed_positions, limit, start_position))
         while stop - start_position > 1 and self._packed_positions[stop - 1] + self._sizes[stop - 1] > limit:
             stop -= 1
-        path = segment_path(self._directory, self._segments[ordinal])
+        path = build_segment_path(self._directory, self._segments[ordinal])
         file = self._files.open(path)
         try:
             position = start & ((1 << _POSITION_BITS) - 1)

@@ -91,9 +91,9 @@ class RequestWaiters(msgspec.Struct):
             not_leader = outcome.reason is RejectionReason.NOT_LEADER
             self._fail(waiter, NotLeader(outcome.leader) if not_leader else ProposalRejected(outcome.reason))
         elif isinstance(outcome, ReadConfirmed):
-            self._complete(waiter, outcome.index)
+            self._complete_waiter(waiter, outcome.index)
         elif waiter.kind is WaiterKind.TRANSFER:
-            self._complete(waiter, None)
+            self._complete_waiter(waiter, None)
         else:
             waiter.term = outcome.term
             waiter.index = outcome.first_index
@@ -102,34 +102,34 @@ class RequestWaiters(msgspec.Struct):
             else:
                 self._by_index.setdefault(waiter.index, []).append(waiter)
 
-    def complete_written(self, index: int, term_at: Callable[[int], int | None]) -> None:
+    def complete_written_requests(self, index: int, term_at: Callable[[int], int | None]) -> None:
         """Complete the requests that wait for a write, after all entries up to `index` have been written."""
         if not self._waiting_for_disk:
             return
         done = [waiter for waiter in self._waiting_for_disk.values() if waiter.index <= index]
         for waiter in done:
             if term_at(waiter.index) == waiter.term:
-                self._complete(waiter, CommittedPosition(waiter.index, waiter.term))
+                self._complete_waiter(waiter, CommittedPosition(waiter.index, waiter.term))
             else:
                 self._fail(waiter, ProposalLost(f"entry {waiter.index} was replaced by one of another term"))
 
-    def complete_applied(self, entries: Iterable[RaftEntry]) -> None:
+    def complete_applied_requests(self, entries: Iterable[RaftEntry]) -> None:
         if not self._by_index:
             return
         for entry in entries:
             for waiter in self._by_index.pop(entry.index, ()):
                 if waiter.term == entry.term:
-                    self._complete(waiter, CommittedPosition(entry.index, entry.term))
+                    self._complete_waiter(waiter, CommittedPosition(entry.index, entry.term))
                 else:
                     self._fail(waiter, ProposalLost(f"entry {entry.index} was replaced by one of term {entry.term}"))
 
-    def fail_skipped(self, index: int) -> None:
+    def fail_skipped_requests(self, index: int) -> None:
         """Fail the requests whose entries are covered by a restored snapshot, because their outcomes are unknown."""
         for skipped in [each for each in self._by_index if each <= index]:
             for waiter in self._by_index.pop(skipped):
                 self._fail(waiter, OutcomeUnknown("a snapshot replaced the log entry before it was applied"))
 
-    def expire(self, now: float) -> None:
+    def expire_requests(self, now: float) -> None:
         bucket = int(now / DEADLINE_RESOLUTION_SECONDS)
         if bucket == self._expired_bucket:
             return
@@ -148,17 +148,17 @@ class RequestWaiters(msgspec.Struct):
         self._by_index.clear()
         self._waiting_for_disk.clear()
 
-    def _complete(self, waiter: Waiter, result: object) -> None:
-        self._remove(waiter)
+    def _complete_waiter(self, waiter: Waiter, result: object) -> None:
+        self._remove_waiter(waiter)
         if not waiter.future.done():
             waiter.future.set_result(result)
 
     def _fail(self, waiter: Waiter, error: Exception) -> None:
-        self._remove(waiter)
+        self._remove_waiter(waiter)
         if not waiter.future.done():
             waiter.future.set_exception(error)
 
-    def _remove(self, waiter: Waiter) -> None:
+    def _remove_waiter(self, waiter: Waiter) -> None:
         self._open.pop(waiter.context, None)
         self._waiting_for_disk.pop(waiter.context, None)
         same_index = self._by_index.get(waiter.index, [])
@@ -181,7 +181,7 @@ class AppliedWaiters:
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._count = 0
 
-    def advance(self, index: int) -> None:
+    def advance_applied_index(self, index: int) -> None:
         self.index = index
         while self._waiting and self._waiting[0][0] <= index:
             answer = heappop(self._waiting)[2]

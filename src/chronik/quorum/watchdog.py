@@ -60,15 +60,15 @@ class EventLoopWatchdog:
 
     def _schedule_check(self, loop: asyncio.AbstractEventLoop) -> None:
         due = loop.time() + CHECK_INTERVAL_SECONDS
-        self._timer = loop.call_at(due, self._check, loop, due)
+        self._timer = loop.call_at(due, self._check_timer_delay, loop, due)
 
-    def _check(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+    def _check_timer_delay(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
         delay = loop.time() - due
         self.timer_delays.record(delay)
         if delay > STALL_SECONDS_MIN:
             self._record_stall(delay, UNKNOWN_CAUSE)
         if self._count and loop.time() - self._reported_at >= REPORT_INTERVAL_SECONDS:
-            self._report(loop.time())
+            self._report_stalls(loop.time())
         self._schedule_check(loop)
 
     def _record_stall(self, seconds: float, name: str) -> None:
@@ -78,7 +78,7 @@ class EventLoopWatchdog:
         if seconds > self._worst[0] * (2.0 if name == UNKNOWN_CAUSE else 1.0):
             self._worst = (seconds, name)
 
-    def _report(self, now: float) -> None:
+    def _report_stalls(self, now: float) -> None:
         seconds, name = self._worst
         level = logging.WARNING if seconds >= WARNING_SECONDS_MIN else logging.DEBUG
         logger.log(level, "event loop stalled: cause=%s duration_ms=%.0f stalls=%d", name, seconds * 1000, self._count)

@@ -58,7 +58,7 @@ class RaftCore:
         self.snapshot = recovered.snapshot
         first_membership = recovered.snapshot.membership if recovered.snapshot.index else bootstrap
         self.memberships: Final = MembershipHistory(recovered.snapshot.index, first_membership)
-        self.term, self.vote, self.commit = self._recover(recovered)
+        self.term, self.vote, self.commit = self._recover_state(recovered)
         self.applied = self.applying_index = recovered.snapshot.index
         self.writes: Final = PendingWrites(self.log, recovered.hard_state)
         self.restore_after_sequence: int | None = None
@@ -100,7 +100,7 @@ class RaftCore:
         self.adopt_membership()
         self.restart_election_timer()
 
-    def _recover(self, recovered: RecoveredRaftState) -> tuple[int, int, int]:
+    def _recover_state(self, recovered: RecoveredRaftState) -> tuple[int, int, int]:
         """Scan the log for its terms and memberships, and return the recovered term, vote and commit index."""
         for entry in self.log.recover():
             if entry.kind is EntryKind.MEMBERSHIP and entry.index > recovered.snapshot.index:
@@ -189,9 +189,9 @@ class RaftCore:
         """Reject this node's own pending reads. Reads forwarded by other nodes get no response and time out."""
         for read in self.reads.drain():
             if read.node_id == self.node_id:
-                self.reject(read.request, RejectionReason.NOT_LEADER)
+                self.reject_request(read.request, RejectionReason.NOT_LEADER)
         for context in self.forwarded_reads.drain():
-            self.reject(context, RejectionReason.NOT_LEADER)
+            self.reject_request(context, RejectionReason.NOT_LEADER)
 
     def restart_election_timer(self) -> None:
         self.elapsed_ticks = 0
@@ -249,13 +249,15 @@ class RaftCore:
 
     def send(self, kind: type[RaftMessage], target: int, **fields: Any) -> None:
         known = self.membership.get(target)
-        self._enqueue(kind, target, known.directory_id if known else UNBOUND_DIRECTORY, fields)
+        self._enqueue_message(kind, target, known.directory_id if known else UNBOUND_DIRECTORY, fields)
 
     def reply(self, received: AnyRaftMessage, kind: type[RaftMessage], **fields: Any) -> None:
         """Respond to the data directory that sent the request, even if the membership contains another directory."""
-        self._enqueue(kind, received.source, received.source_directory, fields)
+        self._enqueue_message(kind, received.source, received.source_directory, fields)
 
-    def _enqueue(self, kind: type[RaftMessage], target: int, target_directory: bytes, fields: dict[str, Any]) -> None:
+    def _enqueue_message(
+        self, kind: type[RaftMessage], target: int, target_directory: bytes, fields: dict[str, Any]
+    ) -> None:
         message: Any = kind(
             source=self.node_id,
             source_directory=self.directory_id,
@@ -272,5 +274,5 @@ class RaftCore:
         else:
             self.outbox.append(message)
 
-    def reject(self, context: int, refusal: RejectionReason) -> None:
+    def reject_request(self, context: int, refusal: RejectionReason) -> None:
         self.outcomes.append(RequestRejected(context, refusal, self.leader))

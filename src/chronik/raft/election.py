@@ -97,7 +97,7 @@ def on_vote_request(core: RaftCore, message: VoteRequest) -> None:
     """
     is_granted = (
         not core.has_replaced_directory
-        and not _is_known_by_another_disk(core, message)
+        and not _is_directory_mismatched(core, message)
         and rules.is_up_to_date(message.last_term, message.last_index, core.log.last_term, core.log.last_index)
         and (message.is_pre_vote or rules.can_vote_for(core.vote, message.source))
     )
@@ -107,7 +107,7 @@ def on_vote_request(core: RaftCore, message: VoteRequest) -> None:
     core.reply(message, VoteAck, is_pre_vote=message.is_pre_vote, is_granted=is_granted)
 
 
-def _is_known_by_another_disk(core: RaftCore, message: VoteRequest) -> bool:
+def _is_directory_mismatched(core: RaftCore, message: VoteRequest) -> bool:
     durable_state = core.membership.get(message.source)
     return rules.is_candidate_directory_mismatched(
         durable_state, message.source_directory, message.membership_index, core.memberships.index

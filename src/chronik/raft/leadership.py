@@ -25,14 +25,14 @@ def become_leader(core: RaftCore) -> None:
     core.leader = core.node_id
     core.adopt_membership()
     core.heartbeat_elapsed_ticks = core.quorum_elapsed_ticks = 0
-    initial = _initial_membership(core)
+    initial = _build_initial_membership(core)
     if initial is None:
-        _append(core, EntryKind.NOOP, b"")
+        _append_entry(core, EntryKind.NOOP, b"")
     else:
-        _append(core, EntryKind.MEMBERSHIP, encode_membership(initial))
+        _append_entry(core, EntryKind.MEMBERSHIP, encode_membership(initial))
 
 
-def _initial_membership(core: RaftCore) -> Membership | None:
+def _build_initial_membership(core: RaftCore) -> Membership | None:
     """Return the first membership of a new cluster, with the directories of the nodes that voted in this election.
 
     The change only narrows the set of nodes that count, so the rules for membership changes do not apply: a majority of
@@ -46,7 +46,7 @@ def _initial_membership(core: RaftCore) -> Membership | None:
     return initial if initial != core.membership else None
 
 
-def _append(core: RaftCore, kind: EntryKind, data: bytes) -> int:
+def _append_entry(core: RaftCore, kind: EntryKind, data: bytes) -> int:
     index = core.log.last_index + 1
     core.append_to_log([RaftEntry(index, core.term, kind, data)])
     return index
@@ -127,15 +127,15 @@ def record_contact(core: RaftCore, message: AnyRaftMessage) -> None:
 
 def change_membership(core: RaftCore, event: ChangeMembership) -> None:
     if core.role is not Role.LEADER:
-        core.reject(event.context, RejectionReason.NOT_LEADER)
+        core.reject_request(event.context, RejectionReason.NOT_LEADER)
     elif core.transferee != NO_NODE:
-        core.reject(event.context, RejectionReason.TRANSFER_IN_PROGRESS)
+        core.reject_request(event.context, RejectionReason.TRANSFER_IN_PROGRESS)
     elif isinstance(event.change, PromoteLearner) and not _has_caught_up(core, event.change.node_id):
-        core.reject(event.context, RejectionReason.NOT_CAUGHT_UP)
+        core.reject_request(event.context, RejectionReason.NOT_CAUGHT_UP)
     elif apply_change(core.membership, event.change) is None:
-        core.reject(event.context, RejectionReason.INVALID_CHANGE)
+        core.reject_request(event.context, RejectionReason.INVALID_CHANGE)
     elif not _append_membership_change(core, event.change):
-        core.reject(event.context, RejectionReason.CHANGE_PENDING)
+        core.reject_request(event.context, RejectionReason.CHANGE_PENDING)
     else:
         core.outcomes.append(RequestAccepted(event.context, core.term, core.log.last_index))
 
@@ -153,7 +153,7 @@ def _append_membership_change(core: RaftCore, change: MembershipChange) -> bool:
     membership = apply_change(core.membership, change)
     if membership is None:
         return False
-    _append(core, EntryKind.MEMBERSHIP, encode_membership(membership))
+    _append_entry(core, EntryKind.MEMBERSHIP, encode_membership(membership))
     return True
 
 
@@ -175,11 +175,11 @@ def transfer_leadership(core: RaftCore, event: TransferLeadership) -> None:
     """Start a leadership transfer (thesis §3.10): pause proposals until the target has caught up and can campaign."""
     member = core.membership.get(event.target)
     if core.role is not Role.LEADER:
-        core.reject(event.context, RejectionReason.NOT_LEADER)
+        core.reject_request(event.context, RejectionReason.NOT_LEADER)
     elif core.transferee != NO_NODE:
-        core.reject(event.context, RejectionReason.TRANSFER_IN_PROGRESS)
+        core.reject_request(event.context, RejectionReason.TRANSFER_IN_PROGRESS)
     elif member is None or not member.is_voter or event.target == core.node_id:
-        core.reject(event.context, RejectionReason.INVALID_CHANGE)
+        core.reject_request(event.context, RejectionReason.INVALID_CHANGE)
     else:
         core.transferee = event.target
         core.transfer_elapsed_ticks = 0

@@ -80,7 +80,7 @@ class RaftLog:
         """Return the term of the entry at `index`, or None if the index is compacted or after the end."""
         if not self._compacted_index <= index <= self.last_index:
             return None
-        return self._term_runs[bisect_right(self._term_runs, index, key=_first_index) - 1][1]
+        return self._term_runs[bisect_right(self._term_runs, index, key=_get_first_index) - 1][1]
 
     def last_index_with_term_up_to(self, index: int, term: int) -> int:
         """Return the last index up to `index` whose term is at most `term`, or the last compacted index.
@@ -182,7 +182,7 @@ class RaftLog:
             self._term_runs.append((entry.index, entry.term))
 
 
-def _first_index(run: tuple[int, int]) -> int:
+def _get_first_index(run: tuple[int, int]) -> int:
     return run[0]
 
 

@@ -131,10 +131,10 @@ def apply_change(membership: Membership, change: MembershipChange) -> Membership
             if known is None or known.directory_id != UNBOUND_DIRECTORY or directory_id == UNBOUND_DIRECTORY:
                 return None
             return membership.with_member(RaftMember(node_id, directory_id, known.is_voter))
-    return result if _can_commit(result) else None
+    return result if _can_form_majority(result) else None
 
 
-def _can_commit(membership: Membership) -> bool:
+def _can_form_majority(membership: Membership) -> bool:
     """Return whether the bound voters can form a majority; otherwise no entry could ever be committed."""
     bound_voters = [
         member for member in membership.members if member.is_voter and member.directory_id != UNBOUND_DIRECTORY

@@ -75,8 +75,8 @@ class RaftNode:
         for event in events:
             _EVENT_HANDLERS[type(event)](core, event)
         if core.role is Role.LEADER:
-            replication.send_pending(core)
-        reads.send_pending(core)
+            replication.send_pending_appends(core)
+        reads.send_pending_reads(core)
         if core.role is Role.LEADER:
             leadership.step_down_if_removed(core)
         return _collect_ready(core)
@@ -157,10 +157,10 @@ def _on_message(core: RaftCore, event: MessageReceived) -> None:
         is_from_leader = isinstance(message, LEADER_MESSAGES)
         core.become_follower(message.source if is_from_leader else NO_NODE, "higher term")
     elif rules.is_stale(message.term, core.term):
-        _reply_to_stale(core, message)
+        _reply_to_stale_message(core, message)
         return
     if isinstance(message, LEADER_MESSAGES):
-        _follow(core, message)
+        _follow_leader(core, message)
     elif core.role is Role.LEADER:
         leadership.record_contact(core, message)
     _MESSAGE_HANDLERS[type(message)](core, message)
@@ -176,7 +176,7 @@ def _is_addressed_to_node(core: RaftCore, message: AnyRaftMessage) -> bool:
     return False
 
 
-def _reply_to_stale(core: RaftCore, message: AnyRaftMessage) -> None:
+def _reply_to_stale_message(core: RaftCore, message: AnyRaftMessage) -> None:
     """Send the current term to a leader or candidate of an older term, so that it steps down."""
     if isinstance(message, LEADER_MESSAGES):
         core.reply(message, HeartbeatAck, round=0)
@@ -184,7 +184,7 @@ def _reply_to_stale(core: RaftCore, message: AnyRaftMessage) -> None:
         core.reply(message, VoteAck, is_pre_vote=message.is_pre_vote, is_granted=False)
 
 
-def _follow(core: RaftCore, message: AnyRaftMessage) -> None:
+def _follow_leader(core: RaftCore, message: AnyRaftMessage) -> None:
     check_invariant(
         core.role is not Role.LEADER, f"Raft: {message.source} and {core.node_id} both lead term {core.term}"
     )
@@ -205,7 +205,7 @@ def _on_campaign(core: RaftCore, event: Campaign) -> None:
 
 
 def _on_persisted(core: RaftCore, event: Persisted) -> None:
-    core.writes.complete(event.sequence)
+    core.writes.complete_write(event.sequence)
     election.count_own_vote(core)
     if core.role is Role.LEADER:
         replication.advance_commit(core)
@@ -250,7 +250,7 @@ _MESSAGE_HANDLERS: Final[Mapping[type[RaftMessage], Handler]] = {
     AppendAck: _on_append_ack,
     Heartbeat: replication.on_heartbeat,
     HeartbeatAck: replication.on_heartbeat_ack,
-    SnapshotChunk: snapshots.on_chunk,
+    SnapshotChunk: snapshots.on_snapshot_chunk,
     SnapshotAck: snapshots.on_snapshot_ack,
     TimeoutNow: election.on_timeout_now,
     ReadRequest: reads.on_read_request,
@@ -262,19 +262,19 @@ _MESSAGE_HANDLERS: Final[Mapping[type[RaftMessage], Handler]] = {
 
 def _collect_ready(core: RaftCore) -> Ready:
     ready = Ready(persist=core.writes.start_next_write(core.term, core.vote, core.commit))
-    ready.messages, core.outbox = core.outbox + core.writes.release_durable(), []
+    ready.messages, core.outbox = core.outbox + core.writes.release_durable_messages(), []
     ready.outcomes, core.outcomes = core.outcomes, []
     ready.chunk_requests, core.chunk_requests = core.chunk_requests, []
     ready.role_transitions, core.role_transitions = core.role_transitions, []
-    ready.restore = _next_restore(core)
-    ready.committed = _next_committed(core)
+    ready.restore = _take_next_snapshot_to_restore(core)
+    ready.committed = _take_next_committed_entries(core)
     status = core.status()
     if status != core.reported_status:
         ready.status = core.reported_status = status
     return ready
 
 
-def _next_restore(core: RaftCore) -> SnapshotMetadata | None:
+def _take_next_snapshot_to_restore(core: RaftCore) -> SnapshotMetadata | None:
     if core.restore_after_sequence is None or core.restore_after_sequence > core.writes.durable_sequence:
         return None
     core.restore_after_sequence = None
@@ -282,7 +282,7 @@ def _next_restore(core: RaftCore) -> SnapshotMetadata | None:
     return core.snapshot
 
 
-def _next_committed(core: RaftCore) -> list[RaftEntry] | tuple[RaftEntry, ...]:
+def _take_next_committed_entries(core: RaftCore) -> list[RaftEntry] | tuple[RaftEntry, ...]:
     """Return the next batch of committed entries to apply; empty until the previous batch is applied."""
     if core.restore_after_sequence is not None or core.applied < core.applying_index:
         return ()

@@ -106,7 +106,7 @@ class PendingWrites:
             if rules.is_valid_in_term(message.term, term)
         ]
 
-    def release_durable(self) -> list[AnyRaftMessage]:
+    def release_durable_messages(self) -> list[AnyRaftMessage]:
         """Remove and return the held messages whose required writes are durable."""
         if not self._held:
             return []
@@ -139,7 +139,7 @@ class PendingWrites:
         self.compact_through = 0
         return self._outstanding
 
-    def complete(self, sequence: int) -> None:
+    def complete_write(self, sequence: int) -> None:
         written = self._outstanding
         check_invariant(
             written is not None and written.sequence == sequence, f"Raft: write {sequence} is not outstanding"

@@ -96,7 +96,7 @@ class PeerProgress:
         while self._window and self._window[0][0] <= index:
             self._window_bytes -= self._window.popleft()[1]
         if self.state is ProgressState.PROBE or (self.transfer is not None and index >= self.transfer.snapshot.index):
-            self._enter(ProgressState.REPLICATE)
+            self._enter_state(ProgressState.REPLICATE)
         return has_advanced
 
     def on_append_rejected(self, index: int, next_index: int) -> bool:
@@ -114,11 +114,11 @@ class PeerProgress:
 
     def probe(self) -> None:
         """Return to the PROBE state and resend from the match index, because messages in flight may be lost."""
-        self._enter(ProgressState.PROBE)
+        self._enter_state(ProgressState.PROBE)
         self.next_index = self.match_index + 1
 
     def start_snapshot(self, snapshot: SnapshotMetadata) -> SnapshotTransfer:
-        self._enter(ProgressState.SNAPSHOT)
+        self._enter_state(ProgressState.SNAPSHOT)
         self.transfer = SnapshotTransfer(snapshot)
         return self.transfer
 
@@ -136,7 +136,7 @@ class PeerProgress:
         if self.state is ProgressState.REPLICATE and self.is_paused:
             self._window_bytes -= self._window.popleft()[1]
 
-    def _enter(self, mode: ProgressState) -> None:
+    def _enter_state(self, mode: ProgressState) -> None:
         self.state = mode
         self.transfer = None
         self._is_probe_pending = False

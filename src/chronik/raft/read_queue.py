@@ -82,7 +82,7 @@ class ReadQueue:
         return drained
 
 
-class _SentRequest(msgspec.Struct):
+class _SentReadRequest(msgspec.Struct):
     contexts: list[int]
     ticks_left: int
 
@@ -97,7 +97,7 @@ class ForwardedReads:
     def __init__(self, first_request: int) -> None:
         self.request = first_request
         self._collected: list[int] = []
-        self._sent_requests: dict[int, _SentRequest] = {}
+        self._sent_requests: dict[int, _SentReadRequest] = {}
         self._is_due = False
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ class ForwardedReads:
         """Create a request to the leader for all queued reads and return its number. It expires after `ticks_max`."""
         self.request += 1
         self._is_due = False
-        self._sent_requests[self.request] = _SentRequest(self._collected, ticks_max)
+        self._sent_requests[self.request] = _SentReadRequest(self._collected, ticks_max)
         self._collected = []
         return self.request
 

@@ -19,30 +19,30 @@ from chronik.raft.roles import Role
 
 def read_index(core: RaftCore, event: ReadIndex) -> None:
     if len(core.reads) + len(core.forwarded_reads) >= core.config.reads_pending_max:
-        core.reject(event.context, RejectionReason.OVERLOADED)
+        core.reject_request(event.context, RejectionReason.OVERLOADED)
     elif core.role is Role.LEADER:
         core.reads.add(PendingRead(core.node_id, event.context))
     elif core.leader != NO_NODE:
         core.forwarded_reads.add(event.context)
     else:
-        core.reject(event.context, RejectionReason.NOT_LEADER)
+        core.reject_request(event.context, RejectionReason.NOT_LEADER)
 
 
-def send_pending(core: RaftCore) -> None:
+def send_pending_reads(core: RaftCore) -> None:
     """Process pending reads: a leader confirms them with rounds of heartbeats, a follower forwards them to the leader.
 
     Called once per `handle`, so that reads are batched.
     """
     if core.role is Role.LEADER:
-        _confirm(core)
-        _start_round(core)
+        _complete_confirmed_rounds(core)
+        _start_read_round(core)
     elif core.forwarded_reads.can_send_request and core.leader != NO_NODE:
         core.send(
             ReadRequest, core.leader, request=core.forwarded_reads.start_request(core.config.forwarded_read_ticks)
         )
 
 
-def _start_round(core: RaftCore) -> None:
+def _start_read_round(core: RaftCore) -> None:
     """Start a read round if reads are pending and the leader has committed an entry of its own term.
 
     Before that, it does not know the commit index. Reads wait at most a tick for the previous round.
@@ -50,10 +50,10 @@ def _start_round(core: RaftCore) -> None:
     if core.reads.can_start_round and core.has_committed_in_term:
         core.reads.start_round(core.commit)
         leadership.send_heartbeat_to_voters(core)
-        _confirm(core)  # a single voter is a majority by itself
+        _complete_confirmed_rounds(core)  # a single voter is a majority by itself
 
 
-def _confirm(core: RaftCore) -> None:
+def _complete_confirmed_rounds(core: RaftCore) -> None:
     """Complete the read rounds that a majority has confirmed.
 
     Called after every event, not only after responses: the removal of a silent voter can turn the existing responses
@@ -62,7 +62,7 @@ def _confirm(core: RaftCore) -> None:
     """
     if not core.reads.has_open_rounds:
         return
-    for confirmed in core.reads.take_confirmed(lambda number: _is_confirmed(core, number)):
+    for confirmed in core.reads.take_confirmed(lambda number: _is_round_confirmed(core, number)):
         for read in confirmed.reads:
             if read.node_id == core.node_id:
                 core.outcomes.append(ReadConfirmed(read.request, confirmed.commit))
@@ -70,7 +70,7 @@ def _confirm(core: RaftCore) -> None:
                 core.send(ReadAck, read.node_id, request=read.request, index=confirmed.commit)
 
 
-def _is_confirmed(core: RaftCore, number: int) -> bool:
+def _is_round_confirmed(core: RaftCore, number: int) -> bool:
     confirming_nodes = [
         node_id
         for node_id, peer in core.peers.items()
@@ -94,7 +94,7 @@ def on_leader_unreachable(core: RaftCore) -> None:
 
 def _reject_reads(core: RaftCore, contexts: Iterable[int]) -> None:
     for context in contexts:
-        core.reject(context, RejectionReason.NOT_LEADER)
+        core.reject_request(context, RejectionReason.NOT_LEADER)
 
 
 def on_read_request(core: RaftCore, message: ReadRequest) -> None:
@@ -107,6 +107,6 @@ def on_read_request(core: RaftCore, message: ReadRequest) -> None:
 def on_read_ack(core: RaftCore, message: ReadAck) -> None:
     for context in core.forwarded_reads.take_request(message.request):
         if message.is_rejected:
-            core.reject(context, RejectionReason.NOT_LEADER)
+            core.reject_request(context, RejectionReason.NOT_LEADER)
         else:
             core.outcomes.append(ReadConfirmed(context, message.index))

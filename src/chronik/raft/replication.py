@@ -19,13 +19,15 @@ def propose(core: RaftCore, event: Propose) -> None:
     size = sum(len(command) for command in event.commands)
     pending = max(core.uncommitted_bytes, core.log.unstable_bytes)  # waiting for a majority, or for the local disk
     if core.role is not Role.LEADER:
-        core.reject(event.context, RejectionReason.NOT_LEADER)
+        core.reject_request(event.context, RejectionReason.NOT_LEADER)
     elif core.transferee != NO_NODE:
-        core.reject(event.context, RejectionReason.TRANSFER_IN_PROGRESS)
-    elif not event.commands or size > core.config.uncommitted_bytes_max or _is_too_large(core, event):
-        core.reject(event.context, RejectionReason.TOO_LARGE if event.commands else RejectionReason.INVALID_CHANGE)
+        core.reject_request(event.context, RejectionReason.TRANSFER_IN_PROGRESS)
+    elif not event.commands or size > core.config.uncommitted_bytes_max or _is_proposal_too_large(core, event):
+        core.reject_request(
+            event.context, RejectionReason.TOO_LARGE if event.commands else RejectionReason.INVALID_CHANGE
+        )
     elif pending and pending + size > core.config.uncommitted_bytes_max:
-        core.reject(event.context, RejectionReason.OVERLOADED)
+        core.reject_request(event.context, RejectionReason.OVERLOADED)
     else:
         first = core.log.last_index + 1
         entries = [
@@ -39,11 +41,11 @@ def propose(core: RaftCore, event: Propose) -> None:
         core.outcomes.append(RequestAccepted(event.context, core.term, first))
 
 
-def _is_too_large(core: RaftCore, event: Propose) -> bool:
+def _is_proposal_too_large(core: RaftCore, event: Propose) -> bool:
     return max(map(len, event.commands)) > core.config.entry_bytes_max
 
 
-def send_pending(core: RaftCore) -> None:
+def send_pending_appends(core: RaftCore) -> None:
     """Send Append messages to all peers. Called once per `handle`, so that several events share one message."""
     for node_id, peer in core.peers.items():
         while _send_append(core, node_id, peer):
@@ -59,7 +61,7 @@ def _send_append(core: RaftCore, node_id: int, peer: PeerProgress) -> bool:
     previous_index = peer.next_index - 1
     previous_term = core.log.term_at(previous_index)
     if previous_term is None:
-        snapshots.start_transfer(core, node_id, peer)
+        snapshots.start_snapshot_transfer(core, node_id, peer)
         return False
     entries = tuple(core.log.entries(peer.next_index, core.log.last_index + 1, core.config.append_bytes_max))
     core.send(
@@ -97,12 +99,12 @@ def advance_commit(core: RaftCore) -> None:
     Called after a peer's acknowledgement, after a local write, and after a membership change.
     """
     check_invariant(core.role is Role.LEADER, "Raft: only a leader advances the commit index by counting replicas")
-    index = rules.quorum_index([_match_index(core, voter) for voter in core.membership.voters])
+    index = rules.quorum_index([_get_match_index(core, voter) for voter in core.membership.voters])
     if index > core.commit and rules.can_commit(core.log.term_at(index), core.term):
         core.commit_through(index)
 
 
-def _match_index(core: RaftCore, voter: int) -> int:
+def _get_match_index(core: RaftCore, voter: int) -> int:
     if voter == core.node_id:
         return rules.leader_match_index(core.log.durable_index, core.log.last_index)
     peer = core.peers[voter]
@@ -132,7 +134,7 @@ def on_append(core: RaftCore, message: Append) -> None:
         core.reply(message, AppendAck, match_index=core.commit)
         return
     if not rules.matches_previous_entry(core.log.term_at(message.previous_index), message.previous_term):
-        _reject(core, message)
+        _reject_append(core, message)
         return
     entries = message.entries
     matching_count = rules.count_matching_entries([core.log.term_at(entry.index) for entry in entries], entries)
@@ -147,7 +149,7 @@ def on_append(core: RaftCore, message: Append) -> None:
     core.reply(message, AppendAck, match_index=last_matching)
 
 
-def _reject(core: RaftCore, message: Append) -> None:
+def _reject_append(core: RaftCore, message: Append) -> None:
     """Reject an Append, with the last entry that may match the leader's log as a hint.
 
     Entries with a term higher than the leader's previous term cannot match, because terms never decrease in a log.

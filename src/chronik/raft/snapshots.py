@@ -18,7 +18,7 @@ from chronik.raft.progress import PeerProgress, SnapshotTransfer
 # ------------------------------------------------------------------------------------------------------------- leader
 
 
-def start_transfer(core: RaftCore, node_id: int, peer: PeerProgress) -> None:
+def start_snapshot_transfer(core: RaftCore, node_id: int, peer: PeerProgress) -> None:
     """Start a snapshot transfer to an active peer that needs compacted entries."""
     check_invariant(core.snapshot.index >= core.log.compacted_index, "Raft: log is compacted beyond the snapshot")
     if peer.is_recently_active:
@@ -71,11 +71,11 @@ def tick(core: RaftCore) -> None:
 # ----------------------------------------------------------------------------------------------------------- follower
 
 
-def on_chunk(core: RaftCore, message: SnapshotChunk) -> None:
+def on_snapshot_chunk(core: RaftCore, message: SnapshotChunk) -> None:
     snapshot = message.snapshot
     if core.writes.install is not None:
         return  # a complete snapshot must be installed before chunks of another one are written; the leader retries
-    if not _is_needed(core, snapshot):
+    if not _is_snapshot_needed(core, snapshot):
         core.incoming_snapshot = None
         core.commit_through(snapshot.index)
         core.reply(message, AppendAck, match_index=core.commit)
@@ -87,17 +87,17 @@ def on_chunk(core: RaftCore, message: SnapshotChunk) -> None:
         incoming.add_chunk(message.data)
         core.writes.chunks.append(StoreChunk(snapshot, message.offset, message.data))
         if incoming.is_finished:
-            _finish(core, message, incoming)
+            _finish_snapshot_transfer(core, message, incoming)
             return
     core.reply(message, SnapshotAck, index=snapshot.index, next_offset=incoming.next_offset)
 
 
-def _is_needed(core: RaftCore, snapshot: SnapshotMetadata) -> bool:
+def _is_snapshot_needed(core: RaftCore, snapshot: SnapshotMetadata) -> bool:
     """Return whether the snapshot must replace the log; otherwise it only advances the commit index."""
     return rules.is_snapshot_needed(snapshot.index, core.commit, core.log.term_at(snapshot.index), snapshot.term)
 
 
-def _finish(core: RaftCore, message: SnapshotChunk, incoming: IncomingSnapshot) -> None:
+def _finish_snapshot_transfer(core: RaftCore, message: SnapshotChunk, incoming: IncomingSnapshot) -> None:
     core.incoming_snapshot = None
     snapshot = incoming.snapshot
     if not rules.is_snapshot_complete(incoming.next_offset, incoming.checksum, snapshot.size_bytes, snapshot.checksum):

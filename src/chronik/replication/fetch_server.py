@@ -88,7 +88,7 @@ class _SessionPartition:
         self.has_all = False
         self._session.mark_ready(self.key)
 
-    def let_go(self) -> None:
+    def release_replica(self) -> None:
         if self.replica is not None:
             self.replica.follower_listeners.pop(self, None)
         self.replica = self.follower = None
@@ -119,13 +119,13 @@ class FollowerSession:
     def remove_partition(self, key: PartitionId) -> None:
         wanted = self.partitions.pop(key, None)
         if wanted is not None:
-            wanted.let_go()
+            wanted.release_replica()
         self.ready.pop(key, None)
         self.changed.pop(key, None)
 
     def close(self) -> None:
         for wanted in self.partitions.values():
-            wanted.let_go()
+            wanted.release_replica()
         self.partitions.clear()
         self.notifications.notify()
 
@@ -172,7 +172,7 @@ class FollowerFetchServer:
             )
         if self._sessions.get(peer) is not session:
             return FollowerFetchResponse(NO_SESSION)
-        return FollowerFetchResponse(session.id, tuple(self._portions(session, request.max_bytes)))
+        return FollowerFetchResponse(session.id, tuple(self._collect_chunks(session, request.max_bytes)))
 
     async def _open_logs(self, positions: Sequence[FollowerPosition]) -> None:
         """Open logs in slices, because a follower requests all its partitions at once after a start."""
@@ -222,7 +222,7 @@ class FollowerFetchServer:
         wanted.has_all = False
         session.ready[key] = None  # errors are reported by the response
         try:
-            replica = self._get_led_replica(session, position)
+            replica = self._get_leader_replica(session, position)
             if replica.find_divergence(position.offset, position.last_epoch) is not None:
                 return
         except KafkaError:
@@ -230,7 +230,7 @@ class FollowerFetchServer:
         if not replica.can_continue_from(position.offset):
             return
         if wanted.replica is not replica:
-            wanted.let_go()
+            wanted.release_replica()
             wanted.replica = replica
             replica.follower_listeners[wanted] = None
         wanted.follower = replica.record_follower_fetch(
@@ -242,17 +242,17 @@ class FollowerFetchServer:
             del session.ready[key]
         session.changed[key] = None
 
-    def _get_led_replica(self, session: FollowerSession, position: FollowerPosition) -> Replica:
+    def _get_leader_replica(self, session: FollowerSession, position: FollowerPosition) -> Replica:
         """Return the replica that this node leads; raise a KafkaError if the follower may not fetch from it."""
         replica = self._replicas.get_leader_by_id(position.topic_id, position.partition, include_hidden=True)
-        replica.check_epoch(position.leader_epoch)
+        replica.check_leader_epoch(position.leader_epoch)
         if replica.isr_state is None or session.broker_id not in replica.isr_state.followers:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return replica
 
     # -- responses ----------------------------------------------------------------------------------------------------
 
-    def _portions(self, session: FollowerSession, max_bytes: int) -> Iterator[PartitionChunk]:
+    def _collect_chunks(self, session: FollowerSession, max_bytes: int) -> Iterator[PartitionChunk]:
         bytes_left = min(max_bytes, FETCH_RESPONSE_BYTES_MAX)
         is_first = True
         for key in list(session.ready):
@@ -261,7 +261,7 @@ class FollowerFetchServer:
             wanted = session.partitions[key]
             if self._is_throttled(session, wanted):
                 continue
-            partition_chunks = self._partition_chunks(session, wanted, bytes_left, is_first)
+            partition_chunks = self._read_partition_chunks(session, wanted, bytes_left, is_first)
             if not partition_chunks:
                 continue
             del session.ready[key]
@@ -275,7 +275,7 @@ class FollowerFetchServer:
         for key in list(session.changed):
             wanted = session.partitions[key]
             if wanted.replica is not None and key not in session.ready:
-                yield _chunk(wanted.replica, key)
+                yield _build_chunk(wanted.replica, key)
         session.changed = {key: None for key in session.changed if key in session.ready}
 
     def _is_throttled(self, session: FollowerSession, wanted: _SessionPartition) -> bool:
@@ -287,18 +287,18 @@ class FollowerFetchServer:
             asyncio.get_running_loop().call_later(seconds, session.mark_ready, wanted.key)
         return seconds > 0
 
-    def _partition_chunks(
+    def _read_partition_chunks(
         self, session: FollowerSession, wanted: _SessionPartition, bytes_left: int, is_first: bool
     ) -> list[PartitionChunk]:
         """Return the response chunks of a partition: one per segment file, or none if the response is full."""
         position = wanted.position
         try:
-            replica = self._get_led_replica(session, position)
+            replica = self._get_leader_replica(session, position)
             diverging = replica.find_divergence(position.offset, position.last_epoch)
             if diverging is not None:
-                return [_chunk(replica, wanted.key, diverging=diverging)]
+                return [_build_chunk(replica, wanted.key, diverging=diverging)]
             if not replica.can_continue_from(position.offset):
-                return [_chunk(replica, wanted.key, error=ErrorCode.OFFSET_OUT_OF_RANGE)]
+                return [_build_chunk(replica, wanted.key, error=ErrorCode.OFFSET_OUT_OF_RANGE)]
             bytes_max = min(bytes_left, REPLICA_FETCH_PARTITION_BYTES_MAX)
             record_buffers = replica.read_for_follower(position.offset, bytes_max, min_one_batch=is_first)
         except CorruptRecords as error:
@@ -314,11 +314,11 @@ class FollowerFetchServer:
         except KafkaError as error:
             return [PartitionChunk(*wanted.key, UNKNOWN, UNKNOWN, UNKNOWN, NO_RECORDS, error.code)]
         if not record_buffers and position.offset >= replica.log.log_end_offset:
-            return [_chunk(replica, wanted.key)]
-        return [_chunk(replica, wanted.key, records) for records in record_buffers]
+            return [_build_chunk(replica, wanted.key)]
+        return [_build_chunk(replica, wanted.key, records) for records in record_buffers]
 
 
-def _chunk(
+def _build_chunk(
     replica: Replica,
     key: PartitionId,
     records: memoryview = NO_RECORDS,

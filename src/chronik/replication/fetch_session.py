@@ -93,7 +93,7 @@ class LeaderFetchSession:
             self._paused.pop(key, None)
             self._changed[key] = None
 
-    def delay_failed(self, key: PartitionId, now: float) -> float:
+    def delay_failed_partition(self, key: PartitionId, now: float) -> float:
         """Delay the next fetch of a failed partition with exponential backoff; return the delay in seconds."""
         followed = self.followed[key]
         seconds = min(RETRY_SECONDS_FIRST * 2.0**followed.failures, RETRY_SECONDS_MAX)
@@ -122,7 +122,7 @@ class LeaderFetchSession:
             self._changed.pop(key, None)
             self._paused[key] = None
 
-    def due_partitions(self, now: float) -> list[PartitionId]:
+    def list_due_partitions(self, now: float) -> list[PartitionId]:
         """Return the paused partitions that are due for the next request."""
         return [key for key in self._paused if self.followed[key].paused_until <= now]
 
@@ -147,12 +147,12 @@ class LeaderFetchSession:
     # -- fetches ------------------------------------------------------------------------------------------------------
 
     def build_request(self, broker_epoch: int, now: float) -> FollowerFetchRequest:
-        for key in self.due_partitions(now):
+        for key in self.list_due_partitions(now):
             del self._paused[key]
             self._changed[key] = None
         if self._session_id == NO_SESSION:
             self._changed = {key: None for key in self.followed if key not in self._paused}
-        positions = tuple(self._positions())
+        positions = tuple(self._take_changed_positions())
         forgotten, self._forgotten = tuple(self._forgotten), {}
         return FollowerFetchRequest(
             broker_epoch,
@@ -160,11 +160,11 @@ class LeaderFetchSession:
             self._session_epoch,
             positions,
             forgotten if self._session_id != NO_SESSION else (),
-            int(self._max_wait_seconds(now) * 1000),
+            int(self._compute_max_wait_seconds(now) * 1000),
             FETCH_RESPONSE_BYTES_MAX,
         )
 
-    def _positions(self) -> list[FollowerPosition]:
+    def _take_changed_positions(self) -> list[FollowerPosition]:
         positions = []
         for key in list(self._changed):
             followed = self.followed[key]
@@ -173,12 +173,12 @@ class LeaderFetchSession:
                 continue
             del self._changed[key]
             followed.is_requested = True
-            log_position = _log_position(replica)
+            log_position = _get_log_position(replica)
             followed.reported_start = log_position.log_start_offset
             positions.append(FollowerPosition(*key, followed.leader_epoch, *log_position))
         return positions
 
-    def _max_wait_seconds(self, now: float) -> float:
+    def _compute_max_wait_seconds(self, now: float) -> float:
         if self._changed:
             return 0.0  # some logs must still be opened or synced
         delays = (self.followed[key].paused_until - now for key in self._paused)
@@ -212,7 +212,7 @@ def _must_be_truncated(replica: Replica) -> bool:
     return log.missing_start_offset is not None and (replica.is_in_isr or not log.has_lost_all_records)
 
 
-def _log_position(replica: Replica) -> _LogPosition:
+def _get_log_position(replica: Replica) -> _LogPosition:
     """Return the fetch position of a replica.
 
     A lost log counts as empty. It remains marked as lost until the leader sends records, because this node may be

@@ -73,9 +73,9 @@ class ReplicaFetchers:
             self._fetchers[previous].unfollow(key)
         if leader != NO_LEADER:
             self._followed[key] = leader
-            self._fetcher(leader).follow(replica)
+            self._get_or_create_fetcher(leader).follow(replica)
 
-    def _fetcher(self, leader: int) -> LeaderFetcher:
+    def _get_or_create_fetcher(self, leader: int) -> LeaderFetcher:
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
             fetcher = LeaderFetcher(self._node_id, leader, self._calls, self._clock, self._broker_epoch, self._throttle)
@@ -126,13 +126,13 @@ class LeaderFetcher:
 
     def follow(self, replica: Replica) -> None:
         if self._plan.follow(replica):
-            self._interrupt()
+            self._interrupt_fetch()
 
     def unfollow(self, key: PartitionId) -> None:
         self._plan.unfollow(key)
-        self._interrupt()
+        self._interrupt_fetch()
 
-    def _interrupt(self) -> None:
+    def _interrupt_fetch(self) -> None:
         """Complete the pending fetch early, so that the next request can include a changed partition immediately."""
         self._has_work.set()
         if self._is_fetch_pending and self._tasks is not None:
@@ -196,8 +196,8 @@ class LeaderFetcher:
         self._open_logs()
         for replica in self._plan.replicas_to_truncate():
             await self._truncate_lost_records(replica)
-        await _make_durable(self._plan.replicas_to_sync())
-        for key in self._plan.due_partitions(self._clock.monotonic()):
+        await _wait_until_synced(self._plan.replicas_to_sync())
+        for key in self._plan.list_due_partitions(self._clock.monotonic()):
             self._pause_if_throttled(key, self._plan.followed[key].replica)
         request = self._plan.build_request(self._broker_epoch(), self._clock.monotonic())
         self._is_fetch_pending = True
@@ -211,7 +211,7 @@ class LeaderFetcher:
     async def _process_response(self, answer: FollowerFetchResponse) -> None:
         written_replicas: dict[Replica, None] = {}
         bytes_since_yield = 0
-        for key, portions in itertools.groupby(answer.chunks, _partition_key):
+        for key, portions in itertools.groupby(answer.chunks, _get_partition_key):
             for chunk in portions:
                 followed = self._plan.get_requested(key)
                 if followed is None:
@@ -225,7 +225,7 @@ class LeaderFetcher:
                         break
                 if chunk.error or chunk.diverging_end >= 0:
                     await self._resolve_divergence(key, followed, chunk)
-                elif await self._append(key, followed, chunk):
+                elif await self._append_records(key, followed, chunk):
                     written_replicas[followed.replica] = None
                     bytes_since_yield += len(chunk.records)
                 else:
@@ -233,9 +233,9 @@ class LeaderFetcher:
             if bytes_since_yield > WRITTEN_BYTES_PER_ITERATION:
                 await asyncio.sleep(0)
                 bytes_since_yield = 0
-        await _make_durable(list(written_replicas))
+        await _wait_until_synced(list(written_replicas))
 
-    async def _append(self, key: PartitionId, followed: FollowedPartition, chunk: PartitionChunk) -> bool:
+    async def _append_records(self, key: PartitionId, followed: FollowedPartition, chunk: PartitionChunk) -> bool:
         """Append records from the leader; return whether any were written and must be synced."""
         replica = followed.replica
         try:
@@ -249,7 +249,7 @@ class LeaderFetcher:
         except KafkaError as error:
             level = logging.DEBUG if followed.failures else logging.ERROR
             logger.log(level, "%r: append of records from node %d failed: %s; retrying", replica, self._leader, error)
-            self._plan.delay_failed(key, self._clock.monotonic())
+            self._plan.delay_failed_partition(key, self._clock.monotonic())
             return False
         replica.update_from_leader(chunk.high_watermark, chunk.log_start_offset)
         if has_written or replica.log.log_start_offset != followed.reported_start:
@@ -267,7 +267,7 @@ class LeaderFetcher:
     async def _resolve_divergence(self, key: PartitionId, followed: FollowedPartition, chunk: PartitionChunk) -> None:
         replica = followed.replica
         if chunk.error not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
-            self._plan.delay_failed(key, self._clock.monotonic())
+            self._plan.delay_failed_partition(key, self._clock.monotonic())
             logger.debug(
                 "%r: fetch from node %d failed: %s; retrying", replica, self._leader, ErrorCode(chunk.error).name
             )
@@ -279,7 +279,7 @@ class LeaderFetcher:
         if chunk.error:
             self._truncate_or_restart(replica, chunk)
         else:
-            replica.truncate_to(_truncation_offset(replica, chunk))
+            replica.truncate_to(_find_truncation_offset(replica, chunk))
         end = replica.log.log_end_offset
         level = logging.WARNING if end < committed else logging.INFO
         logger.log(
@@ -301,11 +301,11 @@ class LeaderFetcher:
             replica.restart_at(chunk.log_start_offset)
 
 
-def _partition_key(chunk: PartitionChunk) -> PartitionId:
+def _get_partition_key(chunk: PartitionChunk) -> PartitionId:
     return chunk.topic_id, chunk.partition
 
 
-async def _make_durable(replicas: list[Replica]) -> None:
+async def _wait_until_synced(replicas: list[Replica]) -> None:
     """Wait until the replicas are synced. The syncs started concurrently when the logs were written."""
     for replica in replicas:
         try:
@@ -315,7 +315,7 @@ async def _make_durable(replicas: list[Replica]) -> None:
             logger.debug("%r: sync skipped: the partition was deleted", replica)
 
 
-def _truncation_offset(replica: Replica, chunk: PartitionChunk) -> int:
+def _find_truncation_offset(replica: Replica, chunk: PartitionChunk) -> int:
     """Return the end offset of the last leader epoch that both logs may share (Kafka's truncation point)."""
     log = replica.log
     if chunk.diverging_epoch < 0:

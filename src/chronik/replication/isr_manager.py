@@ -53,7 +53,7 @@ FINAL_ERRORS: Final = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REG
 """Error codes that guarantee that the command was not and will not be applied."""
 
 
-class _Proposal(msgspec.Struct):
+class _IsrProposal(msgspec.Struct):
     """An ISR change of one partition that this node proposes to the controller."""
 
     replica: Replica
@@ -130,19 +130,19 @@ class IsrManager:
         return broker is not None and not broker.is_fenced
 
     async def _update_isrs(self, replicas: Sequence[Replica]) -> None:
-        proposals: list[_Proposal] = []
+        proposals: list[_IsrProposal] = []
         damaged: list[Replica] = []
         for first in range(0, len(replicas), REPLICAS_PER_ITERATION):
             if first:
                 await asyncio.sleep(0)
             batch = replicas[first : first + REPLICAS_PER_ITERATION]
-            proposals += self._proposals(batch)
-            damaged += filter(_is_damaged, batch)
+            proposals += self._build_proposals(batch)
+            damaged += filter(_is_log_damaged, batch)
         for replica in filter(_was_elected_without_log, damaged):
             await self._transfer_leadership(replica)
         await self._report_lost_records([replica for replica in damaged if self._must_leave_isr(replica)])
         for first in range(0, len(proposals), CHANGES_PER_COMMAND_MAX):
-            await self._commit(proposals[first : first + CHANGES_PER_COMMAND_MAX])
+            await self._commit_proposals(proposals[first : first + CHANGES_PER_COMMAND_MAX])
         for proposal in proposals:
             self._schedule_check(proposal.replica)  # for followers that caught up in the meantime
 
@@ -152,16 +152,16 @@ class IsrManager:
         If all other in-sync replicas are offline, a leader that still has some records stays in the ISR and serves
         them.
         """
-        if not replica.is_in_isr or not _is_damaged(replica) or _was_elected_without_log(replica):
+        if not replica.is_in_isr or not _is_log_damaged(replica) or _was_elected_without_log(replica):
             return False
-        partition = self._own_partition(replica)
+        partition = self._get_own_partition(replica)
         if partition is None:
             return False
         if replica.log.has_lost_all_records or not replica.is_leader:
             return len(partition.replicas) > 1
         return any(self._is_alive(member) for member in partition.isr if member != self._node_id)
 
-    def _own_partition(self, replica: Replica) -> Partition | None:
+    def _get_own_partition(self, replica: Replica) -> Partition | None:
         """Return the partition from the image, or None if it was deleted or reassigned to other nodes."""
         topic = self._store.image.all_topics_by_id.get(replica.topic_id)
         partition = None if topic is None else topic.partitions[replica.index]
@@ -173,7 +173,7 @@ class IsrManager:
         After an unclean election, later replicas in the assignment may have more records. The last replica starts an
         empty log.
         """
-        partition = self._own_partition(replica)
+        partition = self._get_own_partition(replica)
         if partition is None:
             return
         later_replicas = partition.replicas[partition.replicas.index(self._node_id) + 1 :]
@@ -212,7 +212,7 @@ class IsrManager:
                 continue
             logger.error("%s: removed from the ISR: records are lost on this disk: index=%d", list(batch), result.index)
 
-    def _proposals(self, replicas: Sequence[Replica]) -> Iterator[_Proposal]:
+    def _build_proposals(self, replicas: Sequence[Replica]) -> Iterator[_IsrProposal]:
         now, lag_seconds_max = self._clock.monotonic(), self._lag_seconds_max
         for replica in replicas:
             leading, log = replica.isr_state, replica.log_if_open
@@ -220,16 +220,18 @@ class IsrManager:
                 leading is None or log is None or log.has_lost_all_records
             ):  # a leader without its log cannot compare followers
                 continue
-            isr = leading.next_isr(replica.high_watermark, log.log_end_offset, now, lag_seconds_max, self._is_alive)
+            isr = leading.compute_next_isr(
+                replica.high_watermark, log.log_end_offset, now, lag_seconds_max, self._is_alive
+            )
             if isr is not None:
-                leading.set_proposed(isr)
-                yield _Proposal(replica, leading, self._change(replica, leading, isr))
+                leading.set_proposed_isr(isr)
+                yield _IsrProposal(replica, leading, self._build_isr_change(replica, leading, isr))
 
-    def _change(self, replica: Replica, leading: IsrState, isr: tuple[IsrMember, ...]) -> IsrChange:
+    def _build_isr_change(self, replica: Replica, leading: IsrState, isr: tuple[IsrMember, ...]) -> IsrChange:
         return IsrChange(replica.topic_id, replica.index, leading.leader_epoch, leading.partition_epoch, isr)
 
-    async def _commit(self, proposals: Sequence[_Proposal]) -> None:
-        while proposals := [each for each in proposals if _is_open(each)]:
+    async def _commit_proposals(self, proposals: Sequence[_IsrProposal]) -> None:
+        while proposals := [each for each in proposals if _is_proposal_valid(each)]:
             changes = tuple(each.change for each in proposals)
             try:
                 result = await self._store.propose(UpdateISR(self._node_id, self._broker_epoch(), changes))
@@ -237,33 +239,33 @@ class IsrManager:
                 logger.info("ISR changes not committed: changes=%d: %s; retrying", len(proposals), error)
                 for proposal in proposals:
                     if error.code in FINAL_ERRORS:
-                        self._on_rejected(proposal, str(error))
+                        self._on_proposal_rejected(proposal, str(error))
                     else:
                         proposal.is_doubtful = True
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             failures = {failure.item: failure.message for failure in result.failures}
             for item, message in failures.items():
-                self._on_rejected(proposals[item], message)
-            _log_committed([each for item, each in enumerate(proposals) if item not in failures], result.index)
+                self._on_proposal_rejected(proposals[item], message)
+            _log_committed_changes([each for item, each in enumerate(proposals) if item not in failures], result.index)
             if failures:
                 await asyncio.sleep(RETRY_SECONDS)
 
-    def _on_rejected(self, proposal: _Proposal, reason: str) -> None:
+    def _on_proposal_rejected(self, proposal: _IsrProposal, reason: str) -> None:
         """Abandon a rejected change, unless an earlier attempt may still be applied.
 
         In that case, the current ISR is proposed, which increments the partition epoch and invalidates all earlier
         proposals.
         """
         logger.debug("%r: ISR change rejected: %s", proposal.replica, reason)
-        if not _is_open(proposal):
+        if not _is_proposal_valid(proposal):
             return
         if not proposal.is_doubtful:
             proposal.replica.drop_rejected_isr()
             return
         leading = proposal.leading
         unchanged = tuple(IsrMember(member, NO_EPOCH) for member in leading.isr)
-        proposal.change = self._change(proposal.replica, leading, unchanged)
+        proposal.change = self._build_isr_change(proposal.replica, leading, unchanged)
 
 
 def _was_unfenced(change: RecordChange[Broker]) -> bool:
@@ -271,7 +273,7 @@ def _was_unfenced(change: RecordChange[Broker]) -> bool:
     return was_fenced and change.new is not None and not change.new.is_fenced
 
 
-def _is_damaged(replica: Replica) -> bool:
+def _is_log_damaged(replica: Replica) -> bool:
     log = replica.log_if_open
     return log is not None and log.missing_start_offset is not None and not replica.is_abandoned
 
@@ -280,7 +282,7 @@ def _was_elected_without_log(replica: Replica) -> bool:
     return replica.is_leader and replica.has_been_out_of_isr and replica.log.has_lost_all_records
 
 
-def _is_open(proposal: _Proposal) -> bool:
+def _is_proposal_valid(proposal: _IsrProposal) -> bool:
     """Return whether the proposal is still pending, that is, the partition has not changed since then."""
     leading = proposal.leading
     return (
@@ -290,7 +292,7 @@ def _is_open(proposal: _Proposal) -> bool:
     )
 
 
-def _log_committed(proposals: Sequence[_Proposal], index: int) -> None:
+def _log_committed_changes(proposals: Sequence[_IsrProposal], index: int) -> None:
     for proposal in proposals[:LOGGED_PARTITIONS_MAX]:
         isr = [member.broker_id for member in proposal.change.isr]
         logger.info("%r: ISR changed isr=%s index=%d", proposal.replica, isr, index)

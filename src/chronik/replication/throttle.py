@@ -41,14 +41,14 @@ class ReplicationThrottle:
         rate = self._configs.broker_int(self._rate_key)
         if rate >= LONG_MAX or not self._is_throttled(replica, follower):
             return 0.0
-        return min(self._owed_seconds(rate), RECHECK_SECONDS)
+        return min(self._compute_pause_seconds(rate), RECHECK_SECONDS)
 
     def record_copied(self, replica: Replica, follower: int, size: int) -> None:
         rate = self._configs.broker_int(self._rate_key)
         if rate < LONG_MAX and self._is_throttled(replica, follower):
-            self._free_at = self._clock.monotonic() + self._owed_seconds(rate) + size / self._rate
+            self._free_at = self._clock.monotonic() + self._compute_pause_seconds(rate) + size / self._rate
 
-    def _owed_seconds(self, rate: int) -> float:
+    def _compute_pause_seconds(self, rate: int) -> float:
         """Return the seconds for which copying must pause to stay below the current rate."""
         now, previous_rate = self._clock.monotonic(), self._rate
         self._rate = max(rate, 1)
@@ -60,9 +60,9 @@ class ReplicationThrottle:
         topic = self._store.image.all_topics_by_id.get(replica.topic_id)
         if topic is None or follower in topic.partitions[replica.index].isr:
             return False
-        listed = _listed_replicas(topic.configs, self._replicas_key)
+        listed = _parse_throttled_replicas(topic.configs, self._replicas_key)
         return EVERY_REPLICA in listed or f"{replica.index}:{self._node_id}" in listed
 
 
-def _listed_replicas(configs: Mapping[str, str], key: str) -> frozenset[str]:
+def _parse_throttled_replicas(configs: Mapping[str, str], key: str) -> frozenset[str]:
     return frozenset(part.strip() for part in configs.get(key, "").split(",") if part.strip())

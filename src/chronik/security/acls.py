@@ -50,7 +50,7 @@ ALLOWING_OPERATIONS: Final[dict[int, frozenset[int]]] = {
 """Operations whose ALLOW rules also grant the given operation. DENY rules do not imply other operations."""
 
 
-def acl_permission(acl: Acl, host: str, operation: int) -> int | None:
+def get_acl_permission(acl: Acl, host: str, operation: int) -> int | None:
     """Return the permission of an ACL for an operation of a client at the given address.
 
     The ACL must match the resource and the principal. Return None if its host or operation does not match. The address
@@ -86,7 +86,7 @@ class AclFilterPattern(NamedTuple):
             self.operation,
             self.permission,
         )
-        return acl if acl_error(acl) is None else None
+        return acl if find_acl_error(acl) is None else None
 
     @property
     def is_valid(self) -> bool:
@@ -127,7 +127,7 @@ PATTERN_TYPES: Final = frozenset(PatternType)
 PERMISSIONS: Final = frozenset(AclPermission)
 
 
-def acl_error(acl: Acl) -> str | None:
+def find_acl_error(acl: Acl) -> str | None:
     """Return why an ACL is invalid, in the words of Kafka's controller, or None if it is valid."""
     numbers = {
         "resourceType": (acl.resource_type, RESOURCE_TYPES),

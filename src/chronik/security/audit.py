@@ -37,11 +37,20 @@ CHANGED_TEMPLATE: Final = (
 FAILED_LOGIN_TEMPLATE: Final = f'{{"event": "login refused", {_CLIENT_FIELDS}, "api": %s}}'
 
 
-def log_denied(peer: ConnectedClient, api: str, operation: AclOperation, resource: AclResourceType, name: str) -> None:
+def log_denied_request(
+    peer: ConnectedClient, api: str, operation: AclOperation, resource: AclResourceType, name: str
+) -> None:
     """Log that a request was denied because the principal lacks the permission."""
     if logger.isEnabledFor(logging.INFO):
-        fields = (str(peer.principal), peer.host, api, kafka_enum_name(operation), kafka_enum_name(resource), name)
-        logger.info(DENIED_TEMPLATE, *map(_quote, fields), extra=JSON_MESSAGE)
+        fields = (
+            str(peer.principal),
+            peer.host,
+            api,
+            to_kafka_enum_name(operation),
+            to_kafka_enum_name(resource),
+            name,
+        )
+        logger.info(DENIED_TEMPLATE, *map(_quote_text, fields), extra=JSON_MESSAGE)
 
 
 def log_changes(peer: ConnectedClient, api: str, names: Sequence[str], count: int, failures: int) -> None:
@@ -50,12 +59,12 @@ def log_changes(peer: ConnectedClient, api: str, names: Sequence[str], count: in
         named: list[str] = []
         size = 0
         for name in names:
-            shown = _quote(name)
+            shown = _quote_text(name)
             size += len(shown) + 2
             if size > LIST_CHARACTERS_MAX:
                 break
             named.append(shown)
-        client = _quote(str(peer.principal)), _quote(peer.host)
+        client = _quote_text(str(peer.principal)), _quote_text(peer.host)
         arguments = (*client, f"[{', '.join(named)}]", count - len(named), failures)
         logger.info(CHANGED_TEMPLATE.replace("API", api), *arguments, extra=JSON_MESSAGE)
 
@@ -64,15 +73,19 @@ def log_failed_login(peer: ConnectedClient, api: str) -> None:
     """Log a failed login, such as a wrong password or an unknown user."""
     if logger.isEnabledFor(logging.INFO):
         logger.info(
-            FAILED_LOGIN_TEMPLATE, _quote(str(peer.principal)), _quote(peer.host), _quote(api), extra=JSON_MESSAGE
+            FAILED_LOGIN_TEMPLATE,
+            _quote_text(str(peer.principal)),
+            _quote_text(peer.host),
+            _quote_text(api),
+            extra=JSON_MESSAGE,
         )
 
 
-def kafka_enum_name(number: IntEnum) -> str:
+def to_kafka_enum_name(number: IntEnum) -> str:
     """Return an enum member's name as Kafka's tools write it, such as `DescribeConfigs`."""
     return "".join(map(str.capitalize, number.name.split("_")))
 
 
-def _quote(text: str) -> str:
+def _quote_text(text: str) -> str:
     shown = to_json_text(truncate_text(text, NAME_CHARACTERS_MAX))
     return shown if len(shown) <= LIST_CHARACTERS_MAX else to_json_text(truncate_text(text, NAME_CHARACTERS_MAX // 4))

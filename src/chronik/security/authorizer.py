@@ -15,7 +15,7 @@ from chronik.metadata.delta import Delta
 from chronik.metadata.records import Acl
 from chronik.principals import Principal
 from chronik.protocol.permissions import OPERATIONS_BY_RESOURCE_TYPE, AclOperation, AclResourceType, to_bit_field
-from chronik.security.acls import ALL_USERS, WILDCARD, AclPermission, PatternType, acl_permission
+from chronik.security.acls import ALL_USERS, WILDCARD, AclPermission, PatternType, get_acl_permission
 
 AclsByPrincipal = dict[str, dict[Acl, None]]
 """The ACLs of one resource pattern by principal."""
@@ -63,17 +63,19 @@ class AclIndex:
                 if not lengths[len(acl.name)]:
                     del lengths[len(acl.name)]
 
-    def decide(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> AclPermission | None:
+    def find_permission(
+        self, principal: str, host: str, operation: int, resource_type: int, name: str
+    ) -> AclPermission | None:
         """Return the permission for an operation on a resource, or None if no ACL applies to the resource.
 
         If ACLs apply to the resource but none to the principal, the result is DENY.
         """
         is_allowed = has_acl = False
-        for rules in self._matching_rules(resource_type, name):
+        for rules in self._iter_matching_acls(resource_type, name):
             has_acl = True
             for name_of_principal in (principal, ALL_USERS):
                 for acl in rules.get(name_of_principal, ()):
-                    permission = acl_permission(acl, host, operation)
+                    permission = get_acl_permission(acl, host, operation)
                     if permission == AclPermission.DENY:
                         return AclPermission.DENY
                     is_allowed = is_allowed or permission == AclPermission.ALLOW
@@ -92,16 +94,16 @@ class AclIndex:
             for acl in self._by_principal.get((resource_type, name_of_principal), ()):
                 if acl.operation not in (AclOperation.ALL, operation):
                     continue  # as in Kafka, implied operations do not count here
-                permission = acl_permission(acl, host, operation)
+                permission = get_acl_permission(acl, host, operation)
                 if permission == AclPermission.DENY:
                     denied.add((acl.pattern_type, acl.name))
                 elif permission == AclPermission.ALLOW:
                     allowed.append(acl)
         if (PatternType.LITERAL, WILDCARD) in denied:
             return False
-        return any(not _is_dominated(acl, denied) for acl in allowed)
+        return any(not _is_overridden_by_deny(acl, denied) for acl in allowed)
 
-    def _matching_rules(self, resource_type: int, name: str) -> Iterator[AclsByPrincipal]:
+    def _iter_matching_acls(self, resource_type: int, name: str) -> Iterator[AclsByPrincipal]:
         """Yield the ACLs of all patterns that match the resource."""
         patterns = self._patterns
         for literal in (name, WILDCARD):
@@ -115,7 +117,7 @@ class AclIndex:
                     yield rules
 
 
-def _is_dominated(allowed: Acl, denied: set[tuple[int, str]]) -> bool:
+def _is_overridden_by_deny(allowed: Acl, denied: set[tuple[int, str]]) -> bool:
     """Return whether DENY rules cover everything that an ALLOW rule grants."""
     name = allowed.name
     is_literal = allowed.pattern_type == PatternType.LITERAL
@@ -157,9 +159,9 @@ class Authorizer:
         key = (principal, host, operation << 4 | resource_type, name)
         decision_found = self._decisions.get(key)
         if decision_found is None:
-            decision_found = self._decide(principal, host, operation, resource_type, name)
+            decision_found = self._compute_decision(principal, host, operation, resource_type, name)
             if len(name) <= CACHED_DECISION_NAME_CHARACTERS_MAX:
-                self._cache(key, decision_found)
+                self._cache_decision(key, decision_found)
         return decision_found
 
     def is_authorized_for_any(
@@ -169,10 +171,10 @@ class Authorizer:
         key = (principal, host, operation << 4 | resource_type, None)
         decision_found = self._decisions.get(key)
         if decision_found is None:
-            decision_found = self._decide(
+            decision_found = self._compute_decision(
                 principal, host, operation, resource_type, _ANY_NAME
             ) or self._index.allows_any_resource(str(principal), normalize_host(host), operation, resource_type)
-            self._cache(key, decision_found)
+            self._cache_decision(key, decision_found)
         return decision_found
 
     def authorized_operations(self, principal: Principal, host: str, resource_type: AclResourceType, name: str) -> int:
@@ -183,15 +185,15 @@ class Authorizer:
             if self.is_authorized(principal, host, operation, resource_type, name)
         )
 
-    def _decide(
+    def _compute_decision(
         self, principal: Principal, host: str, operation: AclOperation, resource_type: AclResourceType, name: str
     ) -> bool:
         if principal in self._super_users:
             return True
-        permission = self._index.decide(str(principal), normalize_host(host), operation, resource_type, name)
+        permission = self._index.find_permission(str(principal), normalize_host(host), operation, resource_type, name)
         return self._everyone_if_no_acl if permission is None else permission is AclPermission.ALLOW
 
-    def _cache(self, key: _DecisionKey, decision: bool) -> None:
+    def _cache_decision(self, key: _DecisionKey, decision: bool) -> None:
         if len(self._decisions) >= CACHED_DECISIONS_MAX:
             self._decisions.clear()
         self._decisions[key] = decision

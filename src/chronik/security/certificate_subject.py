@@ -42,52 +42,52 @@ _ENCODINGS: Final = {
 _SPECIAL_CHARACTERS: Final = frozenset(',=+<>#;"\\')
 
 
-def certificate_subject(certificate: bytes) -> str:
+def format_certificate_subject(certificate: bytes) -> str:
     """Return the subject of a certificate in DER format.
 
     Raises:
         InvalidSubject: The subject cannot be decoded.
     """
     try:
-        return _format_name(_subject(memoryview(certificate)))
+        return _format_name(_find_subject(memoryview(certificate)))
     except (IndexError, ValueError, UnicodeDecodeError) as error:
         raise InvalidSubject(f"the subject of the client certificate cannot be decoded: {error}") from None
 
 
-def _subject(certificate: memoryview) -> memoryview:
-    _, whole, _ = _element(certificate)
-    _, rest, _ = _element(whole, _SEQUENCE)
+def _find_subject(certificate: memoryview) -> memoryview:
+    _, whole, _ = _parse_der_element(certificate)
+    _, rest, _ = _parse_der_element(whole, _SEQUENCE)
     if rest[0] == _VERSION:
-        _, _, rest = _element(rest)
+        _, _, rest = _parse_der_element(rest)
     for _ in range(4):  # serial number, signature algorithm, issuer, validity
-        _, _, rest = _element(rest)
-    _, subject, _ = _element(rest, _SEQUENCE)
+        _, _, rest = _parse_der_element(rest)
+    _, subject, _ = _parse_der_element(rest, _SEQUENCE)
     return subject
 
 
 def _format_name(names: memoryview) -> str:
     found = []
     while names:
-        _, alternatives, names = _element(names, _SET)
+        _, alternatives, names = _parse_der_element(names, _SET)
         parts = []
         while alternatives:
-            _, pair, alternatives = _element(alternatives, _SEQUENCE)
+            _, pair, alternatives = _parse_der_element(alternatives, _SEQUENCE)
             parts.append(_format_attribute(pair))
         found.append("+".join(parts))
     return ",".join(reversed(found))
 
 
 def _format_attribute(pair: memoryview) -> str:
-    _, numbers, encoded = _element(pair, _OID)
+    _, numbers, encoded = _parse_der_element(pair, _OID)
     oid = _decode_oid(bytes(numbers))
-    kind, value, _ = _element(encoded)
+    kind, value, _ = _parse_der_element(encoded)
     keyword = _KEYWORDS.get(oid)
     if keyword is None or kind not in _ENCODINGS:
         return f"{keyword or oid}=#{encoded.hex()}"
-    return f"{keyword}={_escape(str(value, _ENCODINGS[kind]))}"
+    return f"{keyword}={_escape_attribute_value(str(value, _ENCODINGS[kind]))}"
 
 
-def _escape(text: str) -> str:
+def _escape_attribute_value(text: str) -> str:
     shown = "".join("\\00" if each == "\0" else f"\\{each}" if each in _SPECIAL_CHARACTERS else each for each in text)
     inner = shown.strip(" \r")
     if inner == shown:
@@ -97,7 +97,7 @@ def _escape(text: str) -> str:
     return "".join(f"\\{each}" for each in before) + inner + "".join(f"\\{each}" for each in after)
 
 
-def _element(data: memoryview, expected: int | None = None) -> tuple[int, memoryview, memoryview]:
+def _parse_der_element(data: memoryview, expected: int | None = None) -> tuple[int, memoryview, memoryview]:
     """Return the tag and content of the first DER element, and the rest of the data."""
     tag, size, start = data[0], data[1], 2
     if expected is not None and tag != expected:

@@ -14,7 +14,7 @@ PAGE: Final = Path("docs", "operate", "security.md")
 START_MARKER, END_MARKER = "<!-- permissions: generated -->", "<!-- permissions: end -->"
 
 
-def update_page(before: str) -> str:
+def update_permissions_page(before: str) -> str:
     """Return the text of the documentation page with a regenerated permission table."""
     head, _, rest = before.partition(START_MARKER)
     _, _, tail = rest.partition(END_MARKER)
@@ -32,4 +32,4 @@ def _rows() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(update_page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(update_permissions_page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

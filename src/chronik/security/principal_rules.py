@@ -37,10 +37,10 @@ class PrincipalRules:
             ConfigError: The rules are invalid.
         """
         self._rules = list(_parse_rules(text))
-        self.principal_name = lru_cache(maxsize=CACHED_NAMES_MAX)(self._name_of)
+        self.principal_name = lru_cache(maxsize=CACHED_NAMES_MAX)(self._map_subject_to_name)
         """Function that returns the principal name for a certificate subject, or raises NoMatchingRule."""
 
-    def _name_of(self, subject: str) -> str:
+    def _map_subject_to_name(self, subject: str) -> str:
         for rule in self._rules:
             name = subject if rule is None else rule.apply(subject)
             if name:
@@ -87,18 +87,18 @@ def _parse_rules(text: str) -> list[_Rule | None]:
     while position < len(text):
         found = _RULE.match(text, position)
         if found is None:
-            raise _config_error(
+            raise _build_config_error(
                 text, "DEFAULT or RULE:pattern/replacement/ with an optional L or U, separated by commas"
             )
         try:
             rules.append(None if found[1] else _Rule(found[2], found[3], found[4]))
         except PatternError as error:
-            raise _config_error(text, f"patterns in RE2 syntax ({found[2]!r}: {error})") from None
+            raise _build_config_error(text, f"patterns in RE2 syntax ({found[2]!r}: {error})") from None
         position = found.end()
     if not rules:
-        raise _config_error(text, "at least one rule, such as DEFAULT")
+        raise _build_config_error(text, "at least one rule, such as DEFAULT")
     return rules
 
 
-def _config_error(text: str, expected: str) -> ConfigError:
+def _build_config_error(text: str, expected: str) -> ConfigError:
     return ConfigError(f"broker: {CONFIG_KEY} = {truncate_text(repr(text), 200)}: expected {expected}")

@@ -41,7 +41,7 @@ from chronik.request_reply import (
     Reply,
     ResponseFrame,
     UnsentByteCounter,
-    account_key,
+    build_account_key,
 )
 from chronik.scheduler import Account, Scheduler, Work
 from chronik.server.frames import READ_BUFFER_BYTES, FrameReader, InvalidFrameSize
@@ -123,26 +123,26 @@ class UnreadResponses:
 
     def start(self, now: float) -> None:
         """Start tracking unread responses, because the transport has paused writing."""
-        self._count(self._transport.get_write_buffer_size())
-        self._last_progress = now, self._unread_bytes()
+        self._update_unsent_bytes(self._transport.get_write_buffer_size())
+        self._last_progress = now, self._count_unread_bytes()
 
     def stop(self) -> None:
         """Stop tracking unread responses, because all are written or the connection is closed."""
-        self._count(0)
+        self._update_unsent_bytes(0)
 
     def add(self, count: int) -> None:
         """Count the bytes of a new response as unread."""
         since, unread = self._last_progress
         self._last_progress = since, unread + count
-        self._count(self._transport.get_write_buffer_size())
+        self._update_unsent_bytes(self._transport.get_write_buffer_size())
 
     def has_progress(self, now: float) -> bool:
         """Return whether the client has read at least at the minimum rate since its last recorded progress."""
         if not self.bytes:
             return False
-        self._count(self._transport.get_write_buffer_size())
+        self._update_unsent_bytes(self._transport.get_write_buffer_size())
         since, before = self._last_progress
-        unread = self._unread_bytes()
+        unread = self._count_unread_bytes()
         if unread >= before or before - unread < RESPONSE_RATE_BYTES_MIN * (now - since):
             return False
         self._last_progress = now, unread
@@ -152,12 +152,12 @@ class UnreadResponses:
         """Return the seconds since the client's last progress; 0 if it has no unread responses."""
         return now - self._last_progress[0] if self.bytes else 0.0
 
-    def _count(self, unsent: int) -> None:
+    def _update_unsent_bytes(self, unsent: int) -> None:
         growth = unsent - self.bytes
         self.bytes = unsent
         self._outbox.add(growth)
 
-    def _unread_bytes(self) -> int:
+    def _count_unread_bytes(self) -> int:
         if self._transport.is_closing():  # its file descriptor may be closed or reused
             return self.bytes
         return self.bytes + send_queue_bytes(self._transport.get_extra_info("socket"))
@@ -253,7 +253,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
             self.close(f"rejected: {self.rejection_reason}")
             return
         if self.client.throttle_seconds:
-            self._throttle()
+            self._throttle_client()
         self._transport.set_write_buffer_limits(high=RESPONSES_UNSENT_BYTES_MAX)
         logger.debug("connection %d accepted: client=%s:%d", self._number, self.client.host, self.client.port)
         if not self.client.is_authenticated:
@@ -263,7 +263,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         peer = self.client
         if not peer.is_authenticated:
             return self._scheduler.open_account(client_network(peer.host), is_authenticated=False)
-        return self._scheduler.open_account(account_key(peer.principal, peer.host))
+        return self._scheduler.open_account(build_account_key(peer.principal, peer.host))
 
     def _change_account(self) -> None:
         """Charge further work to the authenticated client's principal instead of its address."""
@@ -279,16 +279,16 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         allowed = self._listener.limits
         self._reader.set_frame_bytes_max(min(allowed.unauthenticated_frame_bytes, allowed.frame_bytes))
         reason = f"authentication not completed within {allowed.authentication_seconds:g} s"
-        self._close_after(allowed.authentication_seconds, self.close, reason)
-        self.client.on_authenticated = self._authenticated
+        self._schedule_close(allowed.authentication_seconds, self.close, reason)
+        self.client.on_authenticated = self._on_authenticated
 
-    def _authenticated(self) -> None:
+    def _on_authenticated(self) -> None:
         if not self._closing:  # authentication may succeed after the connection has begun to close
             self._change_account()
             self._cancel_close_timer()
             self._reader.set_frame_bytes_max(self._listener.limits.frame_bytes)
 
-    def _close_after(self, seconds: float, end: Callable[..., None], *arguments: str) -> None:
+    def _schedule_close(self, seconds: float, end: Callable[..., None], *arguments: str) -> None:
         self._cancel_close_timer()
         self._close_timer = self._loop.call_later(seconds, end, *arguments)
 
@@ -331,6 +331,8 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
             self._start_receive_timer(self.last_active)
         if self._queue and not self.is_queued:
             self._scheduler.run(self.client.account, self)
+            if not self.is_queued:
+                return  # `resume` has adjusted reading
         self._adjust_reading()
 
     def eof_received(self) -> bool:
@@ -344,7 +346,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         self._writing_paused = False
         self._unread.stop()
         self.last_active = self._loop.time()
-        self._handle_later()
+        self._schedule_queued_requests()
         self._adjust_reading()
 
     # Requests and responses
@@ -354,26 +356,26 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         try:
             if self._is_close_due:
                 self.close(self.client.close_reason)
-            self._send_ready()
+            self._send_ready_replies()
             if not self._closing:
-                self._handle_queued()
+                self._handle_queued_requests()
                 self._adjust_reading()
         except Exception as error:  # a bug: do not leave the client waiting
             self.close(f"internal error: {error!r}")
             raise
 
-    def _handle_queued(self) -> None:
+    def _handle_queued_requests(self) -> None:
         if self._queue:
-            self._handle_while_allowed()
+            self._handle_requests_while_allowed()
         if self._queue and self._blocked is not None and self._blocked.early_completion is not None:
             self._blocked.early_completion.request()
 
-    def _handle_later(self) -> None:
+    def _schedule_queued_requests(self) -> None:
         """Submit this connection to the scheduler, which handles its queued requests later."""
-        if self._queue and not self._closing and self._may_handle_next():
+        if self._queue and not self._closing and self._may_handle_next_request():
             self._scheduler.submit(self.client.account, self)
 
-    def _may_handle_next(self) -> bool:
+    def _may_handle_next_request(self) -> bool:
         return (
             self._blocked is None
             and self._throttled is None
@@ -381,9 +383,9 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
             and len(self._replies) < REQUESTS_QUEUED_MAX
         )
 
-    def _handle_while_allowed(self) -> None:
+    def _handle_requests_while_allowed(self) -> None:
         queue = self._queue
-        while queue and not self._closing and self._may_handle_next():
+        while queue and not self._closing and self._may_handle_next_request():
             frame = queue.popleft()
             cost = _large_request_bytes(len(frame))
             try:
@@ -405,25 +407,25 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
                 if not reply.is_ready:
                     if not reply.is_pipelined:
                         self._blocked = reply
-                    reply.set_ready_callback(self._reply_ready)
+                    reply.set_ready_callback(self._on_reply_ready)
             if self.client.throttle_seconds:
-                self._throttle()
+                self._throttle_client()
             if queue and not self._scheduler.has_time():
                 self._scheduler.submit(self.client.account, self)
                 return
 
-    def _reply_ready(self) -> None:
+    def _on_reply_ready(self) -> None:
         """Send ready replies. For unauthenticated clients, the scheduler decides when to send them."""
         if self._closing:
             return
         if not self.client.is_authenticated:
             self._scheduler.submit(self.client.account, self)
             return
-        self._send_ready()
-        self._handle_later()
+        self._send_ready_replies()
+        self._schedule_queued_requests()
         self._adjust_reading()
 
-    def _send_ready(self) -> None:
+    def _send_ready_replies(self) -> None:
         replies = self._replies
         if self._closing or not replies or not replies[0].is_ready:
             return
@@ -441,7 +443,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         if blocked is not None and blocked.may_pipeline is not None and blocked.may_pipeline():
             self._blocked = None
         if self.client.throttle_seconds:
-            self._throttle()
+            self._throttle_client()
         self.last_active = self._loop.time()
 
     def _send_reply(self, reply: Reply[Any]) -> bool:
@@ -453,7 +455,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         self._send(reply.frame)
         return True
 
-    def _throttle(self) -> None:
+    def _throttle_client(self) -> None:
         """Delay the client's next requests because a quota is exceeded. Of several delays, the longest applies."""
         until = self._loop.time() + self.client.throttle_seconds
         self.client.throttle_seconds = 0.0
@@ -461,19 +463,19 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
             if self._throttled.when() >= until:
                 return
             self._throttled.cancel()
-        self._throttled = self._loop.call_at(until, self._unthrottle)
+        self._throttled = self._loop.call_at(until, self._unthrottle_client)
 
-    def _unthrottle(self) -> None:
+    def _unthrottle_client(self) -> None:
         self._throttled = None
         self.last_active = self._loop.time()
-        self._handle_later()
+        self._schedule_queued_requests()
         self._adjust_reading()
 
     def _close_after_last_response(self) -> None:
         """Close after a delay, because some clients detect the closed socket before they read the final response."""
         self._queue.clear()
         self.stop_reading()
-        self._close_after(CLOSE_DELAY_SECONDS, self._close_when_scheduled)
+        self._schedule_close(CLOSE_DELAY_SECONDS, self._close_when_scheduled)
 
     def _close_when_scheduled(self) -> None:
         self._is_close_due = True
@@ -494,7 +496,8 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
     def _adjust_reading(self) -> None:
         if self._closing:
             return
-        wanted = self._held_bytes + _large_request_bytes(self._reader.required_bytes)
+        required = self._reader.required_bytes
+        wanted = self._held_bytes + (required if required > READ_BUFFER_BYTES else 0)
         has_room = not (wanted or self._has_reserved_memory) or self._listener.reserve_memory(self, wanted)
         self._has_reserved_memory = wanted > 0
         wait = (
@@ -571,7 +574,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
     @property
     def has_work(self) -> bool:
         """Return whether the connection can handle received requests or send ready replies."""
-        return not self._closing and ((self._may_handle_next() and bool(self._queue)) or self.is_queued)
+        return not self._closing and ((self._may_handle_next_request() and bool(self._queue)) or self.is_queued)
 
     def stop_reading(self) -> None:
         """Stop reading from the socket. Requests that have already arrived are still handled."""
@@ -591,7 +594,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         logger.info("connection %d from %s:%d closed: %s", self._number, self.client.host, self.client.port, reason)
         self._transport.close()
         # A client that does not read must not keep the connection open.
-        self._close_after(self._listener.limits.linger_seconds, self._transport.abort)
+        self._schedule_close(self._listener.limits.linger_seconds, self._transport.abort)
 
 
 def _large_request_bytes(size: int) -> int:

@@ -71,7 +71,7 @@ class FrameReader:
         frame = self._frame
         if frame is None:
             return 0
-        return self._next_size() if self._filled == len(frame) else len(frame)
+        return self._compute_next_buffer_size() if self._filled == len(frame) else len(frame)
 
     def buffer(self) -> memoryview:
         """Return the buffer for the next read."""
@@ -87,13 +87,13 @@ class FrameReader:
     def split_received(self, count: int) -> Iterator[bytearray]:
         """Yield the frames completed by `count` received bytes. Exhaust the iterator before calling `buffer` again."""
         if self._frame is None:
-            return self._split(self._scratch[:count])
+            return self._split_frames(self._scratch[:count])
         self._filled += count
         if self._filled < self._size:
             return iter(())
-        return iter((self._finish(),))
+        return iter((self._finish_frame(),))
 
-    def _finish(self) -> bytearray:
+    def _finish_frame(self) -> bytearray:
         frame = self._frame
         assert frame is not None
         if self._view is not None:
@@ -101,7 +101,7 @@ class FrameReader:
         self._frame = self._view = None
         return frame
 
-    def _next_size(self) -> int:
+    def _compute_next_buffer_size(self) -> int:
         filled = self._filled
         wanted = max(FRAME_BUFFER_BYTES_MIN, min(FRAME_GROWTH_FACTOR * filled, FRAME_DOUBLING_BYTES), 2 * filled)
         return min(wanted, self._size)
@@ -110,7 +110,7 @@ class FrameReader:
         if self._view is not None:
             self._view.release()
             self._view = None
-        size = self._next_size()
+        size = self._compute_next_buffer_size()
         if len(frame) <= READ_BUFFER_BYTES:
             grown = bytearray(size)
             grown[: len(frame)] = frame
@@ -118,7 +118,7 @@ class FrameReader:
         frame.extend(bytes(size - len(frame)))  # in place: the allocator remaps large blocks instead of copying them
         return frame
 
-    def _split(self, data: memoryview) -> Iterator[bytearray]:
+    def _split_frames(self, data: memoryview) -> Iterator[bytearray]:
         position, end = 0, len(data)
         if self._pending_size:
             missing = SIZE_BYTES - len(self._pending_size)
@@ -194,7 +194,7 @@ class FrameBudget(Generic[H]):
         if count == before and not self._waiting:
             return True
         must_queue = bool(self._waiting) and self._overdrawn_by != holder
-        if count > before and (must_queue or not self._may_have(holder, count)):
+        if count > before and (must_queue or not self._may_reserve(holder, count)):
             self._waiting[holder] = count
             return False
         self._waiting.pop(holder, None)
@@ -206,7 +206,7 @@ class FrameBudget(Generic[H]):
         while self._waiting:
             holder = self._next()
             count = self._waiting[holder]
-            if not self._may_have(holder, count):
+            if not self._may_reserve(holder, count):
                 return
             del self._waiting[holder]
             self._set(holder, count)
@@ -223,7 +223,7 @@ class FrameBudget(Generic[H]):
             return self._overdrawn_by
         return next(iter(self._waiting))
 
-    def _may_have(self, holder: H, count: int) -> bool:
+    def _may_reserve(self, holder: H, count: int) -> bool:
         overdraft = self._total - self.reserved_bytes(holder) + count - self._bytes_max
         if overdraft <= 0:
             return True

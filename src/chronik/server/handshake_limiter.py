@@ -51,7 +51,7 @@ class HandshakeLimiter(Generic[T]):
     def must_reject(self, host: str) -> bool:
         """Return whether a new handshake from the address must be rejected."""
         group = self._by_host.get(host, {})
-        return len(group) >= self._per_address_max and _oldest_without_bytes(group) is None
+        return len(group) >= self._per_address_max and _find_oldest_without_bytes(group) is None
 
     def add(self, handshake: T) -> T | None:
         """Add an accepted handshake, and return the handshake that must be aborted in its favor, if any."""
@@ -59,11 +59,11 @@ class HandshakeLimiter(Generic[T]):
         group = self._by_host.get(host, {})
         evicted: T | None = None
         if len(group) >= self._per_address_max:
-            evicted = _oldest_without_bytes(group)
+            evicted = _find_oldest_without_bytes(group)
             check_invariant(evicted is not None, "an address has too many TLS handshakes, but none can be aborted")
         elif self._count >= self._max:
             largest = max(self._by_host.values(), key=len)
-            evicted = _oldest_without_bytes(largest) or next(iter(largest))
+            evicted = _find_oldest_without_bytes(largest) or next(iter(largest))
         if evicted is not None:
             self.remove(evicted)
         self._by_host.setdefault(host, {})[handshake] = None
@@ -81,5 +81,5 @@ class HandshakeLimiter(Generic[T]):
             del self._by_host[handshake.host]
 
 
-def _oldest_without_bytes(group: dict[T, None]) -> T | None:
+def _find_oldest_without_bytes(group: dict[T, None]) -> T | None:
     return next((each for each in group if not each.has_received_bytes), None)

@@ -76,7 +76,7 @@ class ClientListeners:
             dispatch: Handles a request; it authenticates the clients of listeners in `sasl_listeners`.
             listener_limits: The limits on clients.
             unsent_bytes: Counts unsent response bytes.
-            connections_max: Returns the current connection limit; default: the limit in `listener_limits`.
+            connections_max: Returns the current connection limit; default: the limit in `build_listener_limits`.
             sasl_listeners: The names of listeners that require SASL authentication.
             address_limits: The limits per client address.
             tls_listeners: The TLS listeners, if any.
@@ -113,10 +113,10 @@ class ClientListeners:
         self._all_closed = asyncio.Event()
         bound = {}
         for name, address in self._addresses.items():
-            connection = self._on_accept(name)
+            connection = self._create_protocol_factory(name)
             with explain_bind_error(f"{name}://{address}"):
                 server = await self.loop.create_server(
-                    connection, _as_bytes(address.host), address.port, backlog=BACKLOG, start_serving=False
+                    connection, _encode_host(address.host), address.port, backlog=BACKLOG, start_serving=False
                 )
             self._servers.append(server)
             bound[name] = Address(address.host, server.sockets[0].getsockname()[1])
@@ -170,14 +170,14 @@ class ClientListeners:
         for connection in list(self._connections):
             connection.close("the node is stopping")
         linger = min(self.limits.linger_seconds, max(deadline - self.loop.time(), STOP_LINGER_SECONDS))
-        if not await self._wait_closed(linger):
+        if not await self._wait_until_closed(linger):
             for connection in list(self._connections):
                 connection.close_and_discard("the node is stopping")
-            if not await self._wait_closed(STOP_LINGER_SECONDS):
+            if not await self._wait_until_closed(STOP_LINGER_SECONDS):
                 logger.warning("listener stopped: %d connections did not close in time", len(self._connections))
         self._servers.clear()
 
-    async def _wait_closed(self, seconds: float) -> bool:
+    async def _wait_until_closed(self, seconds: float) -> bool:
         """Wait up to `seconds` for all connections to close; return whether they did."""
         if self._connections:
             self._all_closed.clear()
@@ -197,12 +197,12 @@ class ClientListeners:
         """Return the memory reserved for large requests."""
         return self._budget.total_bytes
 
-    def _on_accept(self, name: str) -> Callable[[], asyncio.BaseProtocol]:
-        connection = partial(self._new_connection, name)
+    def _create_protocol_factory(self, name: str) -> Callable[[], asyncio.BaseProtocol]:
+        connection = partial(self._create_connection, name)
         secured = self._securing.protocol_factory(name, self, connection) if self._securing is not None else None
         return secured or connection
 
-    def _new_connection(self, name: str) -> ClientConnection:
+    def _create_connection(self, name: str) -> ClientConnection:
         self._accepted += 1
         return ClientConnection(self, name, self._accepted)
 
@@ -223,7 +223,7 @@ class ClientListeners:
 
     def acquire_slot(self, host: str) -> ConnectionSlot | str:
         """Return a connection slot for a new client, or the reason to reject the client."""
-        self.scheduler.count_accepted()
+        self.scheduler.count_accepted_connection()
         if not self.has_free_slot():
             return f"{len(self._connections)} connections are open"
         now = self.loop.time()
@@ -273,7 +273,7 @@ class ClientListeners:
             self.release_slot(connection.slot)
             connection.slot = None
         self._budget.release(connection)
-        self._grant()
+        self._grant_waiting_memory()
         if not self._connections:
             self._all_closed.set()
 
@@ -284,12 +284,12 @@ class ClientListeners:
             return True
         has_room = self._budget.reserve(connection, count)
         if has_room and count < before:
-            self._grant()
+            self._grant_waiting_memory()
         elif not has_room:
             self._advance_sweep()
         return has_room
 
-    def _grant(self) -> None:
+    def _grant_waiting_memory(self) -> None:
         for connection in self._budget.grant_waiting():
             connection.on_memory_granted()
 
@@ -316,14 +316,14 @@ class ClientListeners:
         is_full = self.unsent_bytes.unsent_bytes > self.limits.responses_bytes
         for connection in list(self._connections):
             connection.update_last_active(now)
-            reason = self._close_reason(connection, now)
+            reason = self._find_close_reason(connection, now)
             if reason is not None:
                 connection.close(reason)
             elif is_full and connection.stalled_seconds(now) > self.limits.response_stalled_seconds:
                 connection.close_and_discard("responses not read; the memory is needed for other clients")
         self._schedule_sweep()
 
-    def _close_reason(self, connection: ClientConnection, now: float) -> str | None:
+    def _find_close_reason(self, connection: ClientConnection, now: float) -> str | None:
         began = connection.frame_started_at
         if began is not None and now - began > self.limits.frame_receive_seconds:
             return f"request not received completely within {self.limits.frame_receive_seconds:g} s"
@@ -340,6 +340,6 @@ class ClientListeners:
         return None
 
 
-def _as_bytes(host: str) -> Sequence[Any] | str:
+def _encode_host(host: str) -> Sequence[Any] | str:
     """Return the host as bytes. For a string, Python would load its IDNA tables, which take 250 kB of memory."""
     return [host.encode()] if host and host.isascii() else host

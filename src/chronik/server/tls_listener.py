@@ -12,8 +12,8 @@ import msgspec
 from chronik.ip_addresses import client_network
 from chronik.limits import TLS_SUBJECT_CHARACTERS_MAX
 from chronik.principals import ANONYMOUS, USER, Principal
-from chronik.scheduler import Account, AccountShare
-from chronik.security.certificate_subject import InvalidSubject, certificate_subject
+from chronik.scheduler import Account, AccountBudget
+from chronik.security.certificate_subject import InvalidSubject, format_certificate_subject
 from chronik.security.principal_rules import NoMatchingRule, PrincipalRules
 from chronik.server.connection import ClientConnection, ConnectionSlot, ListenerLimits
 from chronik.server.handshake_limiter import HandshakeLimiter
@@ -51,7 +51,7 @@ class TlsListeners:
     ) -> Callable[[], asyncio.BaseProtocol] | None:
         """Return the protocol factory of the named listener, or None if it does not use TLS."""
         secured = self._listeners.get(name)
-        return None if secured is None else _Acceptor(name, secured, listener, self._handshakes, connection).accept
+        return None if secured is None else _TlsAcceptor(name, secured, listener, self._handshakes, connection).accept
 
     def background_jobs(self) -> Sequence[Callable[[], Awaitable[None]]]:
         """Return the background job that reloads changed certificates."""
@@ -64,7 +64,7 @@ class TlsListeners:
             handshake.abort_handshake("the node is stopping")
 
 
-class _Acceptor:
+class _TlsAcceptor:
     """A component that accepts the TLS connections of one listener, and owns them until their handshakes complete."""
 
     def __init__(
@@ -92,31 +92,31 @@ class _Acceptor:
     def on_handshake_started(self, transport: TlsTransport) -> bool:
         """Check the limits before the handshake, which is a thousand times more expensive than a rejection."""
         if self._handshakes.must_reject(transport.host):
-            self._reject(transport, "too many TLS handshakes in progress from its address")
+            self._reject_connection(transport, "too many TLS handshakes in progress from its address")
             return False
         place = self._listener.acquire_slot(transport.host)
         if isinstance(place, str):
-            self._reject(transport, place)
+            self._reject_connection(transport, place)
             return False
         self._places[transport] = place
         scheduler = self._listener.scheduler
         account = scheduler.open_account(client_network(transport.host), is_authenticated=False)
         self._accounts[transport] = account
-        transport.loop_share = AccountShare(scheduler, lambda: account)
+        transport.loop_share = AccountBudget(scheduler, lambda: account)
         evicted = self._handshakes.add(transport)
         if evicted is not None:
             evicted.abort_handshake("slow TLS handshake aborted in favor of a new one")
         return True
 
     def on_handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
-        principal = self._principal(transport.peer_certificate)
+        principal = self._map_to_principal(transport.peer_certificate)
         self._handshakes.remove(transport)
         connection = self._connection()
         connection.client.principal = principal
         connection.slot = self._places.pop(transport)
         self._listener.scheduler.close_account(self._accounts.pop(transport))
         peer = connection.client
-        transport.loop_share = AccountShare(self._listener.scheduler, lambda: peer.account)
+        transport.loop_share = AccountBudget(self._listener.scheduler, lambda: peer.account)
         return connection
 
     def on_handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
@@ -130,19 +130,19 @@ class _Acceptor:
         if reason is not None:
             self._log_rejection(transport, reason)
 
-    def _reject(self, transport: TlsTransport, reason: str) -> None:
+    def _reject_connection(self, transport: TlsTransport, reason: str) -> None:
         self._listener.connection_stats[self._name].rejected += 1
         self._log_rejection(transport, reason)
 
     def _log_rejection(self, transport: TlsTransport, reason: str) -> None:
         logger.info("connection from %s:%d rejected: %s", transport.host, transport.port, reason)
 
-    def _principal(self, certificate: bytes | None) -> Principal:
+    def _map_to_principal(self, certificate: bytes | None) -> Principal:
         rules = self._secured.principal_rules
         if certificate is None or rules is None:
             return ANONYMOUS
         try:
-            subject = certificate_subject(certificate)
+            subject = format_certificate_subject(certificate)
             if len(subject) > TLS_SUBJECT_CHARACTERS_MAX:
                 raise TlsConnectionRejected(
                     f"the subject of the client certificate has more than {TLS_SUBJECT_CHARACTERS_MAX} characters"

@@ -165,7 +165,7 @@ class Broker:
             self._port = self._control.receive(START_SECONDS_MAX)["ready"]
         except BrokerFailed as failure:
             self.kill()
-            raise self._with_log(f"the broker did not start: {failure}") from None
+            raise self._build_error_with_log(f"the broker did not start: {failure}") from None
         return self
 
     def _start_new_process(self, log: IO[bytes]) -> BrokerProcess:
@@ -193,10 +193,10 @@ class Broker:
             code = process.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise self._with_log(f"the broker did not stop within {STOP_SECONDS_MAX:g} s") from None
+            raise self._build_error_with_log(f"the broker did not stop within {STOP_SECONDS_MAX:g} s") from None
         self._release()
         if code != 0 and sys.platform != "win32":
-            raise self._with_log(f"the broker exited with code {code}")
+            raise self._build_error_with_log(f"the broker exited with code {code}")
 
     def kill(self) -> None:
         """Kill the broker (SIGKILL) as in a crash, and wait until the process has exited."""
@@ -318,13 +318,13 @@ class Broker:
         try:
             return self._control.call(command, **arguments)
         except BrokerFailed as failure:
-            raise self._with_log(str(failure)) from None
+            raise self._build_error_with_log(str(failure)) from None
 
     def _running_process(self) -> BrokerProcess:
         if self._process is None:
             raise BrokerFailed("the broker is not running")
         if (code := self._process.poll()) is not None:
-            raise self._with_log(f"the broker exited unexpectedly with code {code}")
+            raise self._build_error_with_log(f"the broker exited unexpectedly with code {code}")
         return self._process
 
     def _release(self) -> None:
@@ -334,7 +334,7 @@ class Broker:
         self._process = self._control = None
         self._paused = self._faulty = False
 
-    def _with_log(self, message: str) -> BrokerFailed:
+    def _build_error_with_log(self, message: str) -> BrokerFailed:
         lines = self.log.splitlines()[-LOG_LINES_IN_ERRORS:]
         return BrokerFailed("\n  ".join([message, *(lines or ["(its log is empty)"])]))
 

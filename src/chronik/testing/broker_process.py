@@ -46,7 +46,7 @@ class BrokerControl:
         self._node = node
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, args=(loop,), name="control", daemon=True).start()
-        self._write({"ready": address.port})
+        self._write_message({"ready": address.port})
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
         for line in self._commands:
@@ -57,9 +57,9 @@ class BrokerControl:
         os._exit(EXIT_ORPHANED)
 
     def _run_command(self, message: dict[str, Any]) -> None:
-        self._write({"id": message["id"], "result": self._result(message)})
+        self._write_message({"id": message["id"], "result": self._execute_command(message)})
 
-    def _result(self, message: dict[str, Any]) -> Any:
+    def _execute_command(self, message: dict[str, Any]) -> Any:
         match message["command"]:
             case "fail":
                 self._faults.fail(message["api"], ErrorCode[message["error"]], message["times"])
@@ -75,7 +75,7 @@ class BrokerControl:
                 return self._seen.last(message["count"])
         return None
 
-    def _write(self, message: dict[str, Any]) -> None:
+    def _write_message(self, message: dict[str, Any]) -> None:
         self._answers.write(json.dumps(message).encode() + b"\n")
         self._answers.flush()
 

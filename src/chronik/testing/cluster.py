@@ -51,7 +51,7 @@ class ClusterNode(Broker):
         self.kafka = kafka
         self.http = http
         kafka_address = {} if LISTENERS in config.get("broker", ()) else {"kafka": str(kafka)}
-        if _requires_login(config.get("broker", {})):
+        if _requires_http_login(config.get("broker", {})):
             config.setdefault("http_token", secrets.token_hex(16))
         super().__init__(folder, http=str(http), **kafka_address, **config)
         self._port = kafka.port
@@ -159,7 +159,9 @@ class Cluster:
         node = self._new_node(home, kafka, http, node_id=node_id, peers=peers, **self._common)
         if self._links is not None:
             others = [other for other in self._raft if other != node_id]
-            node.peer_proxies = {str(self._raft[other]): str(self._links.address(node_id, other)) for other in others}
+            node.peer_proxies = {
+                str(self._raft[other]): str(self._links.get_proxy_address(node_id, other)) for other in others
+            }
         self.nodes[node_id] = node
         return node
 
@@ -180,7 +182,7 @@ class Cluster:
         if self._links is not None:
             self._links.add(node_id, addresses.raft)
             for other, node in self.nodes.items():
-                node.peer_proxies[str(addresses.raft)] = str(self._links.address(other, node_id))
+                node.peer_proxies[str(addresses.raft)] = str(self._links.get_proxy_address(other, node_id))
         named = [peer for peer in peers if known is None or peer["id"] in known]
         own = {"id": node_id, "kafka": str(addresses.kafka), "raft": str(addresses.raft)}
         return self._add_cluster_node(node_id, addresses, [*named, own])
@@ -370,6 +372,6 @@ def _run_in_parallel(action: Callable[[ClusterNode], object], nodes: Iterable[Cl
         each.result()
 
 
-def _requires_login(broker: Mapping[str, Any]) -> bool:
+def _requires_http_login(broker: Mapping[str, Any]) -> bool:
     """Return whether the broker configs require authentication, in which case HTTP requests need a token."""
     return "authorizer.class.name" in broker or any("SASL" in str(value) for value in broker.values())

@@ -21,7 +21,7 @@ class _Rule(Generic[T]):
     """Number of requests that the fault still affects, or None for no limit."""
 
 
-class _Rules(Generic[T]):
+class _FaultRules(Generic[T]):
     """Fault rules by API, applied in the order of insertion. Each rule is exhausted before the next one applies."""
 
     def __init__(self) -> None:
@@ -49,8 +49,8 @@ class FaultInjector:
         self.clear()
 
     def clear(self) -> None:
-        self._failures: _Rules[ErrorCode] = _Rules()
-        self._delays: _Rules[float] = _Rules()
+        self._failures: _FaultRules[ErrorCode] = _FaultRules()
+        self._delays: _FaultRules[float] = _FaultRules()
 
     def fail(self, api: str, code: ErrorCode, times: int | None) -> None:
         self._failures.add(api, code, times)

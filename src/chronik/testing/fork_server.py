@@ -102,10 +102,10 @@ class ForkedProcess:
 
     def wait_until_stopped(self) -> None:
         """Wait until all threads of the process are stopped or the process has exited."""
-        while self.poll() is None and not all(state in "TXZ" for state in self._states()):
+        while self.poll() is None and not all(state in "TXZ" for state in self._iter_thread_states()):
             time.sleep(0.0005)  # the kernel notifies only parents
 
-    def _states(self) -> Iterator[str]:
+    def _iter_thread_states(self) -> Iterator[str]:
         for task in Path(f"/proc/{self.pid}/task").glob("*/stat"):
             try:
                 yield task.read_text().rpartition(")")[2].split()[0]

@@ -46,7 +46,7 @@ class NetworkLinks:
         """Add uninterrupted links between a new node and all others."""
         self._call(self._open, {node_id: target})
 
-    def address(self, dialer: int, acceptor: int) -> Address:
+    def get_proxy_address(self, dialer: int, acceptor: int) -> Address:
         """Return the address of the proxy through which `dialer` connects to `acceptor`."""
         return Address(HOST, self._servers[dialer, acceptor].sockets[0].getsockname()[1])
 
@@ -78,7 +78,7 @@ class NetworkLinks:
         for dialer, acceptor in set(permutations(self._targets, 2)) - known:
             self._gates[dialer, acceptor] = asyncio.Event()
             self._gates[dialer, acceptor].set()
-            accept = self._acceptor(dialer, acceptor)
+            accept = self._create_acceptor(dialer, acceptor)
             self._servers[dialer, acceptor] = await asyncio.start_server(accept, HOST, 0)
 
     async def _set_gates(self, directions: list[tuple[int, int]], are_open: bool) -> None:
@@ -97,7 +97,9 @@ class NetworkLinks:
         for _ in range(ITERATIONS_TO_CLOSE):
             await asyncio.sleep(0)
 
-    def _acceptor(self, dialer: int, acceptor: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
+    def _create_acceptor(
+        self, dialer: int, acceptor: int
+    ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = self._loop.create_task(self._forward(dialer, acceptor, reader, writer))
             self._forwarding_tasks.add(task)

@@ -159,12 +159,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         item.stash[_started_key] = call.start
     if report.failed:
         for broker in item.config.stash[_brokers_key]:
-            if lines := _last_requests(broker, item.stash[_started_key]):
+            if lines := _format_last_requests(broker, item.stash[_started_key]):
                 report.sections.append((f"Last requests to {broker!r}", "\n".join(lines)))
     return report
 
 
-def _last_requests(broker: Broker, since: float) -> list[str]:
+def _format_last_requests(broker: Broker, since: float) -> list[str]:
     from chronik.testing.control import BrokerFailed
 
     try:

@@ -18,10 +18,10 @@ class ReservedPorts:
     """Reserved ports, which the operating system assigns to no other process."""
 
     def __init__(self, count: int) -> None:
-        sockets = [_bind_any() for _ in range(count)]
+        sockets = [_bind_free_port() for _ in range(count)]
         self.ports: list[int] = [each.getsockname()[1] for each in sockets]
         # The finalizer closes the sockets of tests that fail before `release`, which would cause warnings in others.
-        self._closing = weakref.finalize(self, _close, sockets)
+        self._closing = weakref.finalize(self, _close_sockets, sockets)
         if not KEEPS_RESERVATION:
             self.release()
 
@@ -30,12 +30,12 @@ class ReservedPorts:
         self._closing()
 
 
-def _close(sockets: list[socket.socket]) -> None:
+def _close_sockets(sockets: list[socket.socket]) -> None:
     for each in sockets:
         each.close()
 
 
-def _bind_any() -> socket.socket:
+def _bind_free_port() -> socket.socket:
     reserved = socket.socket()
     try:
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

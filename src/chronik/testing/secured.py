@@ -58,11 +58,11 @@ class SecuredBroker(Broker):
             security |= {"authorizer.class.name": "standard", "super.users": f"User:{ADMIN}"}
         super().__init__(folder, **config)
         if tls:
-            security |= self._certificates()
+            security |= self._create_certificates()
         self._config["broker"] = security | self._config.get("broker", {})
         self._config[FIRST_USER_KEY] = [ADMIN, self._passwords[ADMIN]]
 
-    def _certificates(self) -> dict[str, str]:
+    def _create_certificates(self) -> dict[str, str]:
         """Create a CA and a server certificate for this machine, and return the broker configs that use it."""
         from chronik.tls.certificate_authority import CertificateAuthority
 

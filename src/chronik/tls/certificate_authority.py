@@ -43,12 +43,12 @@ class CertificateAuthority:
 
     def __init__(self, name: str, issued: IssuedCertificate | None = None) -> None:
         """Create a new CA, or load an existing one from `issued`."""
-        self._key = _new_key() if issued is None else _load_key(issued.key)
+        self._key = _generate_key() if issued is None else _load_key(issued.key)
         if issued is None:
             self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-            builder = _builder(self._name, self._name, self._key.public_key(), CA_DAYS)
+            builder = _create_certificate_builder(self._name, self._name, self._key.public_key(), CA_DAYS)
             builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            builder = builder.add_extension(_usage(is_ca=True), critical=True)
+            builder = builder.add_extension(_build_key_usage(is_ca=True), critical=True)
             self._certificate = builder.sign(self._key, hashes.SHA256())
         else:
             self._certificate = x509.load_pem_x509_certificate(issued.certificate)
@@ -57,7 +57,7 @@ class CertificateAuthority:
     @property
     def ca_certificate(self) -> IssuedCertificate:
         """Return the CA's own key and certificate."""
-        return IssuedCertificate(_key_pem(self._key), self.certificate_pem)
+        return IssuedCertificate(_encode_key_pem(self._key), self.certificate_pem)
 
     @property
     def certificate_pem(self) -> bytes:
@@ -74,11 +74,11 @@ class CertificateAuthority:
             hosts: The DNS names and IP addresses of the certificate.
             days: The validity in days.
         """
-        key = _new_key()
+        key = _generate_key()
         name = x509.Name.from_rfc4514_string(subject) if isinstance(subject, str) else subject
-        builder = _builder(name, self._name, key.public_key(), days)
+        builder = _create_certificate_builder(name, self._name, key.public_key(), days)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        builder = builder.add_extension(_usage(is_ca=False), critical=True)
+        builder = builder.add_extension(_build_key_usage(is_ca=False), critical=True)
         signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = builder.add_extension(signer, critical=False)
         both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -87,10 +87,10 @@ class CertificateAuthority:
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         certificate = builder.sign(self._key, hashes.SHA256())
-        return IssuedCertificate(_key_pem(key), certificate.public_bytes(serialization.Encoding.PEM))
+        return IssuedCertificate(_encode_key_pem(key), certificate.public_bytes(serialization.Encoding.PEM))
 
 
-def _new_key() -> ec.EllipticCurvePrivateKey:
+def _generate_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
@@ -101,12 +101,12 @@ def _load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _encode_key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     plain = serialization.NoEncryption()
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
 
 
-def _builder(
+def _create_certificate_builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
@@ -122,7 +122,7 @@ def _builder(
     )
 
 
-def _usage(*, is_ca: bool) -> x509.KeyUsage:
+def _build_key_usage(*, is_ca: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=not is_ca,
         content_commitment=False,

@@ -69,7 +69,7 @@ class ReloadableTlsContext:
         self.name: Final = name
         self.settings: Final = settings
         self._dials_too = with_client_context
-        self._file_stamp = _file_stamp(settings.files)
+        self._file_stamp = _read_file_stamp(settings.files)
         self._failed_stamp: FileStamp = ()
         self.loaded = self._load()
 
@@ -82,18 +82,18 @@ class ReloadableTlsContext:
         settings = self.settings
         texts = _read(settings.key), _read(settings.chain)
         accepting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        _configure(accepting, settings, texts)
+        _configure_context(accepting, settings, texts)
         accepting.verify_mode = _VERIFY_MODES.get(settings.client_auth, ssl.CERT_OPTIONAL)
         if not self._dials_too:
             return LoadedContexts(accepting)
         dialling = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         dialling.check_hostname = False  # nodes authenticate with the cluster secret, bound to the certificate
-        _configure(dialling, settings, texts)
-        return LoadedContexts(accepting, dialling, _fingerprint(texts[1]))
+        _configure_context(dialling, settings, texts)
+        return LoadedContexts(accepting, dialling, _compute_fingerprint(texts[1]))
 
     def reload_if_changed(self) -> bool:
         """Reload the files if they have changed, and return whether new contexts are in use."""
-        stamp = _file_stamp(self.settings.files)
+        stamp = _read_file_stamp(self.settings.files)
         if stamp in (self._file_stamp, self._failed_stamp):
             return False
         try:
@@ -115,7 +115,7 @@ async def reload_changed_certificates(contexts: Sequence[ReloadableTlsContext]) 
             await asyncio.to_thread(context.reload_if_changed)
 
 
-def _file_stamp(paths: Sequence[str]) -> FileStamp:
+def _read_file_stamp(paths: Sequence[str]) -> FileStamp:
     """Return the modification time, size and inode of each file, to detect files that were written or replaced."""
     found: list[tuple[int, int, int] | None] = []
     for path in paths:
@@ -127,13 +127,13 @@ def _file_stamp(paths: Sequence[str]) -> FileStamp:
     return tuple(found)
 
 
-def _fingerprint(chain: str) -> bytes:
+def _compute_fingerprint(chain: str) -> bytes:
     begin, end = ssl.PEM_HEADER, ssl.PEM_FOOTER
     first = begin + chain.partition(begin)[2].partition(end)[0] + end
     return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).digest()
 
 
-def _configure(context: ssl.SSLContext, settings: TlsSettings, texts: tuple[str, str]) -> None:
+def _configure_context(context: ssl.SSLContext, settings: TlsSettings, texts: tuple[str, str]) -> None:
     context.minimum_version = _VERSIONS[settings.versions[0]]
     context.maximum_version = _VERSIONS[settings.versions[-1]]
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
@@ -143,7 +143,7 @@ def _configure(context: ssl.SSLContext, settings: TlsSettings, texts: tuple[str,
         context.set_ciphers(":".join(old))
     _load_chain(context, settings, texts)
     if settings.trust is not None:
-        _load_trust(context, settings.trust)
+        _load_trust_store(context, settings.trust)
 
 
 def _load_chain(context: ssl.SSLContext, settings: TlsSettings, texts: tuple[str, str]) -> None:
@@ -158,18 +158,18 @@ def _load_chain(context: ssl.SSLContext, settings: TlsSettings, texts: tuple[str
             expected = "a key and a certificate that match"
         elif "ENCRYPTED" in texts[0]:
             expected = "a key that ssl.key.password decrypts"
-        raise _config_error(settings.chain, f"{expected} ({_error_text(error)})") from None
+        raise _build_config_error(settings.chain, f"{expected} ({_format_tls_error(error)})") from None
 
 
-def _load_trust(context: ssl.SSLContext, trust: PemSource) -> None:
+def _load_trust_store(context: ssl.SSLContext, trust: PemSource) -> None:
     text = _read(trust)
     expected = "at least one CERTIFICATE in PEM format"
     try:
         context.load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError) as error:
-        raise _config_error(trust, f"{expected} ({_error_text(error)})") from None
+        raise _build_config_error(trust, f"{expected} ({_format_tls_error(error)})") from None
     if not context.cert_store_stats()["x509"]:
-        raise _config_error(trust, expected)
+        raise _build_config_error(trust, expected)
 
 
 def _read(source: PemSource) -> str:
@@ -178,15 +178,15 @@ def _read(source: PemSource) -> str:
     try:
         return Path(source.path).read_text(encoding="ascii", errors="replace")
     except OSError as error:
-        raise _config_error(source, f"a readable file ({error.strerror or error})") from None
+        raise _build_config_error(source, f"a readable file ({error.strerror or error})") from None
 
 
-def _config_error(source: PemSource, expected: str) -> ConfigError:
+def _build_config_error(source: PemSource, expected: str) -> ConfigError:
     value = "[hidden]" if source.path is None else source.path
     return ConfigError(f"{source.key} = {value!r}: expected {expected}")
 
 
-def _error_text(error: Exception) -> str:
+def _format_tls_error(error: Exception) -> str:
     message = str(getattr(error, "reason", None) or getattr(error, "strerror", None) or error)
     return message.partition(" (_ssl.c")[0]
 

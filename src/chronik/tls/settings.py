@@ -93,10 +93,10 @@ def read_tls_settings(name: str, protocol: str, configs: Mapping[str, str]) -> T
     Raises:
         ConfigError: A config is missing or invalid.
     """
-    return _Reader(name, configs).read(is_sasl=protocol.startswith("SASL_"))
+    return _TlsSettingsReader(name, configs).read(is_sasl=protocol.startswith("SASL_"))
 
 
-class _Reader:
+class _TlsSettingsReader:
     def __init__(self, name: str, configs: Mapping[str, str]) -> None:
         self._name = name
         self._configs = configs
@@ -106,20 +106,20 @@ class _Reader:
 
     def read(self, *, is_sasl: bool) -> TlsSettings:
         for store in ("keystore", "truststore"):
-            self._one_of(f"ssl.{store}.type", ("PEM",))
-        key, chain = self._key_store()
+            self._read_choice(f"ssl.{store}.type", ("PEM",))
+        key, chain = self._read_key_store()
         # As in Kafka, a SASL listener requests client certificates only if its own config says so.
         auth = (
-            self._one_of(
+            self._read_choice(
                 "ssl.client.auth", (CLIENT_AUTH_NONE, CLIENT_AUTH_REQUESTED, CLIENT_AUTH_REQUIRED), own_only=is_sasl
             )
             or CLIENT_AUTH_NONE
         )
-        trust = self._trust_store()
+        trust = self._read_trust_store()
         if auth != CLIENT_AUTH_NONE and trust is None:
-            self._reject("ssl.client.auth", "ssl.truststore.location with the CAs of client certificates")
-        ciphers = self._ciphers()
-        versions = self._versions(ciphers)
+            self._reject_config("ssl.client.auth", "ssl.truststore.location with the CAs of client certificates")
+        ciphers = self._read_cipher_suites()
+        versions = self._read_tls_versions(ciphers)
         return TlsSettings(
             key,
             chain,
@@ -131,76 +131,78 @@ class _Reader:
             self._get("ssl.principal.mapping.rules") or "DEFAULT",
         )
 
-    def _key_store(self) -> tuple[PemSource, PemSource]:
+    def _read_key_store(self) -> tuple[PemSource, PemSource]:
         path, key = self._get("ssl.keystore.location"), self._get("ssl.keystore.key")
         chain = self._get("ssl.keystore.certificate.chain")
         if path is not None:
             for other in ("ssl.keystore.key", "ssl.keystore.certificate.chain"):
                 if self._get(other) is not None:
-                    self._reject("ssl.keystore.location", f"no {other}: the file contains both")
-            store = self._source("ssl.keystore.location", path)
+                    self._reject_config("ssl.keystore.location", f"no {other}: the file contains both")
+            store = self._build_pem_source("ssl.keystore.location", path)
             return store, store
         if key is None or chain is None:
             contents = "a PEM file with the listener's private key and certificate chain"
             raise ConfigError(f"broker: listener {self._name} uses TLS: expected ssl.keystore.location, {contents}")
-        return self._source("ssl.keystore.key", text=key), self._source("ssl.keystore.certificate.chain", text=chain)
+        return self._build_pem_source("ssl.keystore.key", text=key), self._build_pem_source(
+            "ssl.keystore.certificate.chain", text=chain
+        )
 
-    def _trust_store(self) -> PemSource | None:
+    def _read_trust_store(self) -> PemSource | None:
         path, text = self._get("ssl.truststore.location"), self._get("ssl.truststore.certificates")
         if path is not None and text is not None:
-            self._reject("ssl.truststore.location", "no ssl.truststore.certificates")
+            self._reject_config("ssl.truststore.location", "no ssl.truststore.certificates")
         if path is not None:
-            return self._source("ssl.truststore.location", path)
-        return None if text is None else self._source("ssl.truststore.certificates", text=text)
+            return self._build_pem_source("ssl.truststore.location", path)
+        return None if text is None else self._build_pem_source("ssl.truststore.certificates", text=text)
 
-    def _source(self, key: str, path: str | None = None, text: str = "") -> PemSource:
-        return PemSource(f"broker: {self._config_name(key)}", path, text)
+    def _build_pem_source(self, key: str, path: str | None = None, text: str = "") -> PemSource:
+        return PemSource(f"broker: {self._get_config_name(key)}", path, text)
 
-    def _versions(self, ciphers: tuple[str, ...]) -> tuple[str, ...]:
+    def _read_tls_versions(self, ciphers: tuple[str, ...]) -> tuple[str, ...]:
         """Return the enabled TLS versions for which at least one cipher suite is enabled."""
         named = self._list("ssl.enabled.protocols") or TLS_VERSIONS
         if not set(named) <= set(TLS_VERSIONS):
-            self._reject("ssl.enabled.protocols", " or ".join(TLS_VERSIONS) + ", or both separated by a comma")
+            self._reject_config("ssl.enabled.protocols", " or ".join(TLS_VERSIONS) + ", or both separated by a comma")
         suites = {TLS_1_2: TLS_1_2_CIPHERS, TLS_1_3: TLS_1_3_CIPHERS}
         versions = tuple(
             each for each in TLS_VERSIONS if each in named and (not ciphers or set(ciphers) & set(suites[each]))
         )
         if not versions:
-            self._reject("ssl.cipher.suites", f"at least one suite of {' and '.join(named)}")
+            self._reject_config("ssl.cipher.suites", f"at least one suite of {' and '.join(named)}")
         return versions
 
-    def _ciphers(self) -> tuple[str, ...]:
+    def _read_cipher_suites(self) -> tuple[str, ...]:
         ciphers = self._list("ssl.cipher.suites")
         unknown = set(ciphers) - set(TLS_1_2_CIPHERS) - set(TLS_1_3_CIPHERS)
         if unknown:
             known = "TLS_AES_128_GCM_SHA256 or TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
-            self._reject("ssl.cipher.suites", f"names such as {known}; {sorted(unknown)[0]} is not supported")
+            self._reject_config("ssl.cipher.suites", f"names such as {known}; {sorted(unknown)[0]} is not supported")
         chosen = set(ciphers) & set(TLS_1_3_CIPHERS)
         if chosen and chosen != set(TLS_1_3_CIPHERS):
             text = f"all of {', '.join(TLS_1_3_CIPHERS)}, or none of them: Python's ssl cannot select among these; "
-            self._reject("ssl.cipher.suites", text + 'OpenSSL\'s own configuration file can ("Ciphersuites")')
+            self._reject_config("ssl.cipher.suites", text + 'OpenSSL\'s own configuration file can ("Ciphersuites")')
         return ciphers
 
     def _list(self, key: str) -> tuple[str, ...]:
         return tuple(each.strip() for each in (self._get(key) or "").split(",") if each.strip())
 
-    def _one_of(self, key: str, choices: tuple[str, ...], *, own_only: bool = False) -> str | None:
+    def _read_choice(self, key: str, choices: tuple[str, ...], *, own_only: bool = False) -> str | None:
         value = self._get(key, own_only=own_only)
         if value is not None and value.strip() not in choices:
-            self._reject(key, " or ".join(choices))
+            self._reject_config(key, " or ".join(choices))
         return value if value is None else value.strip()
 
-    def _config_name(self, key: str) -> str:
+    def _get_config_name(self, key: str) -> str:
         """Return the config's full name, with the listener prefix if it is set for this listener."""
         return self._listener_configs.get(self._prefix + key, key)
 
     def _get(self, key: str, *, own_only: bool = False) -> str | None:
-        given = self._config_name(key)
+        given = self._get_config_name(key)
         if own_only and given == key:
             return None
         return self._configs.get(given) or None
 
-    def _reject(self, key: str, expected: str) -> NoReturn:
-        given = self._config_name(key)
+    def _reject_config(self, key: str, expected: str) -> NoReturn:
+        given = self._get_config_name(key)
         value = "[hidden]" if key in _SECRET_CONFIGS else self._configs.get(given, "")
         raise ConfigError(f"broker: {given} = {truncate_text(repr(value), VALUE_CHARACTERS_MAX)}: expected {expected}")

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol, cast
 
 from chronik.limits import KIB, TLS_HANDSHAKE_BYTES_MAX
-from chronik.scheduler import Callback, LoopShare
+from chronik.scheduler import CallbackWork, EventLoopBudget
 
 SLICE_BYTES: Final = 64 * KIB
 """Number of bytes encrypted at a time: four TLS records. Other work may run between slices."""
@@ -133,8 +133,8 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._socket_paused = False
         self._reading_paused = False
         self._has_more = False  # whether the last buffer was filled, so more may be decrypted
-        self._work: Final = Callback(self._resume)
-        self.loop_share: LoopShare
+        self._work: Final = CallbackWork(self._resume)
+        self.loop_share: EventLoopBudget
         """The event-loop share that is charged for the handshake. The owner may replace it for the connection."""
         self._closing = False
         self._is_lost = False
@@ -169,7 +169,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self._socket.abort()
             return
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._owner.handshake_seconds, self._handshake_timed_out)
+        self._timer = loop.call_later(self._owner.handshake_seconds, self._on_handshake_timeout)
         if self._dials:
             self._do_handshake()
 
@@ -247,9 +247,9 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             self.abort_handshake(describe_tls_error(error))
             return
         self._send_protocol_bytes()
-        self._handshake_completed()
+        self._on_handshake_completed()
 
-    def _handshake_completed(self) -> None:
+    def _on_handshake_completed(self) -> None:
         try:
             inner = self._owner.on_handshake_done(self)
         except TlsConnectionRejected as refused:
@@ -261,7 +261,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         if not self._closing and not self._reading_paused:
             self._decrypt(inner)
 
-    def _handshake_timed_out(self) -> None:
+    def _on_handshake_timeout(self) -> None:
         self.abort_handshake(f"TLS handshake not completed within {self._owner.handshake_seconds:g} s")
 
     def abort_handshake(self, reason: str | None) -> None:
@@ -312,17 +312,17 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
                     break
                 count = read(WHOLE_BUFFER, rest)
             if not count and rest:
-                self._close_soon(None)
+                self._schedule_close(None)
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
-            self._close_soon(None)
+            self._schedule_close(None)
         except (ssl.SSLError, OSError) as error:
-            self._close_soon(describe_tls_error(error))
+            self._schedule_close(describe_tls_error(error))
         self._has_more = not rest
         return len(buffer) - len(rest)
 
-    def _close_soon(self, failure: str | None) -> None:
+    def _schedule_close(self, failure: str | None) -> None:
         """Schedule closing the connection after the decrypted data has been handled."""
         loop = asyncio.get_running_loop()
         loop.call_soon(self.close if failure is None else self._socket.abort)

@@ -34,8 +34,8 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.security.quotas.token_buckets import ClientKey, ClientRateLimiter
 from chronik.transactions.config import TRANSACTION_PARTITIONS_MAX, TRANSACTIONAL_IDS_MAX, TransactionConfig
 from chronik.transactions.decisions import (
-    AddRequested,
-    EndRequested,
+    AddToTransactionRequested,
+    EndTransactionRequested,
     InitProducerRequested,
     MarkersWritten,
     TimeoutRequested,
@@ -134,7 +134,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
         super().__init__(self._transactions, TRANSACTIONS_TOPIC, store, clock, owns, is_fenced, on_fatal)
 
     def jobs(self) -> list[Coroutine[None, None, None]]:
-        return [*super().jobs(), self._expire_forever()]
+        return [*super().jobs(), self._expire_ids_periodically()]
 
     async def close(self) -> None:
         for task in self._marker_tasks:
@@ -160,7 +160,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
         if not 0 < timeout_ms <= self._config.timeout_ms_max:
             return TransactionResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         if transactional_id not in self._store.image.transactions:
-            error_code = self._new_id_error(transactional_id, client)
+            error_code = self._check_new_transactional_id(transactional_id, client)
             if error_code is not None:
                 return TransactionResult(error_code)
 
@@ -178,9 +178,9 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
                 fresh_producer_id=fresh,
             )
 
-        return await self._with_producer_id(ask)
+        return await self._run_with_producer_id(ask)
 
-    def _new_id_error(self, transactional_id: str, client: ClientKey | None) -> ErrorCode | None:
+    def _check_new_transactional_id(self, transactional_id: str, client: ClientKey | None) -> ErrorCode | None:
         if len(transactional_id) > TRANSACTIONAL_ID_CHARACTERS_MAX:
             return ErrorCode.INVALID_REQUEST
         term = self._host.check_ownership(transactional_id)
@@ -223,7 +223,13 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
         if partitions and self._store.image.transaction_partition_count + len(partitions) > TRANSACTION_PARTITIONS_MAX:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         given = await self._host.request(
-            machine, TransactionResult, AddRequested, producer_id, producer_epoch, tuple(partitions), tuple(groups)
+            machine,
+            TransactionResult,
+            AddToTransactionRequested,
+            producer_id,
+            producer_epoch,
+            tuple(partitions),
+            tuple(groups),
         )
         return given.error
 
@@ -242,7 +248,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
             return await self._host.request(
                 machine,
                 TransactionResult,
-                EndRequested,
+                EndTransactionRequested,
                 producer_id,
                 producer_epoch,
                 commit,
@@ -250,7 +256,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
                 fresh_producer_id=fresh,
             )
 
-        return await self._with_producer_id(ask)
+        return await self._run_with_producer_id(ask)
 
     async def _release_expired_hold(self, hold: int) -> None:
         """Release a commit hold that exceeds the maximum duration, because its backup was interrupted."""
@@ -261,7 +267,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
             with contextlib.suppress(KafkaError):
                 await self._store.propose(ReleaseCommits(hold))
 
-    async def _with_producer_id(self, ask: Callable[[int], Awaitable[TransactionResult]]) -> TransactionResult:
+    async def _run_with_producer_id(self, ask: Callable[[int], Awaitable[TransactionResult]]) -> TransactionResult:
         """Process a producer's request. If the request needs a new producer id, allocate one and repeat the request."""
         given = await ask(NO_PRODUCER_ID)
         if not given.needs_producer_id:
@@ -291,7 +297,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
         self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[TransactionPartition]
     ) -> dict[TransactionPartition, ErrorCode]:
         """Check for each partition whether it is part of the producer's open transaction."""
-        transaction = self.describe(transactional_id)
+        transaction = self.describe_transaction(transactional_id)
         if isinstance(transaction, ErrorCode):
             is_missing = transaction is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
             error_code = ErrorCode.INVALID_PRODUCER_ID_MAPPING if is_missing else transaction
@@ -307,7 +313,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
             each: ErrorCode.NONE if each in open_partitions else ErrorCode.TRANSACTION_ABORTABLE for each in partitions
         }
 
-    def describe(self, transactional_id: str) -> Transaction | ErrorCode:
+    def describe_transaction(self, transactional_id: str) -> Transaction | ErrorCode:
         """Return the transaction of a transactional id that this node coordinates, or an error."""
         term = self._host.check_ownership(transactional_id)
         if isinstance(term, ErrorCode):
@@ -317,12 +323,12 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
     def iterate_transactions(self) -> Iterator[Transaction | None]:
         """Yield the transactions that this node coordinates. Yield None for others, so that the caller can pause."""
         for transactional_id in list(self._store.image.transactions):
-            found = self.describe(transactional_id)
+            found = self.describe_transaction(transactional_id)
             yield None if isinstance(found, ErrorCode) else found
 
     def time_out_transaction(self, transactional_id: str) -> ErrorCode:
         """Abort an open transaction as if its timeout had expired."""
-        transaction = self.describe(transactional_id)
+        transaction = self.describe_transaction(transactional_id)
         if isinstance(transaction, ErrorCode):
             return transaction
         machine = self._find(transactional_id)
@@ -352,7 +358,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
 
     def _wake_or_load(self, transactional_id: str) -> None:
         """Wake the state machine of a transactional id, or load it if this node is its coordinator."""
-        machine = self._host.get_hosted(transactional_id)
+        machine = self._host.get_hosted_machine(transactional_id)
         if machine is not None:
             self._host.wake(machine)
             return
@@ -383,12 +389,12 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
 
     # --- expiry ---
 
-    async def _expire_forever(self) -> None:
+    async def _expire_ids_periodically(self) -> None:
         while True:
             await asyncio.sleep(self._config.expiration_check_interval_ms / 1000)
-            await self.expire()
+            await self.expire_transactional_ids()
 
-    async def expire(self) -> None:
+    async def expire_transactional_ids(self) -> None:
         """Delete the transactional ids that have not been used for `transactional.id.expiration.ms`."""
         for transactional_id in list(self._store.image.transactions):
             await asyncio.sleep(0)

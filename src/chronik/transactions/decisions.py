@@ -51,7 +51,7 @@ class InitProducerRequested(MachineRequest, frozen=True):
     fresh_producer_id: int = NO_PRODUCER_ID
 
 
-class AddRequested(MachineRequest, frozen=True):
+class AddToTransactionRequested(MachineRequest, frozen=True):
     """A producer sent AddPartitionsToTxn or AddOffsetsToTxn."""
 
     producer_id: int
@@ -60,7 +60,7 @@ class AddRequested(MachineRequest, frozen=True):
     groups: tuple[str, ...] = ()
 
 
-class EndRequested(MachineRequest, frozen=True):
+class EndTransactionRequested(MachineRequest, frozen=True):
     """A producer sent EndTxn."""
 
     producer_id: int
@@ -81,7 +81,7 @@ class TimeoutRequested(MachineEvent, frozen=True):
     """An event: a client test requested to abort the open transaction as if its timeout had expired."""
 
 
-TransactionRequested = InitProducerRequested | AddRequested | EndRequested
+TransactionRequested = InitProducerRequested | AddToTransactionRequested | EndTransactionRequested
 
 
 PRODUCER_ID_REQUIRED: Final = TransactionResult(ErrorCode.NONE, needs_producer_id=True)
@@ -114,16 +114,16 @@ WAIT_FOR_MARKERS: Final = WaitDecision()
 RequestDecision = TransactionResult | StoreDecision | WaitDecision
 
 
-def decide(request: TransactionRequested, transaction: Transaction | None) -> RequestDecision:
+def decide_request(request: TransactionRequested, transaction: Transaction | None) -> RequestDecision:
     """Decide how to answer a producer's request, given the current transaction of its transactional id."""
     if transaction is not None and _uses_next_producer_id(request, transaction):
         return WAIT_FOR_MARKERS
     match request:
         case InitProducerRequested():
             return _init(request, transaction)
-        case AddRequested():
+        case AddToTransactionRequested():
             return _add(request, transaction)
-        case EndRequested():
+        case EndTransactionRequested():
             return _end(request, transaction)
 
 
@@ -171,7 +171,7 @@ def _init(request: InitProducerRequested, transaction: Transaction | None) -> Re
         return _assign_producer(request, None)
     has_epoch = request.producer_id != NO_PRODUCER_ID
     is_current = (request.producer_id, request.producer_epoch) == (transaction.producer_id, transaction.producer_epoch)
-    is_repeated = has_epoch and (request.producer_id, request.producer_epoch) == _last_producer(transaction)
+    is_repeated = has_epoch and (request.producer_id, request.producer_epoch) == _get_last_producer(transaction)
     if has_epoch and not is_current and not is_repeated:
         return TransactionResult(ErrorCode.PRODUCER_FENCED)
     if transaction.state.is_prepared:
@@ -212,14 +212,14 @@ def _assign_producer(request: InitProducerRequested, transaction: Transaction | 
     )
 
 
-def _last_producer(transaction: Transaction) -> tuple[int, int]:
+def _get_last_producer(transaction: Transaction) -> tuple[int, int]:
     return transaction.last_producer_id, transaction.last_epoch
 
 
 # --- AddPartitionsToTxn, AddOffsetsToTxn ------------------------------------------------------------------------------
 
 
-def _add(request: AddRequested, transaction: Transaction | None) -> RequestDecision:
+def _add(request: AddToTransactionRequested, transaction: Transaction | None) -> RequestDecision:
     error_code = _producer_error(request, transaction)
     if transaction is None or error_code is not None:
         return TransactionResult(error_code or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -241,7 +241,9 @@ def _add(request: AddRequested, transaction: Transaction | None) -> RequestDecis
     return StoreDecision(change, done)
 
 
-def _producer_error(request: AddRequested | EndRequested, transaction: Transaction | None) -> ErrorCode | None:
+def _producer_error(
+    request: AddToTransactionRequested | EndTransactionRequested, transaction: Transaction | None
+) -> ErrorCode | None:
     """Return the error of a request with the wrong producer id or epoch, or None."""
     if transaction is None or request.producer_id != transaction.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -251,38 +253,40 @@ def _producer_error(request: AddRequested | EndRequested, transaction: Transacti
 # --- EndTxn -----------------------------------------------------------------------------------------------------------
 
 
-def _end(request: EndRequested, transaction: Transaction | None) -> RequestDecision:
+def _end(request: EndTransactionRequested, transaction: Transaction | None) -> RequestDecision:
     # In transactions version 2, the previous epoch distinguishes a repeated EndTxn from one of the next transaction.
-    if transaction is not None and request.bump_epoch and _is_repeated(request, transaction):
-        return _repeat_result(request, transaction)
+    if transaction is not None and request.bump_epoch and _is_repeated_end(request, transaction):
+        return _build_repeated_result(request, transaction)
     error_code = _producer_error(request, transaction)
     if transaction is None or error_code is not None:
         return TransactionResult(error_code or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if transaction.state is TransactionState.ONGOING:
         return _end_ongoing(request, transaction)
     if not request.bump_epoch:
-        return _repeat_result(request, transaction)
+        return _build_repeated_result(request, transaction)
     if request.commit:
         return TransactionResult(ErrorCode.INVALID_TXN_STATE)
     return WAIT_FOR_MARKERS if transaction.state.is_prepared else _end_ongoing(request, transaction)
 
 
-def _is_repeated(request: EndRequested, transaction: Transaction) -> bool:
-    return _is_decided(transaction) and (request.producer_id, request.producer_epoch) == _last_producer(transaction)
+def _is_repeated_end(request: EndTransactionRequested, transaction: Transaction) -> bool:
+    return _is_outcome_decided(transaction) and (request.producer_id, request.producer_epoch) == _get_last_producer(
+        transaction
+    )
 
 
-def _is_decided(transaction: Transaction) -> bool:
+def _is_outcome_decided(transaction: Transaction) -> bool:
     return transaction.state not in (TransactionState.EMPTY, TransactionState.ONGOING)
 
 
-def _repeat_result(request: EndRequested, transaction: Transaction) -> TransactionResult:
+def _build_repeated_result(request: EndTransactionRequested, transaction: Transaction) -> TransactionResult:
     """Return the result of a repeated EndTxn request: the same as that of the original request."""
-    if not _is_decided(transaction) or transaction.state.is_commit != request.commit:
+    if not _is_outcome_decided(transaction) or transaction.state.is_commit != request.commit:
         return TransactionResult(ErrorCode.INVALID_TXN_STATE)
     return TransactionResult(ErrorCode.NONE, *transaction.next_producer)
 
 
-def _end_ongoing(request: EndRequested, transaction: Transaction) -> RequestDecision:
+def _end_ongoing(request: EndTransactionRequested, transaction: Transaction) -> RequestDecision:
     """Commit or abort the transaction; with `bump_epoch`, also assign the producer its next epoch."""
     change = EndTransaction(
         transaction.transactional_id,

@@ -30,8 +30,8 @@ from chronik.metadata.records import Transaction, TransactionState
 from chronik.protocol.errors import ErrorCode
 from chronik.transactions.config import COMPLETION_DELAY_MS, MARKER_WAIT_MS_MAX, STORE_RETRY_MS
 from chronik.transactions.decisions import (
-    AddRequested,
-    EndRequested,
+    AddToTransactionRequested,
+    EndTransactionRequested,
     InitProducerRequested,
     MarkersWritten,
     StoreDecision,
@@ -41,7 +41,7 @@ from chronik.transactions.decisions import (
     WaitDecision,
     build_completion,
     build_fencing_abort,
-    decide,
+    decide_request,
 )
 
 REQUEST_BYTES = 500
@@ -115,7 +115,7 @@ class TransactionMachine:
             return ()
         instructions: list[Instruction] = []
         match event:
-            case InitProducerRequested() | AddRequested() | EndRequested():
+            case InitProducerRequested() | AddToTransactionRequested() | EndTransactionRequested():
                 self._queue.append(event)
             case StateStored():
                 instructions += self._on_stored(event)
@@ -127,10 +127,10 @@ class TransactionMachine:
             case TimeoutRequested():
                 self._deadline_ms = event.now_ms
             case CoordinatorChanged():
-                return self._unload(ErrorCode.NOT_COORDINATOR)
+                return self._unload_machine(ErrorCode.NOT_COORDINATOR)
             case StateDeleted():
-                return self._unload(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        instructions += self._expire_waits(event.now_ms)
+                return self._unload_machine(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        instructions += self._expire_waiting_requests(event.now_ms)
         instructions += self._advance(event.now_ms)
         return instructions
 
@@ -165,7 +165,7 @@ class TransactionMachine:
         self._pending_store = None
         return pending
 
-    def _expire_waits(self, now_ms: int) -> list[Instruction]:
+    def _expire_waiting_requests(self, now_ms: int) -> list[Instruction]:
         """Reject requests that have waited too long for markers. A request with a pending change is not affected."""
         instructions: list[Instruction] = []
         while self._queue and self._pending_store is None and self._queue[0].now_ms + MARKER_WAIT_MS_MAX <= now_ms:
@@ -174,7 +174,7 @@ class TransactionMachine:
             )
         return instructions
 
-    def _unload(self, error: ErrorCode) -> list[Instruction]:
+    def _unload_machine(self, error: ErrorCode) -> list[Instruction]:
         """Reject all waiting requests and unload the machine."""
         self._is_dead = True
         return [*(MachineReply(request.waiter, TransactionResult(error)) for request in self._queue), Unload()]
@@ -188,23 +188,23 @@ class TransactionMachine:
             transaction = self._read_transaction()
             self._note_deadline(transaction, now_ms)
             if transaction is not None:
-                instructions += self._do_own_work(transaction, now_ms)
+                instructions += self._advance_transaction(transaction, now_ms)
             if self._pending_store is not None or not self._queue:
                 break
             request = self._queue[0]
-            is_marked = transaction is not None and self._has_markers(transaction)
-            outcome = decide(
+            is_marked = transaction is not None and self._has_written_markers(transaction)
+            outcome = decide_request(
                 request, transaction.with_markers_written() if transaction is not None and is_marked else transaction
             )
             if isinstance(outcome, WaitDecision):
                 break
             if isinstance(outcome, StoreDecision):
-                instructions.append(self._store(outcome.with_completion() if is_marked else outcome, request))
+                instructions.append(self._store_change(outcome.with_completion() if is_marked else outcome, request))
             else:
                 self._queue.popleft()
                 instructions.append(MachineReply(request.waiter, outcome))
         if self.is_idle and self._is_transaction_idle():
-            instructions += self._unload(ErrorCode.NONE)  # the image has the complete state
+            instructions += self._unload_machine(ErrorCode.NONE)  # the image has the complete state
         return instructions
 
     def _note_deadline(self, transaction: Transaction | None, now_ms: int) -> None:
@@ -216,31 +216,35 @@ class TransactionMachine:
                 self._deadline_ms = now_ms + transaction.timeout_ms
             self._deadline_began_index = transaction.began_index
 
-    def _do_own_work(self, transaction: Transaction, now_ms: int) -> list[Instruction]:
+    def _advance_transaction(self, transaction: Transaction, now_ms: int) -> list[Instruction]:
         """Perform the next step that needs no request: abort an expired transaction, write markers, or complete it."""
         if self._retry_at_ms is not None and now_ms < self._retry_at_ms:
             return []
         self._retry_at_ms = None
         if transaction.state is TransactionState.ONGOING:
             if self._deadline_ms is not None and self._deadline_ms <= now_ms:
-                return [self._store(StoreDecision(build_fencing_abort(transaction), None), None)]
+                return [self._store_change(StoreDecision(build_fencing_abort(transaction), None), None)]
         elif transaction.state.is_prepared:
-            if self._has_markers(transaction):
+            if self._has_written_markers(transaction):
                 # A waiting request completes the transaction with its own command.
-                return [] if self._queue else [self._store(StoreDecision(build_completion(transaction), None), None)]
+                return (
+                    []
+                    if self._queue
+                    else [self._store_change(StoreDecision(build_completion(transaction), None), None)]
+                )
             if self._markers_requested_index != transaction.index:
                 self._markers_requested_index = transaction.index
                 return [ExecuteAction(WriteMarkersAction(transaction))]
         return []
 
-    def _has_markers(self, transaction: Transaction) -> bool:
+    def _has_written_markers(self, transaction: Transaction) -> bool:
         return transaction.state.is_prepared and self._markers_written_index == transaction.index
 
     def _is_transaction_idle(self) -> bool:
         transaction = self._read_transaction()
         return transaction is None or transaction.state.is_idle
 
-    def _store(self, write: StoreDecision, request: TransactionRequested | None) -> StoreState:
+    def _store_change(self, write: StoreDecision, request: TransactionRequested | None) -> StoreState:
         if isinstance(write.change, InitTransaction):
             write = write._replace(change=replace(write.change, transactional_id=self.key))
         self._pending_store = _PendingStore(write, request)

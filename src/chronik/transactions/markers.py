@@ -84,7 +84,7 @@ class MarkerAppender:
         waiting = [each for each in appended if isinstance(each, asyncio.Future)]
         if waiting:
             await asyncio.wait(waiting, timeout=REPLICATION_TIMEOUT_SECONDS)
-        return [_outcome(each) for each in appended]
+        return [_get_append_result(each) for each in appended]
 
     def _partitions_due(self, markers: WriteMarkersRequest) -> Set[TransactionPartition]:
         """Return the partitions that may still need a marker of the transaction; empty if it is completed."""
@@ -104,7 +104,7 @@ class MarkerAppender:
             replica = self._replicas.get_leader_by_id(partition.topic_id, partition.index)
             if not replica.has_enough_replicas:
                 return ErrorCode.NOT_ENOUGH_REPLICAS
-            if _has_later_epoch(replica, markers):
+            if _has_later_producer_epoch(replica, markers):
                 return ErrorCode.NONE
             marker = TransactionMarker(is_commit=markers.commit, coordinator_epoch=max(markers.coordinator_epoch, 0))
             end_offset = replica.append_marker(
@@ -119,7 +119,7 @@ class MarkerAppender:
         return committed
 
 
-def _has_later_epoch(replica: Replica, markers: WriteMarkersRequest) -> bool:
+def _has_later_producer_epoch(replica: Replica, markers: WriteMarkersRequest) -> bool:
     """Return whether the partition has records of a later producer epoch and no open transaction of the producer.
 
     In this case, the log accepts no more records of this transaction and would reject its marker. The later records are
@@ -131,7 +131,7 @@ def _has_later_epoch(replica: Replica, markers: WriteMarkersRequest) -> bool:
     return is_later and markers.producer_id not in producers.transactions.open
 
 
-def _outcome(appended: ErrorCode | asyncio.Future[ErrorCode]) -> ErrorCode:
+def _get_append_result(appended: ErrorCode | asyncio.Future[ErrorCode]) -> ErrorCode:
     if isinstance(appended, ErrorCode):
         return appended
     return appended.result() if appended.done() else ErrorCode.REQUEST_TIMED_OUT
@@ -158,7 +158,7 @@ class MarkerSender:
                 return
             missing.intersection_update(current.partitions)  # topics may be deleted in the meantime
             sends = [
-                self._send_to(leader, transaction, coordinator_epoch, partitions)
+                self._send_markers_to_leader(leader, transaction, coordinator_epoch, partitions)
                 for leader, partitions in _group_by_leader(self._store.image, missing).items()
             ]
             for done in await asyncio.gather(*sends):
@@ -174,7 +174,7 @@ class MarkerSender:
             waited += pause
             pause = min(2 * pause, PAUSE_SECONDS_MAX)
 
-    async def _send_to(
+    async def _send_markers_to_leader(
         self, leader: int, transaction: Transaction, coordinator_epoch: int, partitions: list[TransactionPartition]
     ) -> list[TransactionPartition]:
         """Send markers to one leader. Return the partitions for which this succeeded."""

@@ -19,7 +19,14 @@ from chronik.crc import crc32c
 from chronik.errors import DamagedDataError, check_invariant
 from chronik.files import File, FileSystem
 from chronik.histogram import Histogram
-from chronik.wal.records import RECORD_BYTES_MAX, encode_records, indexed_path, list_indexes, scan_records, was_synced
+from chronik.wal.records import (
+    RECORD_BYTES_MAX,
+    build_indexed_path,
+    encode_records,
+    list_file_indexes,
+    scan_records,
+    was_position_synced,
+)
 
 _FIELDS_STRUCT: Final = struct.Struct(">QQ")
 _MARK_STRUCT: Final = struct.Struct(">QQI")
@@ -112,7 +119,7 @@ class WriteAheadLog:
     @classmethod
     def open(cls, files: FileSystem, directory: str, *, after: int = 0) -> tuple[WriteAheadLog, list[WalEntry]]:
         """Open the log. Return it with its records after index `after`, the last index that the snapshot covers."""
-        return _Recovery(files, directory, after).run()
+        return _WalRecovery(files, directory, after).run()
 
     @property
     def first_index(self) -> int:
@@ -153,7 +160,7 @@ class WriteAheadLog:
         self.sync()
         if not self._segments[-1].positions:
             return
-        segment = WalSegment(self.last_index + 1, segment_path(self._directory, self.last_index + 1), array("Q"))
+        segment = WalSegment(self.last_index + 1, build_segment_path(self._directory, self.last_index + 1), array("Q"))
         file = self._files.create(segment.path)
         self._files.sync_directory(self._directory)
         self._file.close()
@@ -161,7 +168,7 @@ class WriteAheadLog:
         self._segments.append(segment)
         self._synced = 0
 
-    def drop_through(self, index: int) -> None:
+    def drop_segments_through(self, index: int) -> None:
         """Delete the segments that a snapshot at `index` covers, except the active one."""
         while len(self._segments) > 1 and self._segments[0].next_index <= index + 1:
             self._files.remove(self._segments.pop(0).path)
@@ -206,7 +213,7 @@ class WriteAheadLog:
             self._mark.close()
 
 
-class _Recovery:
+class _WalRecovery:
     """The recovery of a write-ahead log at startup, which reads the intact records and detects damage."""
 
     def __init__(self, files: FileSystem, directory: str, after: int) -> None:
@@ -226,7 +233,7 @@ class _Recovery:
             raise
 
     def _open(self, mark: SyncedPositionFile) -> WriteAheadLog:
-        first_indexes = self._needed_segments()
+        first_indexes = self._select_segments_to_read()
         self._check_no_segment_missing(mark.read(), first_indexes)
         for first_index in first_indexes[:-1]:
             self._read_closed_segment(first_index)
@@ -242,16 +249,16 @@ class _Recovery:
         for parent in self._files.make_directory(self._directory):
             self._files.sync_directory(parent)
 
-    def _needed_segments(self) -> list[int]:
+    def _select_segments_to_read(self) -> list[int]:
         """Return the first index of each segment to read, after deleting the segments that the snapshot covers."""
-        found = list_indexes(self._directory, SEGMENT_SUFFIX, self._files)
+        found = list_file_indexes(self._directory, SEGMENT_SUFFIX, self._files)
         while len(found) > 1 and found[1] <= self._after + 1:
-            self._files.remove(segment_path(self._directory, found.pop(0)))
+            self._files.remove(build_segment_path(self._directory, found.pop(0)))
         if not found:
-            self._files.create(segment_path(self._directory, self._after + 1)).close()
+            self._files.create(build_segment_path(self._directory, self._after + 1)).close()
             return [self._after + 1]
         if found[0] > self._after + 1:
-            path = segment_path(self._directory, found[0])
+            path = build_segment_path(self._directory, found[0])
             raise DamagedDataError(
                 f"{path} is the first segment of the log: records from {self._after + 1} on are missing"
             )
@@ -259,7 +266,7 @@ class _Recovery:
 
     def _check_no_segment_missing(self, mark: SyncedPosition, first_indexes: list[int]) -> None:
         if mark.first_index > first_indexes[-1]:
-            raise DamagedDataError(f"log segment {segment_path(self._directory, mark.first_index)} is missing")
+            raise DamagedDataError(f"log segment {build_segment_path(self._directory, mark.first_index)} is missing")
 
     def _read_closed_segment(self, first_index: int) -> None:
         """Read a closed segment.
@@ -267,7 +274,7 @@ class _Recovery:
         It was synced before the next segment was started, so every invalid record is damage.
         """
         self._check_no_gap(first_index)
-        path = segment_path(self._directory, first_index)
+        path = build_segment_path(self._directory, first_index)
         data = self._read_file(path)
         end = self._scan_segment(first_index, path, data)
         if end < len(data):
@@ -275,11 +282,11 @@ class _Recovery:
 
     def _read_last_segment(self, first_index: int, mark: SyncedPosition) -> File:
         self._check_no_gap(first_index)
-        path = segment_path(self._directory, first_index)
+        path = build_segment_path(self._directory, first_index)
         data = self._read_file(path)
         end = self._scan_segment(first_index, path, data)
         synced = mark.position if mark.first_index == first_index else 0
-        if end < synced or (end < len(data) and was_synced(data, end)):
+        if end < synced or (end < len(data) and was_position_synced(data, end)):
             raise DamagedDataError(f"log segment {path} is damaged at byte {end}")
         if self._segments[-1].next_index <= self._after:
             raise DamagedDataError(f"log segment {path} ends before the snapshot's index {self._after}")
@@ -309,5 +316,5 @@ class _Recovery:
         return end
 
 
-def segment_path(directory: str, first_index: int) -> str:
-    return indexed_path(directory, first_index, SEGMENT_SUFFIX)
+def build_segment_path(directory: str, first_index: int) -> str:
+    return build_indexed_path(directory, first_index, SEGMENT_SUFFIX)

@@ -81,7 +81,7 @@ def scan_records(data: memoryview, first_index: int) -> tuple[list[WalRecord], i
         position += HEADER_BYTES + len(record.payload)
 
 
-def was_synced(data: bytes, position: int) -> bool:
+def was_position_synced(data: bytes, position: int) -> bool:
     """Return whether an intact record after `position` proves that the data at `position` was synced."""
     view = memoryview(data)
     candidate = data.find(MAGIC, position + 1)
@@ -93,11 +93,11 @@ def was_synced(data: bytes, position: int) -> bool:
     return False
 
 
-def indexed_path(directory: str, index: int, suffix: str) -> str:
+def build_indexed_path(directory: str, index: int, suffix: str) -> str:
     return f"{directory}/{index:020d}{suffix}"
 
 
-def list_indexes(directory: str, suffix: str, files: FileSystem) -> list[int]:
+def list_file_indexes(directory: str, suffix: str, files: FileSystem) -> list[int]:
     """Return the sorted indexes in the names of the directory's files. Ignore names of other formats."""
     pattern = re.compile(rf"([0-9]{{20}}){re.escape(suffix)}")
     matches = (pattern.fullmatch(name) for name in files.list_directory(directory))

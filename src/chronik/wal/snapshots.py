@@ -15,10 +15,10 @@ from chronik.wal.records import (
     HEADER,
     HEADER_BYTES,
     RECORD_BYTES_MAX,
+    build_indexed_path,
     decode_record_at,
     encode_record,
-    indexed_path,
-    list_indexes,
+    list_file_indexes,
 )
 
 SNAPSHOT_SUFFIX: Final = ".snapshot"
@@ -34,7 +34,7 @@ class WalSnapshotWriter:
     def __init__(self, files: FileSystem, directory: str, index: int) -> None:
         self._files = files
         self._directory = directory
-        self._path = snapshot_path(directory, index)
+        self._path = build_snapshot_path(directory, index)
         self._chunks = 0
         self._unsynced_bytes = 0
         files.remove(self._path + TEMPORARY_SUFFIX)
@@ -67,13 +67,13 @@ class WalSnapshotWriter:
 
 
 def find_newest_snapshot(files: FileSystem, directory: str) -> int | None:
-    indexes = list_indexes(directory, SNAPSHOT_SUFFIX, files)
+    indexes = list_file_indexes(directory, SNAPSHOT_SUFFIX, files)
     return indexes[-1] if indexes else None
 
 
 def read_snapshot(files: FileSystem, directory: str, index: int) -> Iterator[bytes]:
     """Yield the chunks of a snapshot. Raise DamagedDataError if it is incomplete or damaged."""
-    path = snapshot_path(directory, index)
+    path = build_snapshot_path(directory, index)
     file = files.open(path)
     try:
         position = 0
@@ -96,12 +96,12 @@ def read_snapshot(files: FileSystem, directory: str, index: int) -> Iterator[byt
 
 def remove_older_snapshots(files: FileSystem, directory: str) -> None:
     """Delete all snapshots except the newest, and incomplete files."""
-    for index in list_indexes(directory, SNAPSHOT_SUFFIX, files)[:-1]:
-        files.remove(snapshot_path(directory, index))
+    for index in list_file_indexes(directory, SNAPSHOT_SUFFIX, files)[:-1]:
+        files.remove(build_snapshot_path(directory, index))
     for name in files.list_directory(directory):
         if name.endswith(SNAPSHOT_SUFFIX + TEMPORARY_SUFFIX):
             files.remove(f"{directory}/{name}")
 
 
-def snapshot_path(directory: str, index: int) -> str:
-    return indexed_path(directory, index, SNAPSHOT_SUFFIX)
+def build_snapshot_path(directory: str, index: int) -> str:
+    return build_indexed_path(directory, index, SNAPSHOT_SUFFIX)

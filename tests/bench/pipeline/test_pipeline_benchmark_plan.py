@@ -16,7 +16,8 @@ from chronik.testing import Broker
 
 
 def test_stored_tables_have_titles_of_sections() -> None:
-    assert [table.title for table in load_tables(NAME)] == [title for title, _ in SECTIONS.values()]
+    titles = [title for title, _ in SECTIONS.values()]
+    assert [table.title for table in load_tables(NAME)] == [title for title in titles if title != "Landing of JSON"]
 
 
 def test_generated_events_have_100_bytes_and_differ() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 from contextlib import suppress
@@ -17,6 +18,10 @@ from tests.cli.command_line import CommandResult, run_chronik
 NODES = 3
 
 
+FIRST_PORTS = range(12_000, 32_000)
+"""Ports below Linux's ephemeral range: no outgoing connection takes a port between `release` and its use."""
+
+
 class ConsecutivePorts:
     """Consecutive free ports, reserved until `release`: the command uses the ports after the first one."""
 
@@ -24,10 +29,10 @@ class ConsecutivePorts:
         self._sockets: list[socket.socket] = []
         while len(self._sockets) < NODES:
             self.release()
-            self._sockets = [reserve_port()]
-            self.first: int = self._sockets[0].getsockname()[1]
-            with suppress(OSError, OverflowError):
-                for port in range(self.first + 1, self.first + NODES):
+            self._sockets = []
+            self.first: int = random.choice(FIRST_PORTS)
+            with suppress(OSError):
+                for port in range(self.first, self.first + NODES):
                     self._sockets.append(reserve_port(port))
 
     def release(self) -> None:
@@ -35,7 +40,7 @@ class ConsecutivePorts:
             each.close()
 
 
-def reserve_port(port: int = 0) -> socket.socket:
+def reserve_port(port: int) -> socket.socket:
     bound = socket.socket()
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -9,8 +9,8 @@ import pytest
 from chronik.cli.arguments import InvalidInput
 from chronik.cli.cluster.local_nodes import (
     BasePorts,
+    choose_next_node_id,
     load_nodes,
-    next_node_id,
     plan_local_node,
     plan_nodes,
     retire_node,
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_new_node_shares_cluster_secret_and_gets_free_ports(folder: Path) -> None:
     before = load_nodes(folder)
-    assert next_node_id(folder, [1, 2, 3]) == 4
+    assert choose_next_node_id(folder, [1, 2, 3]) == 4
     new = plan_local_node(folder, 4, "cellar", VOTES)
     assert not new.config_file.exists()
     write_configs([new])
@@ -41,11 +41,11 @@ def test_new_node_shares_cluster_secret_and_gets_free_ports(folder: Path) -> Non
     assert config.cluster_secret == before[0].config.cluster_secret
     assert (config.replication_factor, config.min_insync_replicas) == (3, 2)
     assert [(peer.id, peer.voter) for peer in config.peers] == [(1, True), (2, True), (3, False), (4, False)]
-    taken = [address for node in before for address in node.addresses().values()]
+    taken = [address for node in before for address in node.list_addresses().values()]
     assert not {config.kafka, config.http, config.peers[3].raft} & set(taken)
     assert [node.id for node in load_nodes(folder)] == [1, 2, 3, 4]
-    assert next_node_id(folder, [1, 2, 3]) == 4  # it has a config file, but was not added yet
-    assert next_node_id(folder, [1, 2, 3, 4]) == 5
+    assert choose_next_node_id(folder, [1, 2, 3]) == 4  # it has a config file, but was not added yet
+    assert choose_next_node_id(folder, [1, 2, 3, 4]) == 5
 
 
 def test_retired_node_is_not_expected_any_more(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,7 +57,7 @@ def test_retired_node_is_not_expected_any_more(folder: Path, capsys: pytest.Capt
 
 def test_id_of_retired_node_can_be_reused_without_its_data_directory(folder: Path) -> None:
     retire_node(load_nodes(folder)[2])
-    assert next_node_id(folder, [1, 2]) == 4
+    assert choose_next_node_id(folder, [1, 2]) == 4
     retire_node(load_nodes(folder)[1])
     assert plan_local_node(folder, 2, None, VOTES).id == 2
     (folder / "node2").mkdir()

@@ -11,7 +11,7 @@ from chronik.cli.doctor.findings import (
     DoctorFinding,
     Severity,
     abbreviate_names,
-    exit_code,
+    compute_exit_code,
     findings_to_json,
     format_findings,
     summarize_findings,
@@ -201,7 +201,7 @@ def finding(severity: Severity, what: str = "the disk is full", do: str = "") ->
     [((), 0), ((Severity.NOTE,), 0), ((Severity.WARNING, Severity.NOTE), 1), ((Severity.WARNING, Severity.ERROR), 2)],
 )
 def test_exit_code_is_highest_severity(severities: tuple[Severity, ...], code: int) -> None:
-    assert exit_code(map(finding, severities)) == code
+    assert compute_exit_code(map(finding, severities)) == code
 
 
 def test_finding_is_wrapped_paragraph_with_fix_on_its_own_line() -> None:

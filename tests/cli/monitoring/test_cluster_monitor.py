@@ -9,7 +9,7 @@ import pytest
 
 from chronik.cli.monitoring.broker_requests import ConsumerLag, compute_lag
 from chronik.cli.monitoring.cluster_monitor import ClusterMonitor
-from chronik.cli.monitoring.node_pages import HttpEndpoint, first_metric, sum_metrics
+from chronik.cli.monitoring.node_pages import HttpEndpoint, find_first_metric, sum_metrics
 from chronik.client.access.settings import BootstrapAccess
 from chronik.client.admin import NewTopic, create_topics
 from chronik.client.cluster import ClusterClient
@@ -123,5 +123,5 @@ def test_metric_samples_are_summed_over_labels() -> None:
     )
     found = sum_metrics(text)
     assert found["chronik_requests_total"] == 7
-    assert first_metric(found, "chronik_nothing", "chronik_connections") == 2
-    assert first_metric(found, "chronik_nothing", "chronik_y") is None
+    assert find_first_metric(found, "chronik_nothing", "chronik_connections") == 2
+    assert find_first_metric(found, "chronik_nothing", "chronik_y") is None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chronik.cli.arguments import InvalidInput
-from chronik.cli.pipeline.audit import TOKEN_VARIABLE, _parse_http
+from chronik.cli.pipeline.audit import TOKEN_VARIABLE, _parse_http_access
 from chronik.config import Address
 from chronik.console.http_client import HttpAccess
 from tests.tls.certificates import certificate_authority, replace_file
@@ -21,7 +21,7 @@ def parsed_arguments(*http: str, client_config: Path | None = None) -> argparse.
 
 def test_http_addresses_are_parsed_without_token_and_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-    assert _parse_http(parsed_arguments("a:1,b:2", "c:3")) == (
+    assert _parse_http_access(parsed_arguments("a:1,b:2", "c:3")) == (
         [Address("a", 1), Address("b", 2), Address("c", 3)],
         HttpAccess(),
     )
@@ -29,7 +29,7 @@ def test_http_addresses_are_parsed_without_token_and_tls(monkeypatch: pytest.Mon
 
 def test_http_token_is_read_from_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, "correct-horse")
-    assert _parse_http(parsed_arguments("a:1")) == ([Address("a", 1)], HttpAccess("correct-horse"))
+    assert _parse_http_access(parsed_arguments("a:1")) == ([Address("a", 1)], HttpAccess("correct-horse"))
 
 
 def test_trusted_certificates_are_read_from_client_config(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_trusted_certificates_are_read_from_client_config(tmp_path: Path) -> Non
     settings.write_text(
         f"ssl.truststore.location={replace_file(tmp_path / 'ca.pem', certificate_authority().certificate_pem)}\n"
     )
-    addresses, way = _parse_http(parsed_arguments("https://a:1", "https://b:2", client_config=settings))
+    addresses, way = _parse_http_access(parsed_arguments("https://a:1", "https://b:2", client_config=settings))
     assert addresses == [Address("a", 1), Address("b", 2)]
     assert way.tls is not None
     assert way.tls.verify_mode is ssl.CERT_REQUIRED
@@ -46,4 +46,4 @@ def test_trusted_certificates_are_read_from_client_config(tmp_path: Path) -> Non
 
 def test_mixed_http_and_https_addresses_are_rejected() -> None:
     with pytest.raises(InvalidInput, match="https"):
-        _parse_http(parsed_arguments("https://a:1", "b:2"))
+        _parse_http_access(parsed_arguments("https://a:1", "b:2"))

@@ -96,11 +96,11 @@ def test_task_error_is_printed_without_traceback() -> None:
 
 
 def test_completed_tasks_advance_progress_bar() -> None:
-    from chronik.cli.pipeline.sql import _progress_handler
+    from chronik.cli.pipeline.sql import _create_progress_handler
     from chronik.pipeline.journal.progress_bar import ProgressBar
 
     bar = ProgressBar("query", unit="tasks", stream=StringIO())
-    report_progress = _progress_handler(bar)
+    report_progress = _create_progress_handler(bar)
     report_progress(None, 0, None, False)
     assert (bar.done, bar.total) == (0, None)
     stages = [SimpleNamespace(num_tasks=8, num_completed_tasks=8), SimpleNamespace(num_tasks=4, num_completed_tasks=1)]

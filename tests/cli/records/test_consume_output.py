@@ -152,7 +152,7 @@ def progress_output(
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     monkeypatch.setattr(sys, "stdout", out)
     arguments = Namespace(topic="orders", follow=follow, max_records=most)
-    with consume._progress(arguments, POSITIONS, ENDS) as advance:
+    with consume._show_progress(arguments, POSITIONS, ENDS) as advance:
         advance(3)
     return terminal.getvalue()
 

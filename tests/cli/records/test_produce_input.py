@@ -13,7 +13,7 @@ from chronik.cli.records import input_formats as reading
 from chronik.cli.records.input_formats import (
     NumberedRecords,
     add_format_arguments,
-    input_parser,
+    create_input_parser,
     number_lines,
     split_lines,
 )
@@ -23,7 +23,7 @@ from chronik.client.records import OutgoingRecord
 def parse_chunks(words: str, chunks: Iterable[bytes]) -> Iterator[NumberedRecords]:
     parser = argparse.ArgumentParser()
     add_format_arguments(parser)
-    return input_parser(parser.parse_args(words.split()))(chunks)
+    return create_input_parser(parser.parse_args(words.split()))(chunks)
 
 
 def parse_records(words: str, text: str | bytes) -> list[OutgoingRecord]:

@@ -10,7 +10,7 @@ from chronik.client.access.settings import (
     ClientSecurity,
     parse_security,
     read_properties,
-    to_access,
+    to_bootstrap_access,
 )
 from chronik.client.access.tls import create_ssl_context
 from chronik.client.errors import ClientError
@@ -121,5 +121,5 @@ def test_secrets_do_not_appear_in_repr() -> None:
 
 
 def test_plain_address_is_accepted_as_access() -> None:
-    assert to_access("a:1") == BootstrapAccess("a:1", PLAINTEXT_SECURITY)
-    assert to_access(BootstrapAccess("a:1")) == BootstrapAccess("a:1", PLAINTEXT_SECURITY)
+    assert to_bootstrap_access("a:1") == BootstrapAccess("a:1", PLAINTEXT_SECURITY)
+    assert to_bootstrap_access(BootstrapAccess("a:1")) == BootstrapAccess("a:1", PLAINTEXT_SECURITY)

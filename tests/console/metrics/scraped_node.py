@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from chronik.api.shared.context import Services
 from chronik.config import Address, load_config
-from chronik.ids import new_id
+from chronik.ids import generate_id
 from chronik.metadata.commands.topics import CreateTopic, CreateTopics, PartitionAssignment
 from chronik.node.node import Node
 from chronik.node.status import NodeStatusSource
@@ -85,7 +85,7 @@ class ScrapedNode:
     async def create_topics(self, names: Iterable[str], partitions: int = 1) -> None:
         node_id = self.services.node_id
         assigned = (PartitionAssignment((node_id,), (node_id,), node_id),) * partitions
-        topics = [CreateTopic(new_id(), name, assigned, {}, 1) for name in names]
+        topics = [CreateTopic(generate_id(), name, assigned, {}, 1) for name in names]
         for first in range(0, len(topics), TOPICS_PER_COMMAND):
             command = CreateTopics(tuple(topics[first : first + TOPICS_PER_COMMAND]))
             assert not (await self.services.store.propose(command)).failures

@@ -299,7 +299,7 @@ async def commit_everywhere(node: ScrapedNode, topics: int) -> None:
 def test_partition_stats_are_cached_between_scrapes(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with start_scraped_node(tmp_path) as node:
-            surveyor = node.status._metrics_source()._surveyor
+            surveyor = node.status._get_metrics_collector()._surveyor
             surveyor._cached_until = 0.0
             for _ in surveyor.collect():
                 pass

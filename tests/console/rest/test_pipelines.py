@@ -27,7 +27,7 @@ from chronik.pipeline_journal import (
     JournalState,
     PipelineTopicKey,
     ReceivedProgress,
-    TableSchema,
+    TableColumns,
     TopicProgress,
 )
 from chronik.principals import Principal
@@ -84,7 +84,7 @@ def test_columns_are_shown_after_driver_reports_them(node: AuthorizingNode, root
     (before,) = root.get(f"/pipelines/{PIPELINE}").json["topics"]
     assert (before["columns"], before["columns_left_out"]) == (None, 0)
     columns = (ColumnInfo("_offset", "bigint"), ColumnInfo("euros", "double"))
-    record = encode_schema(PipelineTopicKey(PIPELINE, TOPIC), TableSchema(columns, 7))
+    record = encode_schema(PipelineTopicKey(PIPELINE, TOPIC), TableColumns(columns, 7))
     assert record.key is not None
     assert record.value is not None
     write(root, record.key.decode(), record.value.decode())

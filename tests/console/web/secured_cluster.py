@@ -23,7 +23,7 @@ from chronik.config import Address
 from chronik.metadata.names import PIPELINES_TOPIC
 from chronik.pipeline.journal.journal_client import encode_progress, encode_schema
 from chronik.pipeline.journal.sample_responder import SampleResponder
-from chronik.pipeline_journal import ColumnInfo, PipelineTopicKey, TableSchema, TopicProgress
+from chronik.pipeline_journal import ColumnInfo, PipelineTopicKey, TableColumns, TopicProgress
 from chronik.protocol.permissions import AclOperation, AclResourceType
 from chronik.security.acls import AclPermission, PatternType
 from chronik.security.sasl.outcomes import SCRAM_SHA_256
@@ -132,7 +132,7 @@ class SecuredCluster(Cluster):
             add_acls(
                 client, [AclBinding(AclResourceType.TOPIC, "orders", *binding, AclOperation.READ, AclPermission.ALLOW)]
             )
-            records = [encode_schema(PipelineTopicKey(PIPELINE, "orders"), TableSchema(COLUMNS))]
+            records = [encode_schema(PipelineTopicKey(PIPELINE, "orders"), TableColumns(COLUMNS))]
             OurProducer(client).send(PIPELINES_TOPIC, records)
         self.report_progress("orders", "payments")
         self.produce("orders", 600)

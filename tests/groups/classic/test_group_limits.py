@@ -115,10 +115,10 @@ def test_stale_deadlines_are_removed_from_queue() -> None:
         deadlines.set(GroupDeadlineKind.SESSION, 1_000_000, f"comes and goes {number}")
         deadlines.cancel(GroupDeadlineKind.SESSION, f"comes and goes {number}")
     assert len(deadlines._queue) < 200
-    assert deadlines.pop_due(7) == (GroupDeadlineKind.JOIN, "")
-    assert deadlines.pop_due(990_000) is None
-    assert deadlines.pop_due(990_001) == (GroupDeadlineKind.SESSION, "moves earlier")
-    assert deadlines.pop_due(2_000_000) is None
+    assert deadlines.pop_expired_deadline(7) == (GroupDeadlineKind.JOIN, "")
+    assert deadlines.pop_expired_deadline(990_000) is None
+    assert deadlines.pop_expired_deadline(990_001) == (GroupDeadlineKind.SESSION, "moves earlier")
+    assert deadlines.pop_expired_deadline(2_000_000) is None
 
 
 def test_commits_to_new_groups_are_rejected_at_group_limit(monkeypatch: pytest.MonkeyPatch) -> None:

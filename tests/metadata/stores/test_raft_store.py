@@ -322,7 +322,7 @@ def seconds_until_done(attempt: Callable[[VirtualLoop, RaftStore], object]) -> f
             if len(attempts) == 1:
                 attempt(loop, store)
                 raise NotLeader(-1)
-            store._answer(1, ApplyResult())
+            store._complete_proposal(1, ApplyResult())
 
         store._forwarder = cast(ProposalForwarder, SimpleNamespace(propose=propose))
         await store.propose(COMMAND)
@@ -343,7 +343,7 @@ def test_leader_elected_later_is_tried_when_announced() -> None:
 
 def test_result_that_arrives_without_leader_is_returned_immediately() -> None:
     assert seconds_until_done(
-        lambda loop, store: loop.call_later(0.01, store._answer, 1, ApplyResult())
+        lambda loop, store: loop.call_later(0.01, store._complete_proposal, 1, ApplyResult())
     ) == pytest.approx(0.01)
 
 

@@ -7,7 +7,7 @@ import pytest
 from chronik.limits import QUOTA_NAME_CHARACTERS_MAX, TRACKED_QUOTA_ENTITIES_MAX
 from chronik.metadata.records import Entity, QuotaValues, normalize_entity
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.security.quotas.entities import QuotaValueChange, canonical_address, validate_changes, validate_entity
+from chronik.security.quotas.entities import QuotaValueChange, to_canonical_address, validate_changes, validate_entity
 from chronik.security.quotas.policy import NO_QUOTAS, QuotaPolicy, RateQuota
 
 KEY = "producer_byte_rate"
@@ -72,9 +72,9 @@ def test_connection_rate_is_specific_or_default() -> None:
 
 
 def test_addresses_are_compared_in_canonical_form() -> None:
-    assert canonical_address("::ffff:10.0.0.1") == canonical_address("10.0.0.1") == "10.0.0.1"
-    assert canonical_address("FE80:0::1%eth0") == "fe80::1"
-    assert canonical_address("a.example") is None
+    assert to_canonical_address("::ffff:10.0.0.1") == to_canonical_address("10.0.0.1") == "10.0.0.1"
+    assert to_canonical_address("FE80:0::1%eth0") == "fe80::1"
+    assert to_canonical_address("a.example") is None
 
 
 @pytest.mark.parametrize(

@@ -266,7 +266,7 @@ def run_session(steps: list[tuple[str, int, bytes]]) -> str:
         if mechanism:
             assert isinstance(sasl_session.handshake(mechanism, version, float(now)), HandshakeResult)
             continue
-        answer = sasl_session.conclude(_resolve(sasl_session, sasl_session.step(data)), float(now), NOW * 1000)
+        answer = sasl_session.process_outcome(_resolve(sasl_session, sasl_session.step(data)), float(now), NOW * 1000)
         assert len((answer.error or "").encode()) < 70_000
         answer.rejection_reason.encode()
         if answer.error is not None:

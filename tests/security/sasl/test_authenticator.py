@@ -64,7 +64,7 @@ def test_rejected_token_response_is_delayed_and_logged(
 ) -> None:
     async def send_token() -> tuple[bytes, float]:
         authenticator = Authenticator(cast(Any, None), SystemClock(), lambda: DELAY_MS, reject)
-        session = authenticator.new_session(lambda: (OAUTHBEARER,), lambda mechanism: 0)
+        session = authenticator.create_session(lambda: (OAUTHBEARER,), lambda mechanism: 0)
         session.handshake(OAUTHBEARER, 1, authenticator.monotonic())
         began = time.monotonic()
         answer = await authenticator.respond(
@@ -85,7 +85,7 @@ def test_rejected_token_response_is_delayed_and_logged(
 class SharedCredentials:
     """A credential store with the same password for every user."""
 
-    def keys_of_any_mechanism(self, user: str) -> tuple[ScramMechanism, ScramKeySet, bool]:
+    def get_keys_of_any_mechanism(self, user: str) -> tuple[ScramMechanism, ScramKeySet, bool]:
         return (
             SCRAM,
             derive_keys(SCRAM, salt_password(PASSWORD, SALT, ITERATIONS_MIN, SCRAM.digest), SALT, ITERATIONS_MIN),
@@ -100,7 +100,7 @@ def test_verified_user_is_checked_before_queued_guesses_of_other_networks() -> N
 
         async def log_in(host: str, password: bytes) -> None:
             nonlocal checked
-            session = authenticator.new_session(lambda: (PLAIN,), lambda mechanism: 0)
+            session = authenticator.create_session(lambda: (PLAIN,), lambda mechanism: 0)
             session.handshake(PLAIN, 1, authenticator.monotonic())
             answer = await authenticator.respond(session, ConnectedClient(host, 4711, 1), b"\0alice\0" + password)
             assert (answer.error is None) == (password == PASSWORD)
@@ -126,7 +126,7 @@ class Alice:
 
 def start_session() -> tuple[Authenticator, SaslSession]:
     authenticator = Authenticator(cast(Any, Alice()), ManualClock(), lambda: SHORT_DELAY_MS)
-    session = authenticator.new_session(lambda: [SCRAM_SHA_512.name], lambda _: 0)
+    session = authenticator.create_session(lambda: [SCRAM_SHA_512.name], lambda _: 0)
     session.handshake(SCRAM_SHA_512.name, 1, 0.0)
     return authenticator, session
 

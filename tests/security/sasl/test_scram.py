@@ -17,8 +17,8 @@ from chronik.security.sasl.scram_keys import (
     MECHANISMS_BY_NAME,
     SALT_BYTES,
     ScramKeySet,
+    derive_fake_salt,
     derive_keys,
-    fake_salt,
     salt_password,
 )
 from tests.run_size import sized
@@ -225,13 +225,13 @@ def test_long_scram_messages_are_parsed_in_linear_time(first: bytes) -> None:
 
 def test_fake_salts_are_stable_and_look_like_real_ones() -> None:
     def salt(secret: bytes, user: str) -> bytes:
-        return fake_salt(secret, "SCRAM-SHA-256", user, SALT_BYTES, is_lower_alphanumeric=True)
+        return derive_fake_salt(secret, "SCRAM-SHA-256", user, SALT_BYTES, is_lower_alphanumeric=True)
 
     assert salt(b"s", "bob") == salt(b"s", "bob")
     assert len({salt(b"s", "bob"), salt(b"s", "eve"), salt(b"t", "bob")}) == 3
     assert salt(b"s", "bob").isalnum()
     assert len(salt(b"s", "bob")) == SALT_BYTES
-    assert len(fake_salt(b"s", "SCRAM-SHA-512", "bob", 64, is_lower_alphanumeric=False)) == 64
+    assert len(derive_fake_salt(b"s", "SCRAM-SHA-512", "bob", 64, is_lower_alphanumeric=False)) == 64
 
 
 def test_repr_of_scram_objects_contains_no_password() -> None:

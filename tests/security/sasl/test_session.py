@@ -27,9 +27,9 @@ def test_session_authenticates_after_last_message() -> None:
     sasl_session = session(SaslChallenge(b"more"), SaslSuccess("alice", b"done"))
     assert sasl_session.handshake("PLAIN", 1, 0.0) is HandshakeResult.ACCEPTED
     assert sasl_session.handshake("PLAIN", 1, 0.0) is HandshakeResult.UNEXPECTED
-    assert sasl_session.conclude(sasl_session.step(b""), 0.0, 0).data == b"more"
+    assert sasl_session.process_outcome(sasl_session.step(b""), 0.0, 0).data == b"more"
     assert not sasl_session.is_authenticated
-    assert sasl_session.conclude(sasl_session.step(b""), 0.0, 0).data == b"done"
+    assert sasl_session.process_outcome(sasl_session.step(b""), 0.0, 0).data == b"done"
     assert sasl_session.principal == Principal("User", "alice")
     assert sasl_session.machine is None
     assert not sasl_session.is_expired(1e9)
@@ -46,7 +46,7 @@ def test_message_size_is_limited_also_for_reauthentication(mechanism: str, longe
         rejected = sasl_session.step(bytes(longest + 1))
         assert isinstance(rejected, SaslFailure)
         assert f"{longest + 1} bytes" in rejected.reason
-        assert sasl_session.conclude(sasl_session.step(bytes(longest)), now, 0).error is None
+        assert sasl_session.process_outcome(sasl_session.step(bytes(longest)), now, 0).error is None
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_session_lifetime_is_minimum_of_credentials_and_config(
 ) -> None:
     sasl_session = session(SaslSuccess("alice", expires_ms=expires_ms), lifetime_ms=lifetime_ms)
     sasl_session.handshake("PLAIN", 1, 100.0)
-    assert sasl_session.conclude(sasl_session.step(b""), 100.0, 10_000).lifetime_ms == expected_ms
+    assert sasl_session.process_outcome(sasl_session.step(b""), 100.0, 10_000).lifetime_ms == expected_ms
     assert sasl_session.expires_at == (100.0 + expected_ms / 1000 if expected_ms else None)
     if expected_ms:
         assert not sasl_session.is_expired(100.0 + expected_ms / 1000)
@@ -68,16 +68,16 @@ def test_session_lifetime_is_minimum_of_credentials_and_config(
 def test_expired_credentials_are_rejected() -> None:
     sasl_session = session(SaslSuccess("alice", expires_ms=10_000))
     sasl_session.handshake("PLAIN", 1, 0.0)
-    assert sasl_session.conclude(sasl_session.step(b""), 0.0, 10_000).error is not None
+    assert sasl_session.process_outcome(sasl_session.step(b""), 0.0, 10_000).error is not None
     assert not sasl_session.is_authenticated
 
 
 def test_reauthentication_rate_is_limited() -> None:
     sasl_session = session(*[SaslSuccess("alice")] * 3, lifetime_ms=60_000)
     sasl_session.handshake("PLAIN", 1, 0.0)
-    sasl_session.conclude(sasl_session.step(b""), 0.0, 0)
+    sasl_session.process_outcome(sasl_session.step(b""), 0.0, 0)
     assert sasl_session.handshake("PLAIN", 1, 1.0) is HandshakeResult.ACCEPTED
-    assert sasl_session.conclude(sasl_session.step(b""), 1.0, 0).error is None
+    assert sasl_session.process_outcome(sasl_session.step(b""), 1.0, 0).error is None
     assert sasl_session.handshake("PLAIN", 1, 1.0 + REAUTHENTICATION_SECONDS_MIN - 0.01) is HandshakeResult.UNEXPECTED
     assert sasl_session.handshake("PLAIN", 1, 1.0 + REAUTHENTICATION_SECONDS_MIN) is HandshakeResult.ACCEPTED
 
@@ -85,7 +85,7 @@ def test_reauthentication_rate_is_limited() -> None:
 def test_error_message_to_client_omits_the_reason() -> None:
     sasl_session = session(SaslFailure("wrong password", user="x" * 1000))
     sasl_session.handshake("PLAIN", 1, 0.0)
-    answer = sasl_session.conclude(sasl_session.step(b""), 0.0, 0)
+    answer = sasl_session.process_outcome(sasl_session.step(b""), 0.0, 0)
     assert answer.error == (
         "Authentication failed during authentication due to invalid credentials with SASL mechanism PLAIN"
     )
@@ -97,7 +97,7 @@ def test_version_0_handshake_expects_bare_messages_until_authenticated() -> None
     sasl_session = session(SaslSuccess("alice"))
     sasl_session.handshake("PLAIN", 0, 0.0)
     assert sasl_session.expects_bare_messages
-    sasl_session.conclude(sasl_session.step(b""), 0.0, 0)
+    sasl_session.process_outcome(sasl_session.step(b""), 0.0, 0)
     assert not sasl_session.expects_bare_messages
 
 

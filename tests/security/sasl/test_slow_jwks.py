@@ -20,7 +20,7 @@ from chronik.request_reply import ConnectedClient
 from chronik.security.sasl import authenticator as authenticating
 from chronik.security.sasl import jwks
 from chronik.security.sasl.authenticator import Authenticator
-from chronik.security.sasl.jwks import JwksCache, key_reader
+from chronik.security.sasl.jwks import JwksCache, create_key_reader
 from chronik.security.sasl.oauthbearer import INVALID_TOKEN_RESPONSE, OAuthBearerClient
 from chronik.security.sasl.outcomes import OAUTHBEARER, ValidToken
 from chronik.security.sasl.tokens import JwtValidator, TokenSettings, TokenValidator
@@ -60,7 +60,7 @@ def authenticator(believes: TokenValidator) -> Authenticator:
 
 async def authenticate(by: Authenticator, host: str, shown: str) -> bytes:
     """Return the response to a client's token: empty if it is accepted."""
-    session = by.new_session(lambda: (OAUTHBEARER,), lambda _: 0)
+    session = by.create_session(lambda: (OAUTHBEARER,), lambda _: 0)
     session.handshake(OAUTHBEARER, 1, 0.0)
     answer = await by.respond(session, ConnectedClient(host, 1, 1), OAuthBearerClient(shown).initial_message())
     return answer.data
@@ -181,7 +181,7 @@ def test_slow_jwks_download_is_aborted_after_total_timeout(
     monkeypatch.setattr(jwks, "READ_SECONDS_MAX", 1.0)
     with trickling(context(scheme, tmp_path)) as server:
         with pytest.raises(TimeoutError):
-            key_reader(f"{scheme}://127.0.0.1:{server.server_port}/{what}")()
+            create_key_reader(f"{scheme}://127.0.0.1:{server.server_port}/{what}")()
         assert server.left.wait(DEADLINE_SECONDS), "the connection is closed"
 
 
@@ -189,9 +189,9 @@ def test_jwks_download_within_timeout_succeeds(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(jwks, "READ_SECONDS_MAX", DEADLINE_SECONDS)
     with trickling(context(scheme, tmp_path)) as server:
         server.pause.set()
-        assert key_reader(f"{scheme}://127.0.0.1:{server.server_port}/body")().strip() == b"{}"
+        assert create_key_reader(f"{scheme}://127.0.0.1:{server.server_port}/body")().strip() == b"{}"
 
 
 def test_jwks_download_with_untrusted_certificate_fails(tmp_path: Path) -> None:
     with trickling(context("https", tmp_path)) as server, pytest.raises(URLError, match="certificate verify failed"):
-        key_reader(f"https://127.0.0.1:{server.server_port}/body")()
+        create_key_reader(f"https://127.0.0.1:{server.server_port}/body")()

@@ -21,7 +21,7 @@ from chronik import limits
 from chronik.clock import ManualClock
 from chronik.errors import ConfigError
 from chronik.security.sasl import jwks
-from chronik.security.sasl.jwks import JwksCache, KeysLoading, KeysUnavailable, key_reader, parse_keys
+from chronik.security.sasl.jwks import JwksCache, KeysLoading, KeysUnavailable, create_key_reader, parse_keys
 from chronik.security.sasl.outcomes import InvalidToken, ValidToken
 from chronik.security.sasl.tokens import JwtValidator, TokenSettings
 
@@ -232,15 +232,15 @@ def test_previous_keys_are_kept_when_reload_fails(caplog: pytest.LogCaptureFixtu
 def test_jwks_is_loaded_from_file_and_http(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     file.write_bytes(published(key()))
-    assert key_reader(file.as_uri())() == published(key())
+    assert create_key_reader(file.as_uri())() == published(key())
     file.write_bytes(bytes(limits.JWKS_BYTES_MAX))
-    assert len(key_reader(file.as_uri())()) == limits.JWKS_BYTES_MAX
+    assert len(create_key_reader(file.as_uri())()) == limits.JWKS_BYTES_MAX
     file.write_bytes(bytes(limits.JWKS_BYTES_MAX + 1))
     with pytest.raises(ValueError, match="more than"):
-        key_reader(file.as_uri())()
+        create_key_reader(file.as_uri())()
     for wrong in ("ftp://x/y", "keys.json", "http://", ""):
         with pytest.raises(ConfigError, match="expected a URL"):
-            key_reader(wrong)
+            create_key_reader(wrong)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -254,5 +254,5 @@ def test_jwks_is_loaded_from_file_and_http(tmp_path: Path) -> None:
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
-        assert key_reader(f"http://127.0.0.1:{server.server_port}/keys")() == b"told"
+        assert create_key_reader(f"http://127.0.0.1:{server.server_port}/keys")() == b"told"
         thread.join()

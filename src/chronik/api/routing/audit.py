@@ -39,7 +39,7 @@ def _describe_configs(request: Any, response: Any) -> ChangeOutcomes:
     for each in response.responses:
         configs = requested.get((each.resource_type, each.resource_name), ())
         yield (
-            partial(_format_config, _enum_word(ConfigResourceType, each.resource_type), each.resource_name, configs),
+            partial(_format_config, _format_enum(ConfigResourceType, each.resource_type), each.resource_name, configs),
             each.error_code,
         )
 
@@ -55,15 +55,15 @@ def _format_acl(acl: Any, name: str, pattern_type: int) -> str:
     )  # imported late to keep the start of a node short
     from chronik.security.acls import AclPermission, PatternType
 
-    permission, operation = _enum_word(AclPermission, acl.permission_type), _enum_word(AclOperation, acl.operation)
-    resource = f"{_enum_word(PatternType, pattern_type)} {_enum_word(AclResourceType, acl.resource_type)} {name}"
+    permission, operation = _format_enum(AclPermission, acl.permission_type), _format_enum(AclOperation, acl.operation)
+    resource = f"{_format_enum(PatternType, pattern_type)} {_format_enum(AclResourceType, acl.resource_type)} {name}"
     return f"{permission} {acl.principal} from {acl.host}: {operation} {resource}"
 
 
-def _enum_word(words: type[IntEnum], number: int) -> str:
+def _format_enum(words: type[IntEnum], number: int) -> str:
     from chronik.security import audit
 
-    return audit.kafka_enum_name(words(number)) if number in set(words) else str(number)
+    return audit.to_kafka_enum_name(words(number)) if number in set(words) else str(number)
 
 
 def _describe_created_acls(request: Any, response: Any) -> ChangeOutcomes:
@@ -161,7 +161,7 @@ def _describe_nodes(request: Any, response: Any) -> ChangeOutcomes:
 def _format_node_change(requested: Any) -> str:
     from chronik.admin.nodes import NodeAction
 
-    return f"{_enum_word(NodeAction, requested.action)} {requested.node_id}"
+    return f"{_format_enum(NodeAction, requested.action)} {requested.node_id}"
 
 
 def _describe_import(request: Any, response: Any) -> ChangeOutcomes:
@@ -175,7 +175,7 @@ def _describe_import(request: Any, response: Any) -> ChangeOutcomes:
 def _format_import_action(request: Any) -> str:
     from chronik.protocol.messages.alter_import import ImportAction
 
-    return f"{_enum_word(ImportAction, request.action)} {request.import_id.hex()}"
+    return f"{_format_enum(ImportAction, request.action)} {request.import_id.hex()}"
 
 
 def _describe_imported_security(request: Any, response: Any) -> ChangeOutcomes:

@@ -40,7 +40,7 @@ class AuthenticationGate:
         Raises:
             Disconnect: The client must authenticate first, or its session has expired.
         """
-        session = self._session(peer)
+        session = self._get_session(peer)
         if session is None:
             return self._dispatch(frame, peer)
         if session.expects_bare_messages:
@@ -50,12 +50,12 @@ class AuthenticationGate:
         key = int.from_bytes(frame[:2], "big", signed=True)
         if not session.is_authenticated:
             if key not in _UNAUTHENTICATED_KEYS:
-                raise Disconnect(f"{_api_name(key)} request before authentication: check security.protocol")
+                raise Disconnect(f"{_get_api_name(key)} request before authentication: check security.protocol")
         elif key not in _SASL_KEYS and session.is_expired(self._authenticator.monotonic()):
             raise Disconnect(f"session of {session.principal} expired without reauthentication")
         return self._dispatch(frame, peer)
 
-    def _session(self, peer: ConnectedClient) -> SaslSession | None:
+    def _get_session(self, peer: ConnectedClient) -> SaslSession | None:
         session = peer.session
         if session is None:
             create_session = self._sessions.get(peer.listener)
@@ -84,5 +84,5 @@ class AuthenticationGate:
         return reply
 
 
-def _api_name(key: int) -> str:
+def _get_api_name(key: int) -> str:
     return APIS[key].name if key in APIS else "unknown"

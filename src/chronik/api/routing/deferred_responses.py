@@ -29,7 +29,7 @@ class DeferredResponses:
         self._outbox = outbox
         self._deferred: dict[Reply[Any], _DeferredResponse] = {}
         self._bytes = 0
-        outbox.on_decrease = self._release
+        outbox.on_decrease = self._release_responses
 
     def must_defer(self, frame: ResponseFrame) -> bool:
         """Return whether a large response must wait because too many bytes of earlier responses are unsent."""
@@ -41,12 +41,12 @@ class DeferredResponses:
         if self._bytes + size > HELD_RESPONSES_BYTES_MAX:
             reply.disconnect(Disconnect(NO_MEMORY))
             return
-        timer = asyncio.get_running_loop().call_later(HELD_RESPONSE_SECONDS_MAX, self._expire, reply)
+        timer = asyncio.get_running_loop().call_later(HELD_RESPONSE_SECONDS_MAX, self._expire_response, reply)
         self._deferred[reply] = _DeferredResponse(frame, size, timer)
         self._bytes += size
-        reply.on_cancel = partial(self._remove, reply)
+        reply.on_cancel = partial(self._remove_response, reply)
 
-    def _release(self) -> None:
+    def _release_responses(self) -> None:
         """Release queued responses, oldest first, while memory is available.
 
         A released response is counted here, because the outbox counts it only from the next event-loop iteration on.
@@ -55,15 +55,15 @@ class DeferredResponses:
         while self._deferred and bytes_left >= 0:
             reply, held = next(iter(self._deferred.items()))
             bytes_left -= held.size
-            self._remove(reply)
+            self._remove_response(reply)
             # Not in this event-loop iteration: the caller is a connection in the middle of sending.
             asyncio.get_running_loop().call_soon(_make_ready_unless_cancelled, reply, held.frame)
 
-    def _expire(self, reply: Reply[Any]) -> None:
-        self._remove(reply)
+    def _expire_response(self, reply: Reply[Any]) -> None:
+        self._remove_response(reply)
         reply.disconnect(Disconnect(NO_MEMORY))
 
-    def _remove(self, reply: Reply[Any]) -> None:
+    def _remove_response(self, reply: Reply[Any]) -> None:
         held = self._deferred.pop(reply, None)
         if held is not None:
             self._bytes -= held.size

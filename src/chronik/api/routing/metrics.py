@@ -127,12 +127,12 @@ def _count_elements(part: Any, elements_max: int) -> int:
     return count
 
 
-def error_names(response: Response | None) -> list[str]:
+def list_error_names(response: Response | None) -> list[str]:
     """Return the sorted, distinct names of the errors in a response."""
-    return sorted({error_name(code) for code in find_error_codes(response)})
+    return sorted({get_error_name(code) for code in find_error_codes(response)})
 
 
-def error_name(code: int) -> str:
+def get_error_name(code: int) -> str:
     try:
         return ErrorCode(code).name
     except ValueError:

@@ -19,10 +19,10 @@ from chronik.api.routing.deferred_responses import DeferredResponses
 from chronik.api.routing.handlers import HANDLERS
 from chronik.api.routing.metrics import (
     ApiMeter,
-    error_names,
     find_error_codes,
     has_more_elements_than,
     is_array_of_structs,
+    list_error_names,
 )
 from chronik.api.routing.throttling import handle_throttled
 from chronik.api.shared.context import RequestContext, Services
@@ -57,10 +57,10 @@ from chronik.protocol.schema import Request, Response, Struct
 from chronik.request_reply import ConnectedClient, Disconnect, EarlyCompletion, Reply
 from chronik.request_reply import ResponseFrame as ResponseFrame
 from chronik.scheduler import (
-    ExaminedLimitExceeded,
+    ExaminationLimitExceeded,
     Steps,
+    charge_tasks_to_account,
     measure_loop_time,
-    on_behalf_of,
     run_in_slices,
     run_in_thread,
     wait_for_turn,
@@ -152,9 +152,11 @@ class Router:
         if self._interceptor is not None:
             held = self._interceptor(APIS[header.api_key].name)
             if held is not None:
-                return self._start(call, Reply.from_coroutine(self._handle_intercepted(held, call, context)))
+                return self._start_reply_work(
+                    call, Reply.from_coroutine(self._handle_after_interceptor(held, call, context))
+                )
         try:
-            reply = self._handle_throttled(call, context) if limits else self._handle(call, context)
+            reply = self._handle_throttled(call, context) if limits else self._authorize_and_handle(call, context)
         except Disconnect:
             raise
         except Exception as error:
@@ -162,16 +164,16 @@ class Router:
             reply.fail(error)
         if reply.is_resolved:
             began = time.perf_counter() if limits else 0.0
-            self._finish(call, reply, is_deferred=False)
+            self._finish_reply(call, reply, is_deferred=False)
             if context.usage is not None:
                 context.usage.charge_request_time(time.perf_counter() - began, may_throttle=False)
             if reply.is_ready and reply.error is not None:
                 raise reply.error
             return reply
         reply.early_completion = completion
-        return self._start(call, reply)
+        return self._start_reply_work(call, reply)
 
-    def _start(self, call: _Call, reply: Reply[Any]) -> Reply[Any]:
+    def _start_reply_work(self, call: _Call, reply: Reply[Any]) -> Reply[Any]:
         """Start a reply's asynchronous work, and encode the response when the work is complete."""
         peer, scheduler = call.peer, self._services.scheduler
         if reply.steps is not None:
@@ -184,12 +186,12 @@ class Router:
         elif reply.coroutine is not None:
             coroutine, reply.coroutine = reply.coroutine, None
             charge = partial(scheduler.charge, peer.account)
-            with on_behalf_of(scheduler, peer.account):
-                task = asyncio.get_running_loop().create_task(_resolve(reply, coroutine, charge))
-            reply.on_cancel = partial(_cancel, task, coroutine)
-            reply.on_resolved = partial(self._finish_deferred, call)
+            with charge_tasks_to_account(scheduler, peer.account):
+                task = asyncio.get_running_loop().create_task(_resolve_reply(reply, coroutine, charge))
+            reply.on_cancel = partial(_cancel_task, task, coroutine)
+            reply.on_resolved = partial(self._finish_deferred_reply, call)
         else:
-            reply.on_resolved = partial(self._finish_deferred, call)
+            reply.on_resolved = partial(self._finish_deferred_reply, call)
         return reply
 
     def _with_quota_usage(
@@ -280,7 +282,7 @@ class Router:
             else:
                 self._finish_steps(call, reply, value, None)
 
-        with on_behalf_of(scheduler, peer.account):
+        with charge_tasks_to_account(scheduler, peer.account):
             task = asyncio.get_running_loop().create_task(respond())
         reply.on_cancel = task.cancel  # type: ignore[assignment]
         return reply
@@ -295,17 +297,17 @@ class Router:
 
     def _handle_throttled(self, call: _Call, context: RequestContext) -> Reply[Any]:
         if context.usage is None:
-            return self._handle(call, context)
-        return handle_throttled(lambda: self._handle(call, context), context.usage, context.peer)
+            return self._authorize_and_handle(call, context)
+        return handle_throttled(lambda: self._authorize_and_handle(call, context), context.usage, context.peer)
 
-    def _handle(self, call: _Call, context: RequestContext) -> Reply[Any]:
+    def _authorize_and_handle(self, call: _Call, context: RequestContext) -> Reply[Any]:
         key, services = call.header.api_key, self._services
         if key in self._cluster_permissions and not self._is_authorized_on_cluster(context):
             return Reply.from_response(HANDLERS[key].failure(call.request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
         is_exempt = key in UNCONFIRMED_WHEN_FENCED and services.is_fenced()
         if key in CONFIRMED_READS and services.store.is_shared and not is_exempt:
-            return Reply.from_coroutine(self._handle_when_confirmed(call, context))
-        return self._handle_now(call, context)
+            return Reply.from_coroutine(self._handle_after_read_barrier(call, context))
+        return self._handle_unless_fenced(call, context)
 
     def _is_authorized_on_cluster(self, context: RequestContext) -> bool:
         """Return whether the client has the cluster permission that the API requires."""
@@ -313,14 +315,14 @@ class Router:
 
         return is_authorized_on_cluster(self._services, context, self._cluster_permissions[context.api_key])
 
-    def _handle_now(self, call: _Call, context: RequestContext) -> Reply[Any]:
+    def _handle_unless_fenced(self, call: _Call, context: RequestContext) -> Reply[Any]:
         key, services = call.header.api_key, self._services
         handler = HANDLERS[key]
         if key in FENCED_ERRORS and services.is_fenced():
             return Reply.from_response(handler.failure(call.request, FENCED_ERRORS[key]))
         return handler.handle(services, call.request, context)
 
-    async def _handle_when_confirmed(self, call: _Call, context: RequestContext) -> Response | None:
+    async def _handle_after_read_barrier(self, call: _Call, context: RequestContext) -> Response | None:
         """Handle a request after a majority has confirmed that the image is current."""
         services, key = self._services, call.header.api_key
         if key in METADATA_READS:
@@ -332,9 +334,9 @@ class Router:
             if code is not None:
                 return HANDLERS[key].failure(call.request, code)
             context = context._replace(may_be_stale=True)
-        return await self._handle_now(call, context)
+        return await self._handle_unless_fenced(call, context)
 
-    async def _handle_intercepted(
+    async def _handle_after_interceptor(
         self, held: Awaitable[ErrorCode | None], call: _Call, context: RequestContext
     ) -> Response | None:
         code = await held
@@ -344,12 +346,12 @@ class Router:
 
     # Encoding of responses
 
-    def _finish_deferred(self, call: _Call, reply: Reply[Any]) -> None:
+    def _finish_deferred_reply(self, call: _Call, reply: Reply[Any]) -> None:
         began = time.perf_counter()
-        self._finish(call, reply, is_deferred=True)
+        self._finish_reply(call, reply, is_deferred=True)
         self._services.scheduler.charge(call.peer.account, time.perf_counter() - began)
 
-    def _finish(self, call: _Call, reply: Reply[Any], *, is_deferred: bool) -> None:
+    def _finish_reply(self, call: _Call, reply: Reply[Any], *, is_deferred: bool) -> None:
         """Encode a resolved reply and pass it to the connection. Large deferred responses are encoded in steps."""
         header, response = call.header, reply.response
         meter = self.meters[header.api_key]
@@ -361,7 +363,10 @@ class Router:
                 reply.error = None
                 meter.record_deferred_response(frame, call.received_at)
             elif is_deferred and response is not None and has_more_elements_than(response, ELEMENTS_PER_ITERATION_MAX):
-                steps, done = self._encode_in_steps(call, response), partial(self._deliver_encoded, call, reply)
+                steps, done = (
+                    self._encode_in_steps(call, response),
+                    partial(self._deliver_encoded_response, call, reply),
+                )
                 # Encoding needs no slot of its own; otherwise all responses would be built before the first is encoded.
                 cancel = self._services.scheduler.run_steps(call.peer.account, steps, done, shares_slot=True)
                 if not reply.is_ready and reply.on_cancel is None:  # the response may be deferred for lack of memory
@@ -372,7 +377,7 @@ class Router:
                 meter.record_response(
                     response, frame, call.received_at, meter.deferred if is_deferred else meter.immediate
                 )
-            self._deliver(header, frame, reply)
+            self._deliver_response(header, frame, reply)
         except Exception as error:  # on any error, the client must not be left waiting
             reply.disconnect(error)
 
@@ -387,10 +392,12 @@ class Router:
         if reply.is_cancelled:
             return
         if isinstance(value, tuple):
-            self._deliver_encoded(call, reply, value, None)
+            self._deliver_encoded_response(call, reply, value, None)
             return
         reply.is_resolved, reply.response, reply.error = True, value, error
-        self._finish(call, reply, is_deferred=reply.on_cancel is not None)  # on_cancel is set after the first slice
+        self._finish_reply(
+            call, reply, is_deferred=reply.on_cancel is not None
+        )  # on_cancel is set after the first slice
 
     def _encode_in_steps(self, call: _Call, response: Response) -> Steps[tuple[ResponseFrame, list[int]]]:
         """Encode the response's array elements one by one, large ones in a thread, then the whole response."""
@@ -416,26 +423,28 @@ class Router:
             response
         )
 
-    def _deliver_encoded(self, call: _Call, reply: Reply[Any], value: Any, error: BaseException | None) -> None:
+    def _deliver_encoded_response(
+        self, call: _Call, reply: Reply[Any], value: Any, error: BaseException | None
+    ) -> None:
         if reply.is_cancelled:
             return
         if error is not None:
-            reply.disconnect(Disconnect(str(error)) if isinstance(error, ExaminedLimitExceeded) else error)
+            reply.disconnect(Disconnect(str(error)) if isinstance(error, ExaminationLimitExceeded) else error)
             return
         frame, errors = value
         meter = self.meters[call.header.api_key]
         meter.count_errors(errors)
         meter.record_deferred_response(frame, call.received_at)
-        self._deliver(call.header, frame, reply)
+        self._deliver_response(call.header, frame, reply)
 
     def _log_and_encode(
         self, header: RequestHeader, response: Response | None, peer: ConnectedClient, received_at: float
     ) -> ResponseFrame:
         if logger.isEnabledFor(logging.DEBUG):
             self._log_response(header, response, peer, received_at)
-        return self._encode(header, response)
+        return self._encode_response(header, response)
 
-    def _encode(self, header: RequestHeader, response: Response | None) -> ResponseFrame:
+    def _encode_response(self, header: RequestHeader, response: Response | None) -> ResponseFrame:
         if response is None:
             return None
         try:
@@ -450,7 +459,7 @@ class Router:
             raise Disconnect(f"response encoding failed: {error}") from error
         return frame
 
-    def _deliver(self, header: RequestHeader, frame: ResponseFrame, reply: Reply[Any]) -> None:
+    def _deliver_response(self, header: RequestHeader, frame: ResponseFrame, reply: Reply[Any]) -> None:
         """Pass an encoded response to the connection, or defer it until memory is available.
 
         Fetch responses are exempt: their handler has reserved the memory.
@@ -474,12 +483,12 @@ class Router:
             raise Disconnect("the node is stopping") from error
         failed = self._failure_response(header, request, peer, error)
         self.meters[header.api_key].count_errors(find_error_codes(failed))
-        return self._encode(header, failed)
+        return self._encode_response(header, failed)
 
     def _failure_response(
         self, header: RequestHeader, request: Request, peer: ConnectedClient, error: BaseException
     ) -> Response:
-        if isinstance(error, ExaminedLimitExceeded):
+        if isinstance(error, ExaminationLimitExceeded):
             error = KafkaError(ErrorCode.INVALID_REQUEST, str(error))
         request_description = APIS[header.api_key].name, header.api_version, _describe_client(header, peer)
         if isinstance(error, KafkaError):  # an ordinary error that applies to the whole request
@@ -521,7 +530,7 @@ class Router:
             header.api_version,
             header.correlation_id,
             (time.perf_counter() - received_at) * 1000,
-            ", ".join(error_names(response)) or "ok",
+            ", ".join(list_error_names(response)) or "ok",
         )
 
 
@@ -557,7 +566,9 @@ def _log_request(header: RequestHeader, peer: ConnectedClient) -> None:
     )
 
 
-async def _resolve(reply: Reply[Any], coroutine: Coroutine[Any, Any, Any], charge: Callable[[float], None]) -> None:
+async def _resolve_reply(
+    reply: Reply[Any], coroutine: Coroutine[Any, Any, Any], charge: Callable[[float], None]
+) -> None:
     try:
         await wait_for_turn()
         response = await measure_loop_time(coroutine, charge)
@@ -567,7 +578,7 @@ async def _resolve(reply: Reply[Any], coroutine: Coroutine[Any, Any, Any], charg
         reply.resolve(response)
 
 
-def _cancel(task: asyncio.Task[None], coroutine: Coroutine[Any, Any, Any]) -> None:
+def _cancel_task(task: asyncio.Task[None], coroutine: Coroutine[Any, Any, Any]) -> None:
     """Cancel a task, and close its coroutine if it has not started."""
     task.cancel()
     if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:

@@ -24,45 +24,47 @@ def handle_throttled(handle: Callable[[], Reply[Any]], usage: QuotaUsage, peer: 
     try:
         reply = handle()
     except Exception:
-        _throttle(usage, peer)
+        _throttle_connection(usage, peer)
         raise
     if reply.is_resolved:
-        _throttle(usage, peer)
+        _throttle_connection(usage, peer)
         reply.add_filter(lambda response: _with_throttle_time(response, usage))
     elif reply.is_pipelined:
-        _throttle(usage, peer)  # now, because the connection handles its next requests before this one is answered
+        _throttle_connection(
+            usage, peer
+        )  # now, because the connection handles its next requests before this one is answered
         reply.add_filter(lambda response: _with_throttle_time(response, usage))
     else:
         usage.charge_request_time(time.perf_counter() - usage.started_at)
         usage.started_at = 0.0  # from now on, only the time on the event loop counts, not the time spent waiting
         if reply.coroutine is not None:
-            reply.coroutine = _throttled_coroutine(reply.coroutine, usage, peer)
+            reply.coroutine = _throttle_coroutine(reply.coroutine, usage, peer)
         elif reply.steps is not None:
-            reply.steps = _throttled_steps(reply.steps, usage, peer)
+            reply.steps = _throttle_steps(reply.steps, usage, peer)
         else:
             reply.add_filter(lambda response: _with_throttle_time(response, usage, peer))
     return reply
 
 
-async def _throttled_coroutine(
+async def _throttle_coroutine(
     coroutine: Coroutine[Any, Any, Response | None], usage: QuotaUsage, peer: ConnectedClient
 ) -> Response | None:
     try:
         response = await measure_loop_time(coroutine, usage.charge_request_time)
     finally:
-        _throttle(usage, peer)
+        _throttle_connection(usage, peer)
     return _with_throttle_time(response, usage)
 
 
-def _throttled_steps(steps: Steps[Response | None], usage: QuotaUsage, peer: ConnectedClient) -> Steps[Response | None]:
+def _throttle_steps(steps: Steps[Response | None], usage: QuotaUsage, peer: ConnectedClient) -> Steps[Response | None]:
     try:
-        response = yield from _timed_steps(steps, usage.charge_request_time)
+        response = yield from _measure_steps(steps, usage.charge_request_time)
     finally:
-        _throttle(usage, peer)
+        _throttle_connection(usage, peer)
     return _with_throttle_time(response, usage)
 
 
-def _timed_steps(steps: Steps[T], took: Callable[[float], None]) -> Steps[T]:
+def _measure_steps(steps: Steps[T], took: Callable[[float], None]) -> Steps[T]:
     """Run a handler's steps, and pass their total time on the event loop to `took`."""
     value: Any = None
     seconds = 0.0
@@ -81,7 +83,7 @@ def _timed_steps(steps: Steps[T], took: Callable[[float], None]) -> Steps[T]:
         took(seconds)
 
 
-def _throttle(usage: QuotaUsage, peer: ConnectedClient) -> None:
+def _throttle_connection(usage: QuotaUsage, peer: ConnectedClient) -> None:
     """Charge the request's processing time to the client's quota, and set the connection's throttle time."""
     if usage.started_at:
         usage.charge_request_time(time.perf_counter() - usage.started_at)
@@ -96,13 +98,13 @@ def _with_throttle_time(
     The response is copied, because other clients may get the same object.
     """
     if peer is not None:
-        _throttle(usage, peer)
-    milliseconds = _throttle_time_ms(usage)
+        _throttle_connection(usage, peer)
+    milliseconds = _get_throttle_time_ms(usage)
     if response is not None and milliseconds and hasattr(response, "throttle_time_ms"):
         response = copy.copy(response)
         response.throttle_time_ms = milliseconds
     return response
 
 
-def _throttle_time_ms(usage: QuotaUsage) -> int:
+def _get_throttle_time_ms(usage: QuotaUsage) -> int:
     return math.ceil(usage.throttle_seconds * 1000)

@@ -38,7 +38,7 @@ _CHECKED_BY_HANDLER: Final = {"DescribeCluster"}
 """APIs that require no cluster permission; their handlers filter out unauthorized results."""
 
 
-def authorization_check(
+def build_authorization_predicate(
     services: Services,
     context: RequestContext,
     operation: AclOperation,
@@ -61,7 +61,7 @@ def authorization_check(
             return True
         if audited and denials < AUDITED_DENIALS_PER_REQUEST_MAX:
             denials += 1
-            audit.log_denied(peer, context.api_name, operation, resource, name)
+            audit.log_denied_request(peer, context.api_name, operation, resource, name)
         return False
 
     return is_authorized
@@ -75,7 +75,7 @@ def is_authorized_on_cluster(
     services: Services, context: RequestContext, operation: AclOperation, *, audited: bool = True
 ) -> bool:
     """Return whether the client may perform the operation on the cluster."""
-    return services.authorizer is None or authorization_check(
+    return services.authorizer is None or build_authorization_predicate(
         services, context, operation, AclResourceType.CLUSTER, audited=audited
     )(CLUSTER_NAME)
 
@@ -93,11 +93,11 @@ def txn_offsets_authorization_error(
     services: Services, context: RequestContext, transactional_id: str, group_id: str
 ) -> ErrorCode | None:
     """Return the authorization error for committing offsets of a group in a transaction, or None if permitted."""
-    if not authorization_check(services, context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)(
+    if not build_authorization_predicate(services, context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)(
         transactional_id
     ):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if not authorization_check(services, context, AclOperation.READ, AclResourceType.GROUP)(group_id):
+    if not build_authorization_predicate(services, context, AclOperation.READ, AclResourceType.GROUP)(group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     return None
 
@@ -158,5 +158,5 @@ def require_config_permission(
     found = _CONFIG_RESOURCES.get(kind)
     if found is None:
         require_cluster_permission(services, context, operation)
-    elif not authorization_check(services, context, operation, found[0])(name):
+    elif not build_authorization_predicate(services, context, operation, found[0])(name):
         raise KafkaError(found[1])

@@ -13,7 +13,7 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 
-async def index_unique(elements: Iterable[T], key: Callable[[T], K]) -> dict[K, T | None]:
+async def index_by_unique_key(elements: Iterable[T], key: Callable[[T], K]) -> dict[K, T | None]:
     """Index elements by key in the order of first occurrence; the value of a duplicate key is None.
 
     A request that names an object twice is ambiguous, so the caller rejects that object.
@@ -28,7 +28,7 @@ async def index_unique(elements: Iterable[T], key: Callable[[T], K]) -> dict[K, 
     return found
 
 
-async def apply_each(
+async def apply_change_to_each(
     elements_by_key: dict[K, T | None], change: Callable[[T], Awaitable[None]], duplicate_message: Callable[[K], str]
 ) -> AsyncIterator[tuple[K, dict[str, Any]]]:
     """Apply the change to each element and yield its key with the error fields of its result.

@@ -53,6 +53,8 @@ class Services(msgspec.Struct):
     transaction_coordinators: CoordinatorTerms
     is_fenced: Callable[[], bool]
     """Return whether this broker is fenced: its lease has expired, so it serves neither records nor groups."""
+    lease_expired_seconds: Callable[[], float]
+    """Return the seconds since the controller lease expired; negative while it is valid, infinite without one."""
     may_be_replaced: Callable[[], bool]
     """Return whether other brokers may lead this broker's partitions by now, because its heartbeats failed."""
     controller_id: Callable[[], int]

@@ -32,7 +32,7 @@ def brokers_without_listener(brokers: Mapping[int, Broker], listener: str) -> Co
     return [broker.id for broker in brokers.values() if broker.listener_address(listener) is None]
 
 
-def advertised_leader(
+def select_advertised_leader(
     partition: Partition, unreachable: Collection[int], without_listener: Collection[int] = ()
 ) -> tuple[int, ErrorCode]:
     """Return the leader id for a response, and the error code if the leader is not available.
@@ -67,7 +67,7 @@ def broker_endpoints(
             yield broker, place
 
 
-def advertised_controller(services: Services, listener: str) -> int:
+def select_advertised_controller(services: Services, listener: str) -> int:
     """Return the controller id for a response to a client of the listener.
 
     If the controller has no endpoint on that listener, this node is returned: every node forwards metadata changes.

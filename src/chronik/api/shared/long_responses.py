@@ -44,7 +44,7 @@ class ResponseElements:
         count_response_bytes(len(encoded))
         self._elements.append(encoded)
 
-    def encoder(self, element: Struct) -> Callable[[], bytes]:
+    def create_encoder(self, element: Struct) -> Callable[[], bytes]:
         """Return a function that encodes the element in a thread; pass its result to `add`."""
         return partial(encode_element, self._message, element, self._version)
 

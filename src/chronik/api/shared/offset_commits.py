@@ -54,5 +54,5 @@ async def ensure_offsets_topic(services: Services, codes: Collection[ErrorCode])
     if not services.coordinators.is_standalone or OFFSETS_TOPIC in services.image.topics:
         return
     if ErrorCode.NONE in codes:
-        for error in (await services.topics.create_missing([OFFSETS_TOPIC])).values():
+        for error in (await services.topics.create_missing_topics([OFFSETS_TOPIC])).values():
             logger.warning("topic %s: creation failed: %s; committed offsets are not affected", OFFSETS_TOPIC, error)

@@ -43,24 +43,24 @@ class BatchDecompressor:
     async def run_in_thread(self, work: Callable[[DecompressionBudget], T], budget: DecompressionBudget) -> T:
         """Run the decompression `work` in a thread. The partition's leader and configs may change during the call."""
         self.offloaded_count += 1
-        return _unwrap(await run_in_thread(lambda: _run_work(work, budget)))
+        return _unwrap_outcome(await run_in_thread(lambda: _run_work(work, budget)))
 
     def run_in_thread_as_step(self, work: Callable[[DecompressionBudget], T], budget: DecompressionBudget) -> Steps[T]:
         """Run the decompression `work` in a thread, as a step of a request that runs in steps."""
         self.offloaded_count += 1
-        outcome: T | _Failed = yield lambda: _run_work(work, budget)
-        return _unwrap(outcome)
+        outcome: T | _WorkFailure = yield lambda: _run_work(work, budget)
+        return _unwrap_outcome(outcome)
 
 
-class _Failed(NamedTuple):
+class _WorkFailure(NamedTuple):
     """The error that a decompression raised in its thread."""
 
     error_raised: KafkaError
 
 
-def _unwrap(outcome: T | _Failed) -> T:
+def _unwrap_outcome(outcome: T | _WorkFailure) -> T:
     """Return the result of a decompression in a thread, or raise its error."""
-    if isinstance(outcome, _Failed):
+    if isinstance(outcome, _WorkFailure):
         try:
             raise outcome.error_raised
         finally:
@@ -68,7 +68,7 @@ def _unwrap(outcome: T | _Failed) -> T:
     return outcome
 
 
-def _run_work(work: Callable[[DecompressionBudget], T], budget: DecompressionBudget) -> T | _Failed:
+def _run_work(work: Callable[[DecompressionBudget], T], budget: DecompressionBudget) -> T | _WorkFailure:
     """Run the decompression `work`, and return its result or the error that it raised.
 
     The error has no traceback: the frames of an exception raised across threads would keep the decompressed data in
@@ -77,4 +77,4 @@ def _run_work(work: Callable[[DecompressionBudget], T], budget: DecompressionBud
     try:
         return work(budget)
     except KafkaError as error:
-        return _Failed(error.without_traceback())
+        return _WorkFailure(error.without_traceback())

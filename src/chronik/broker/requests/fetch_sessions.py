@@ -96,7 +96,7 @@ class FetchSession(msgspec.Struct):
         self.sent_offsets.pop(key, None)
 
 
-def random_session_id() -> int:
+def generate_session_id() -> int:
     return SystemRandom().randint(1, SESSION_ID_MAX)
 
 
@@ -107,7 +107,7 @@ class FetchSessionCache:
         self,
         sessions_max: int = FETCH_SESSIONS_MAX,
         partitions_max: int = FETCH_SESSION_PARTITIONS_MAX,
-        choose_id: Callable[[], int] = random_session_id,
+        choose_id: Callable[[], int] = generate_session_id,
     ) -> None:
         self._sessions_max = sessions_max
         self._partitions_max = partitions_max
@@ -122,9 +122,9 @@ class FetchSessionCache:
         self, partitions: list[SessionPartition], now: float, *, uses_topic_ids: bool, owner: SessionOwner
     ) -> FetchSession | None:
         """Create and cache a fetch session for the partitions, or return None if the cache is full."""
-        if not self._evict_for(len(partitions), now):
+        if not self._evict_sessions_for(len(partitions), now):
             return None
-        session = FetchSession(self._unused_id(), INITIAL_EPOCH + 1, now, uses_topic_ids, owner)
+        session = FetchSession(self._generate_unused_id(), INITIAL_EPOCH + 1, now, uses_topic_ids, owner)
         session.update(partitions, ())
         self._sessions[session.id] = session
         self._partition_count += len(session.partitions)
@@ -171,12 +171,12 @@ class FetchSessionCache:
             del self._sessions[session_id]
             self._partition_count -= len(session.partitions)
 
-    def _unused_id(self) -> int:
+    def _generate_unused_id(self) -> int:
         while (session_id := self._choose_id()) in self._sessions:
             pass
         return session_id
 
-    def _evict_for(self, partition_count: int, now: float) -> bool:
+    def _evict_sessions_for(self, partition_count: int, now: float) -> bool:
         while not self._has_capacity(partition_count):
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now - oldest.last_used < FETCH_SESSION_IDLE_SECONDS:

@@ -20,9 +20,9 @@ from chronik.protocol.batch import (
     TimestampType,
     parse_header,
     set_log_append_time,
-    validate_produced,
+    validate_produced_batches,
 )
-from chronik.protocol.batch_rewrite import min_timestamp, recompress, validate_records
+from chronik.protocol.batch_rewrite import find_min_timestamp, recompress_batch, validate_records
 from chronik.protocol.budget import DecompressionBudget
 from chronik.protocol.compression import Codec
 from chronik.protocol.control_records import TransactionMarker, encode_marker_batch
@@ -102,7 +102,7 @@ def validate_produced_records(
         if api_version >= 3:
             raise InvalidRecord("message formats 0 and 1 require Produce version 2 or older")
         buffer = bytearray(b"".join(convert_to_batches(records, budget(), size_max=rules.max_message_bytes)))
-    headers = validate_produced(buffer)
+    headers = validate_produced_batches(buffer)
     if len(headers) != 1 and not converted:
         raise InvalidRecord(f"a partition must have one batch, not {pluralize(len(headers), 'batch', 'batches')}")
     if api_version < ZSTD_MIN_VERSION and any(header.codec == Codec.ZSTD for header in headers):
@@ -110,14 +110,14 @@ def validate_produced_records(
     if rules.codec is not None and any(header.codec != rules.codec for header in headers):
         buffer, headers = _recompress(buffer, headers, rules, now_ms, budget)
     else:
-        _check(buffer, headers, rules, now_ms, budget)
+        _check_batches(buffer, headers, rules, now_ms, budget)
     if rules.uses_log_append_time:
         buffer = bytearray(buffer)  # the request's buffer must not change, because it may be validated again
         return ValidatedRecords(buffer, _set_append_time(buffer, headers, now_ms), now_ms)
     return ValidatedRecords(buffer, headers)
 
 
-def _check(
+def _check_batches(
     buffer: WritableBytes, headers: list[BatchHeader], rules: ProduceRules, now_ms: int, budget: BudgetFactory
 ) -> None:
     position = 0
@@ -137,13 +137,13 @@ def _recompress(
     result, position = bytearray(), 0
     for header in headers:
         decompressed = decompress_within_budget(buffer, position, budget())
-        stored = recompress(*decompressed, rules.codec, level=rules.codec_level, size_max=rules.max_message_bytes)
+        stored = recompress_batch(*decompressed, rules.codec, level=rules.codec_level, size_max=rules.max_message_bytes)
         _check_batch(parse_header(stored), rules)
         _check_records(header, decompressed, rules, now_ms)
         del decompressed
         result += stored
         position += header.size
-    return result, validate_produced(result)
+    return result, validate_produced_batches(result)
 
 
 def _check_batch(header: BatchHeader, rules: ProduceRules) -> None:
@@ -161,7 +161,7 @@ def _check_records(
     if decompressed is not None and rules.is_compacted:
         oldest = validate_records(*decompressed, keys_required=True)
     elif decompressed is not None and rules.needs_record_validation:
-        oldest = min_timestamp(*decompressed)
+        oldest = find_min_timestamp(*decompressed)
     if rules.uses_log_append_time:
         return
     if newest > now_ms + rules.timestamp_after_max_ms or (

@@ -53,7 +53,7 @@ class _Key(NamedTuple):
     producer_epoch: int
 
 
-class _Rejected(NamedTuple):
+class _RejectedBatch(NamedTuple):
     """The first rejected batch of a producer, with its error code and time."""
 
     sequence: int
@@ -66,7 +66,7 @@ class RejectedBatches:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._rejected: dict[_Key, _Rejected] = {}
+        self._rejected: dict[_Key, _RejectedBatch] = {}
 
     def __len__(self) -> int:
         return len(self._rejected)
@@ -85,14 +85,14 @@ class RejectedBatches:
         """Record that the batch with this header was rejected, or that it may be truncated by the next leader."""
         if code not in RETRIABLE_REJECTIONS or not header.has_producer_id:
             return
-        key, now = _batch_key(topic, partition, header), self._clock.monotonic()
+        key, now = _build_batch_key(topic, partition, header), self._clock.monotonic()
         known = self._rejected.pop(key, None)
-        if known is None or _is_expired(known, now) or not _follows(header.base_sequence, known.sequence):
-            known = _Rejected(header.base_sequence, code, now)
+        if known is None or _is_expired(known, now) or not _follows_sequence(header.base_sequence, known.sequence):
+            known = _RejectedBatch(header.base_sequence, code, now)
         self._rejected[key] = known
-        self._evict_old(now)
+        self._evict_expired_batches(now)
 
-    def _evict_old(self, now: float) -> None:
+    def _evict_expired_batches(self, now: float) -> None:
         while len(self._rejected) > PRODUCERS_MAX or _is_expired(next(iter(self._rejected.values())), now):
             del self._rejected[next(iter(self._rejected))]
 
@@ -104,12 +104,12 @@ class RejectedBatches:
         Raises:
             KafkaError: The error of the rejected batch.
         """
-        rejected = self._rejected.get(_batch_key(topic, partition, header))
+        rejected = self._rejected.get(_build_batch_key(topic, partition, header))
         if rejected is None:
             return
         if _is_expired(rejected, self._clock.monotonic()):
-            del self._rejected[_batch_key(topic, partition, header)]
-        elif _follows(header.base_sequence, rejected.sequence) and not producers.is_stored_or_next(header):
+            del self._rejected[_build_batch_key(topic, partition, header)]
+        elif _follows_sequence(header.base_sequence, rejected.sequence) and not producers.is_stored_or_next(header):
             raise KafkaError(rejected.code)
 
 
@@ -121,14 +121,14 @@ def _is_valid_topic(topic: TopicKey) -> bool:
     return isinstance(topic, bytes) or find_name_error(topic) is None
 
 
-def _batch_key(topic: TopicKey, partition: int, header: BatchHeader) -> _Key:
+def _build_batch_key(topic: TopicKey, partition: int, header: BatchHeader) -> _Key:
     return _Key(topic, partition, header.producer_id, header.producer_epoch)
 
 
-def _follows(sequence: int, rejected: int) -> bool:
+def _follows_sequence(sequence: int, rejected: int) -> bool:
     """Return whether `sequence` comes after the rejected sequence number, with wraparound at 2^31."""
     return 0 < (sequence - rejected) & INT32_MAX <= INT32_MAX // 2
 
 
-def _is_expired(rejected: _Rejected, now: float) -> bool:
+def _is_expired(rejected: _RejectedBatch, now: float) -> bool:
     return now - rejected.at > REJECTION_SECONDS

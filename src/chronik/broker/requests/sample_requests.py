@@ -12,7 +12,7 @@ from collections.abc import Hashable
 
 import msgspec
 
-from chronik.ids import new_id
+from chronik.ids import generate_id
 from chronik.limits import (
     PENDING_SAMPLES_MAX,
     PENDING_SAMPLES_PER_ACCOUNT_MAX,
@@ -30,7 +30,7 @@ class SampleRequest(msgspec.Struct, eq=False):
     topic: str
     rows: int
     response: asyncio.Future[bytes]
-    id: bytes = msgspec.field(default_factory=new_id)
+    id: bytes = msgspec.field(default_factory=generate_id)
     """A unique random id, which ensures that a response reaches only the client that sent the request."""
     is_taken: bool = False
     account: Hashable = None

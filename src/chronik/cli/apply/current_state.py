@@ -39,32 +39,38 @@ def load_described_state(cluster: ClusterClient, wanted: ClusterSpec) -> Cluster
         InvalidInput: The file has ACLs, but the cluster has no authorizer.
     """
     return ClusterSpec(
-        topics=None if wanted.topics is None else _topics(cluster, wanted.topics),
-        broker=None if wanted.broker is None else _broker(cluster),
-        users=None if wanted.users is None else _users(cluster),
-        acls=None if wanted.acls is None else _acls_for(cluster, wanted.acls),
-        quotas=None if wanted.quotas is None else _quotas(cluster),
+        topics=None if wanted.topics is None else _fetch_topics(cluster, wanted.topics),
+        broker=None if wanted.broker is None else _fetch_broker_configs(cluster),
+        users=None if wanted.users is None else _fetch_users(cluster),
+        acls=None if wanted.acls is None else _fetch_acls(cluster, wanted.acls),
+        quotas=None if wanted.quotas is None else _fetch_quotas(cluster),
     )
 
 
 def load_complete_state(cluster: ClusterClient) -> ClusterSpec:
     """Request the complete state of a cluster. ACLs are None if the cluster has no authorizer."""
-    return ClusterSpec(_topics(cluster, None), _broker(cluster), _users(cluster), _acls(cluster), _quotas(cluster))
+    return ClusterSpec(
+        _fetch_topics(cluster, None),
+        _fetch_broker_configs(cluster),
+        _fetch_users(cluster),
+        _acls(cluster),
+        _fetch_quotas(cluster),
+    )
 
 
-def _topics(cluster: ClusterClient, wanted: Mapping[str, TopicSpec] | None) -> dict[str, TopicSpec]:
+def _fetch_topics(cluster: ClusterClient, wanted: Mapping[str, TopicSpec] | None) -> dict[str, TopicSpec]:
     """Return the cluster's topics. Configs are included for the topics in `wanted`, or for all topics if it is None."""
     topics = {topic.name: topic for topic in list_topics(cluster) if topic.name and not _is_internal(topic)}
     resources = [ConfigTarget(TOPIC_RESOURCE, name) for name in topics if wanted is None or name in wanted]
     configs = describe_configs(cluster, resources, skip_deleted=True) if resources else {}
     deleted = {each.name for each in resources if each not in configs}
     topics = {name: topic for name, topic in topics.items() if name not in deleted}
-    factors = _replication_factors(cluster, topics, wanted)
+    factors = _fetch_replication_factors(cluster, topics, wanted)
     return {
         name: TopicSpec(
             len(topic.partitions),
             factors[name],
-            _configs_from(configs.get(ConfigTarget(TOPIC_RESOURCE, name), ()), DYNAMIC_TOPIC_CONFIG),
+            _select_configs_by_source(configs.get(ConfigTarget(TOPIC_RESOURCE, name), ()), DYNAMIC_TOPIC_CONFIG),
         )
         for name, topic in topics.items()
     }
@@ -74,23 +80,23 @@ def _is_internal(topic: MetadataResponseTopic) -> bool:
     return topic.is_internal or (topic.name or "").startswith(INTERNAL_PREFIX)
 
 
-def _replication_factors(
+def _fetch_replication_factors(
     cluster: ClusterClient, topics: Mapping[str, MetadataResponseTopic], wanted: Mapping[str, TopicSpec] | None
 ) -> dict[str, int]:
     """Return the topics' replication factors, not counting replicas that ongoing reassignments remove.
 
     Listing reassignments needs a permission of its own, so they are requested only if a replication factor differs.
     """
-    found = {name: _replication_factor(topic, {}) for name, topic in topics.items()}
+    found = {name: _compute_replication_factor(topic, {}) for name, topic in topics.items()}
     if wanted is not None and all(
         topic.replication_factor in (None, found.get(name, topic.replication_factor)) for name, topic in wanted.items()
     ):
         return found
     leaving = {move.partition: move.removing for move in list_reassignments(cluster)}
-    return {name: _replication_factor(topic, leaving) for name, topic in topics.items()}
+    return {name: _compute_replication_factor(topic, leaving) for name, topic in topics.items()}
 
 
-def _replication_factor(topic: MetadataResponseTopic, leaving: Mapping[TopicPartition, Sequence[int]]) -> int:
+def _compute_replication_factor(topic: MetadataResponseTopic, leaving: Mapping[TopicPartition, Sequence[int]]) -> int:
     counts = [0]
     for each in topic.partitions:
         removed = leaving.get(TopicPartition(topic.name or "", each.partition_index), ())
@@ -98,12 +104,12 @@ def _replication_factor(topic: MetadataResponseTopic, leaving: Mapping[TopicPart
     return max(counts)
 
 
-def _broker(cluster: ClusterClient) -> ConfigValues:
+def _fetch_broker_configs(cluster: ClusterClient) -> ConfigValues:
     resource = ConfigTarget(BROKER_RESOURCE, "")
-    return _configs_from(describe_configs(cluster, [resource])[resource], DYNAMIC_DEFAULT_BROKER_CONFIG)
+    return _select_configs_by_source(describe_configs(cluster, [resource])[resource], DYNAMIC_DEFAULT_BROKER_CONFIG)
 
 
-def _configs_from(configs: Iterable[DescribeConfigsResourceResult], source: int) -> dict[str, str]:
+def _select_configs_by_source(configs: Iterable[DescribeConfigsResourceResult], source: int) -> dict[str, str]:
     """Return the configs with a given source. Omit sensitive configs, because brokers do not return their values."""
     return {
         config.name: config.value
@@ -112,7 +118,7 @@ def _configs_from(configs: Iterable[DescribeConfigsResourceResult], source: int)
     }
 
 
-def _users(cluster: ClusterClient) -> dict[str, UserSpec]:
+def _fetch_users(cluster: ClusterClient) -> dict[str, UserSpec]:
     return {name: UserSpec({**mechanisms}) for name, mechanisms in list_users(cluster).items()}
 
 
@@ -125,12 +131,12 @@ def _acls(cluster: ClusterClient) -> frozenset[AclBinding] | None:
         raise
 
 
-def _acls_for(cluster: ClusterClient, wanted: frozenset[AclBinding]) -> frozenset[AclBinding]:
+def _fetch_acls(cluster: ClusterClient, wanted: frozenset[AclBinding]) -> frozenset[AclBinding]:
     found = _acls(cluster)
     if found is None and wanted:
         raise InvalidInput("the file has ACLs, but the cluster has no authorizer: set authorizer.class.name first")
     return found or frozenset()
 
 
-def _quotas(cluster: ClusterClient) -> dict[QuotaEntityKey, dict[str, float]]:
+def _fetch_quotas(cluster: ClusterClient) -> dict[QuotaEntityKey, dict[str, float]]:
     return {tuple(sorted(entity.items())): quotas for entity, quotas in describe_quotas(cluster, {})}

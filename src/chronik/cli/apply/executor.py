@@ -51,10 +51,10 @@ def read_passwords(steps: Sequence[PlanStep], directory: Path) -> dict[str, str]
         steps: The steps of the plan.
         directory: The directory that paths of password files are relative to.
     """
-    return {each.user: _password(each.source, directory) for each in steps if isinstance(each, SetPasswordStep)}
+    return {each.user: _read_password(each.source, directory) for each in steps if isinstance(each, SetPasswordStep)}
 
 
-def _password(source: PasswordSource, beside: Path) -> str:
+def _read_password(source: PasswordSource, beside: Path) -> str:
     return (
         read_password_variable(source.variable or "")
         if source.file is None
@@ -66,11 +66,11 @@ def validate_steps(cluster: ClusterClient, steps: Sequence[PlanStep]) -> None:
     """Let the cluster validate the topic creations and config changes of a plan without applying them."""
     for step in steps:
         if isinstance(step, CreateTopicStep):
-            create_topics(cluster, [_new_topic(step)], validate_only=True)
+            create_topics(cluster, [_build_new_topic(step)], validate_only=True)
     changes: dict[ConfigTarget, dict[str, str | None]] = {}
     for step in steps:
         if isinstance(step, AlterConfigsStep):
-            changes.setdefault(_resource(step), {}).update(_new_values(step))
+            changes.setdefault(_get_config_target(step), {}).update(_get_new_values(step))
     alter_configs(cluster, changes, validate_only=True)
 
 
@@ -98,11 +98,11 @@ def execute_step(cluster: ClusterClient, step: PlanStep, passwords: Passwords) -
     """Execute one step on the cluster."""
     match step:
         case CreateTopicStep():
-            create_topics(cluster, [_new_topic(step)])
+            create_topics(cluster, [_build_new_topic(step)])
         case AddPartitionsStep(topic, _, after):
             create_partitions(cluster, topic, after)
         case AlterConfigsStep():
-            alter_configs(cluster, {_resource(step): _new_values(step)})
+            alter_configs(cluster, {_get_config_target(step): _get_new_values(step)})
         case SetPasswordStep(user, mechanisms):
             for iterations in dict.fromkeys(mechanisms.values()):
                 names = [each for each, count in mechanisms.items() if count == iterations]
@@ -110,35 +110,35 @@ def execute_step(cluster: ClusterClient, step: PlanStep, passwords: Passwords) -
         case DeleteCredentialsStep(user, removed):
             delete_credentials(cluster, user, removed)
         case AddAclsStep(acls):
-            for chunk in _chunks(acls):
+            for chunk in _split_into_chunks(acls):
                 add_acls(cluster, chunk)
         case RemoveAclsStep(acls):
-            for chunk in _chunks(acls):
+            for chunk in _split_into_chunks(acls):
                 remove_acls(cluster, [AclFilter(*acl) for acl in chunk])
         case AlterQuotasStep(entity, quotas):
-            alter_quotas(cluster, dict(entity), {key: _new_quota(change) for key, change in quotas.items()})
+            alter_quotas(cluster, dict(entity), {key: _get_new_quota(change) for key, change in quotas.items()})
         case DeleteTopicStep(name):
             delete_topics(cluster, [name])
 
 
-def _new_topic(step: CreateTopicStep) -> NewTopic:
+def _build_new_topic(step: CreateTopicStep) -> NewTopic:
     topic = step.topic
     factor = topic.replication_factor or BROKER_DEFAULT
     return NewTopic(step.name, topic.partitions or BROKER_DEFAULT, factor, topic.configs)
 
 
-def _resource(step: AlterConfigsStep) -> ConfigTarget:
+def _get_config_target(step: AlterConfigsStep) -> ConfigTarget:
     return ConfigTarget(BROKER_RESOURCE, "") if step.topic is None else ConfigTarget(TOPIC_RESOURCE, step.topic)
 
 
-def _new_values(step: AlterConfigsStep) -> dict[str, str | None]:
+def _get_new_values(step: AlterConfigsStep) -> dict[str, str | None]:
     return {key: None if each.after is None else str(each.after) for key, each in step.changes.items()}
 
 
-def _new_quota(change: ValueChange) -> float | None:
+def _get_new_quota(change: ValueChange) -> float | None:
     return None if change.after is None else float(change.after)
 
 
-def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+def _split_into_chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
     for start in range(0, len(items), ACLS_PER_REQUEST):
         yield items[start : start + ACLS_PER_REQUEST]

@@ -165,7 +165,7 @@ def _plan_broker(draft: _PlanDraft, wanted: ConfigValues, present: ConfigValues)
     if changes := _diff(wanted, present):
         draft.steps.append(AlterConfigsStep(None, changes))
     draft.count_unchanged("broker config", len(wanted) - len(changes))
-    if removed := _removals(wanted, present):
+    if removed := _plan_removals(wanted, present):
         draft.deletions.append(AlterConfigsStep(None, removed))
 
 
@@ -176,13 +176,13 @@ def _plan_topics(draft: _PlanDraft, wanted: Mapping[str, TopicSpec], present: Ma
         if current is None:
             draft.add("topic", [CreateTopicStep(name, topic)])
             continue
-        _compare_layout(draft, name, topic, current)
-        draft.add("topic", list(_alterations(name, topic, current)))
-        if removed := _removals(topic.configs, current.configs):
+        _compare_partition_layout(draft, name, topic, current)
+        draft.add("topic", list(_plan_alterations(name, topic, current)))
+        if removed := _plan_removals(topic.configs, current.configs):
             draft.deletions.append(AlterConfigsStep(name, removed))
 
 
-def _compare_layout(draft: _PlanDraft, name: str, wanted: TopicSpec, current: TopicSpec) -> None:
+def _compare_partition_layout(draft: _PlanDraft, name: str, wanted: TopicSpec, current: TopicSpec) -> None:
     if wanted.partitions is not None and wanted.partitions < (current.partitions or 0):
         draft.errors.append(
             f"topic {name} has {pluralize(current.partitions or 0, 'partition')}, but the file has {wanted.partitions}:"
@@ -195,7 +195,7 @@ def _compare_layout(draft: _PlanDraft, name: str, wanted: TopicSpec, current: To
         )
 
 
-def _alterations(name: str, wanted: TopicSpec, current: TopicSpec) -> Iterator[PlanStep]:
+def _plan_alterations(name: str, wanted: TopicSpec, current: TopicSpec) -> Iterator[PlanStep]:
     before = current.partitions or 0
     if wanted.partitions is not None and wanted.partitions > before:
         yield AddPartitionsStep(name, before, wanted.partitions)
@@ -257,7 +257,7 @@ def _plan_quotas(
             draft.steps.append(AlterQuotasStep(entity, changes))
         draft.count_unchanged("quota", len(quotas) - len(changes))
     for entity, current in present.items():
-        if removed := _removals(wanted.get(entity, {}), current):
+        if removed := _plan_removals(wanted.get(entity, {}), current):
             draft.deletions.append(AlterQuotasStep(entity, removed))
 
 
@@ -269,5 +269,5 @@ def _diff(wanted: Mapping[str, str] | Mapping[str, float], present: Mapping[str,
     }
 
 
-def _removals(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, ValueChange]:
+def _plan_removals(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, ValueChange]:
     return {key: ValueChange(value, None) for key, value in present.items() if key not in wanted}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from chronik.cli.arguments import Subparsers, add_json_argument
 from chronik.cli.output import print_json
 from chronik.errors import ChronikError
-from chronik.wording import install_hint
+from chronik.wording import format_install_hint
 
 if TYPE_CHECKING:
     from chronik.tls.certificate_authority import CertificateAuthority
@@ -37,13 +37,13 @@ def add_arguments(actions: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.folder
-    subjects = _subjects(arguments)
+    subjects = _build_certificate_subjects(arguments)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     authority, created = _load_or_create_authority(folder)
     for name, hosts in subjects.items():
         path = folder / f"{name}.pem"
         if not path.exists():
-            _write_private(path, authority.issue(f"CN={name}", hosts).keystore_pem)
+            _write_private_file(path, authority.issue(f"CN={name}", hosts).keystore_pem)
             created.append(path)
     if arguments.json:
         print_json({"folder": str(folder), "made": [path.name for path in created]})
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _subjects(arguments: argparse.Namespace) -> dict[str, tuple[str, ...]]:
+def _build_certificate_subjects(arguments: argparse.Namespace) -> dict[str, tuple[str, ...]]:
     """Return the hosts of each certificate by subject. The subject is also the base name of the certificate's files."""
     count = arguments.nodes
     if not 1 <= count <= NODES_MAX:
@@ -75,7 +75,9 @@ def _load_or_create_authority(folder: Path) -> tuple[CertificateAuthority, list[
     try:
         from chronik.tls.certificate_authority import CertificateAuthority, IssuedCertificate
     except ImportError:
-        raise CertsError(f"creating certificates requires the library cryptography: {install_hint('certs')}") from None
+        raise CertsError(
+            f"creating certificates requires the library cryptography: {format_install_hint('certs')}"
+        ) from None
     certificate, key = folder / "ca.pem", folder / "ca-key.pem"
     if certificate.exists() and key.exists():
         try:
@@ -86,12 +88,12 @@ def _load_or_create_authority(folder: Path) -> tuple[CertificateAuthority, list[
         existing, missing = (certificate, key) if certificate.exists() else (key, certificate)
         raise CertsError(f"{existing} exists but {missing.name} does not: restore it, or choose another directory")
     authority = CertificateAuthority("Chronik cluster")
-    _write_private(key, authority.ca_certificate.key)
-    _write_private(certificate, authority.certificate_pem)
+    _write_private_file(key, authority.ca_certificate.key)
+    _write_private_file(certificate, authority.certificate_pem)
     return authority, [certificate, key]
 
 
-def _write_private(path: Path, content: bytes) -> None:
+def _write_private_file(path: Path, content: bytes) -> None:
     """Create a file with permissions that only ever allow its owner to read it."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:

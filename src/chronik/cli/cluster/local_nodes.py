@@ -93,7 +93,7 @@ class LocalNode:
     def _pid_file(self) -> Path:
         return self.directory / f"node{self.id}.pid"
 
-    def addresses(self) -> dict[str, Address]:
+    def list_addresses(self) -> dict[str, Address]:
         raft = {peer.id: peer.raft for peer in self.config.peers}
         found = {"kafka": self.config.kafka, "raft": raft.get(self.id), "http": self.config.http}
         return {kind: address for kind, address in found.items() if address is not None}
@@ -104,7 +104,7 @@ class LocalNode:
             pid = int(self._pid_file.read_text())
         except (OSError, ValueError):
             return None
-        return pid if str(self.config_file) in _command_line(pid) else None
+        return pid if str(self.config_file) in _read_command_line(pid) else None
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the node as a detached process that outlives this command."""
@@ -197,14 +197,14 @@ def plan_nodes(folder: Path, count: int, ports: BasePorts) -> list[LocalNode]:
 def write_configs(nodes: list[LocalNode]) -> None:
     for node in nodes:
         node.directory.mkdir(parents=True, exist_ok=True)
-        _write_private(node.config_file, "\n".join(_config_lines(node.config)) + "\n")
+        _write_private_file(node.config_file, "\n".join(_format_config_lines(node.config)) + "\n")
 
 
-def check_ports(nodes: list[LocalNode]) -> None:
+def check_ports_available(nodes: list[LocalNode]) -> None:
     """Raise InvalidInput if a port is used by two nodes or by another program."""
     seen: dict[Address, str] = {}
     for node in nodes:
-        for kind, address in node.addresses().items():
+        for kind, address in node.list_addresses().items():
             what = f"the {kind} port of node {node.id}"
             if address in seen:
                 raise InvalidInput(f"port {address.port} would be both {seen[address]} and {what}")
@@ -215,7 +215,7 @@ def check_ports(nodes: list[LocalNode]) -> None:
                 )
 
 
-def _config_lines(config: NodeConfig) -> Iterator[str]:
+def _format_config_lines(config: NodeConfig) -> Iterator[str]:
     yield f"node_id = {config.node_id}"
     yield f"data_dir = {_quote_toml(config.data_dir)}"
     yield f"kafka = {_quote_toml(config.kafka)}"
@@ -239,7 +239,7 @@ def _quote_toml(value: object) -> str:
     return json.dumps(str(value), ensure_ascii=False)
 
 
-def _write_private(path: Path, text: str) -> None:
+def _write_private_file(path: Path, text: str) -> None:
     """Create a file with permissions that only ever allow its owner to read it."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
@@ -261,7 +261,7 @@ def is_port_in_use(address: Address) -> bool:
     return False
 
 
-def _command_line(pid: int) -> str:
+def _read_command_line(pid: int) -> str:
     """Return the command line of a process, or an empty string if it does not exist."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -274,7 +274,7 @@ def _command_line(pid: int) -> str:
     return listed.stdout
 
 
-def http_endpoint(
+def get_http_endpoint(
     node: LocalNode, security: ClientSecurity
 ) -> tuple[Address, str | None, ssl.SSLContext | None] | None:
     """Return the address, token and TLS context of the node's HTTP port, or None if it has no HTTP port."""
@@ -287,7 +287,9 @@ def fetch_local_status(node: LocalNode, timeout_s: float, security: ClientSecuri
     config, tls = node.config, _tls(node, security)
     if config.http is None:
         return None
-    return fetch_status(config.http, timeout_s, config.http_token, tls, _login(config.http, tls, security))
+    return fetch_status(
+        config.http, timeout_s, config.http_token, tls, _get_login_credentials(config.http, tls, security)
+    )
 
 
 def fetch_local_unready_reason(node: LocalNode, timeout_s: float, security: ClientSecurity) -> str | None:
@@ -300,10 +302,14 @@ def fetch_local_unready_reason(node: LocalNode, timeout_s: float, security: Clie
     config, tls = node.config, _tls(node, security)
     if config.http is None:
         return None
-    return fetch_unready_reason(config.http, timeout_s, config.http_token, tls, _login(config.http, tls, security))
+    return fetch_unready_reason(
+        config.http, timeout_s, config.http_token, tls, _get_login_credentials(config.http, tls, security)
+    )
 
 
-def _login(address: Address, tls: ssl.SSLContext | None, security: ClientSecurity) -> LoginCredentials | None:
+def _get_login_credentials(
+    address: Address, tls: ssl.SSLContext | None, security: ClientSecurity
+) -> LoginCredentials | None:
     """Return the client's user name and password, or None if they are not set or would be sent unencrypted."""
     if not security.username or (tls is None and not is_loopback_host(str(address))):
         return None
@@ -325,7 +331,7 @@ def find_local_node(folder: Path, node_id: int) -> LocalNode | None:
     return next((node for node in load_nodes(folder) if node.id == node_id), None)
 
 
-def next_node_id(folder: Path, in_cluster: Collection[int]) -> int:
+def choose_next_node_id(folder: Path, in_cluster: Collection[int]) -> int:
     """Return the id of the next node to be added to a local cluster.
 
     A node that has a config file but is not a member comes first: its addition was interrupted. Otherwise the id is one
@@ -353,9 +359,10 @@ def plan_local_node(folder: Path, node_id: int, rack: str | None, votes: Mapping
     data_dir = template.directory / f"node{node_id}"
     if data_dir.exists():
         raise InvalidInput(f"{data_dir} already exists, from a node that was removed: move it away first")
-    addresses = {kind: _free_address(nodes, kind) for kind in ("kafka", "http", "raft")}
+    addresses = {kind: _find_free_address(nodes, kind) for kind in ("kafka", "http", "raft")}
     peers = [
-        PeerConfig(node.id, node.config.kafka, node.addresses()["raft"], votes.get(node.id, False)) for node in nodes
+        PeerConfig(node.id, node.config.kafka, node.list_addresses()["raft"], votes.get(node.id, False))
+        for node in nodes
     ]
     peers.append(PeerConfig(node_id, addresses["kafka"], addresses["raft"], voter=False))
     config = replace(
@@ -370,8 +377,8 @@ def plan_local_node(folder: Path, node_id: int, rack: str | None, votes: Mapping
     return LocalNode(template.directory, config)
 
 
-def _free_address(nodes: Sequence[LocalNode], kind: str) -> Address:
-    used = [node.addresses()[kind] for node in nodes if kind in node.addresses()]
+def _find_free_address(nodes: Sequence[LocalNode], kind: str) -> Address:
+    used = [node.list_addresses()[kind] for node in nodes if kind in node.list_addresses()]
     last = max(used, key=lambda address: address.port)
     for port in range(last.port + 1, last.port + 1 + PORTS_TRIED_MAX):
         address = Address(last.host, port)
@@ -385,14 +392,14 @@ def start_node(node: LocalNode) -> subprocess.Popen[bytes] | None:
     if node.pid() is not None:
         return None
     if not node.config_file.exists():
-        check_ports([node])
+        check_ports_available([node])
         write_configs([node])
     process = node.start()
     print(f"node {node.id}: started pid={process.pid} kafka={node.config.kafka} log={node.log_file}", flush=True)
     return process
 
 
-def check_process(node: LocalNode, process: subprocess.Popen[bytes] | None) -> None:
+def check_process_running(node: LocalNode, process: subprocess.Popen[bytes] | None) -> None:
     """Raise ClusterStartError if the node's process has exited."""
     if process is not None and (code := process.poll()) is not None:
         node.remove_pid_file()

@@ -10,7 +10,7 @@ from chronik.cli.arguments import Subparsers
 from chronik.cli.cluster.operation import (
     ClusterOperation,
     add_operator_arguments,
-    check_options,
+    check_conflicting_options,
     confirm_plan,
     open_operation,
     parse_node_id,
@@ -61,15 +61,15 @@ def add_arguments(actions: Subparsers) -> None:
         parser = actions.add_parser(name, help=about)
         parser.add_argument("node", type=parse_node_id, metavar="NODE", help="id of the node")
         parser.set_defaults(action=name)
-        add_operator_arguments(parser, run_change)
+        add_operator_arguments(parser, run_node_change)
 
     rebalance = actions.add_parser("rebalance", help="balance replicas and leaders across nodes and racks")
     rebalance.add_argument("--cancel", action="store_true", help="cancel all ongoing reassignments")
     add_operator_arguments(rebalance, run_rebalance, has_throttle=True)
 
 
-def run_change(arguments: argparse.Namespace) -> int:
-    check_options(arguments)
+def run_node_change(arguments: argparse.Namespace) -> int:
+    check_conflicting_options(arguments)
     with open_operation(arguments, INTERRUPT_HINTS[arguments.action], arguments.wait) as operation:
         plan = PLANNERS[arguments.action](require_membership_changes(operation.view()).nodes, arguments.node)
         if plan.is_empty and not arguments.json:
@@ -79,20 +79,20 @@ def run_change(arguments: argparse.Namespace) -> int:
         if not plan.is_empty and not confirm_plan(arguments):
             return 0
         if not arguments.dry_run:
-            _execute(operation, plan)
+            _execute_plan(operation, plan)
     return 0
 
 
-def _execute(operation: ClusterOperation, plan: ClusterPlan) -> None:
+def _execute_plan(operation: ClusterOperation, plan: ClusterPlan) -> None:
     if plan.drains is not None:
         operation.drain(plan.drains)
         _wait_until_drained(operation, plan.drains)
     if plan.undrains is not None:
-        operation.undrain(plan.undrains)
+        operation.undrain_node(plan.undrains)
     for each in plan.promotes:
-        operation.promote(each)
+        operation.promote_node(each)
     for each in plan.demotes:
-        operation.demote(each)
+        operation.demote_node(each)
 
 
 def _wait_until_drained(operation: ClusterOperation, drained: int) -> None:
@@ -115,7 +115,7 @@ def _wait_until_drained(operation: ClusterOperation, drained: int) -> None:
 
 
 def run_rebalance(arguments: argparse.Namespace) -> int:
-    check_options(arguments)
+    check_conflicting_options(arguments)
     with open_operation(arguments, REBALANCE_INTERRUPT_HINT, arguments.wait) as operation:
         if arguments.cancel:
             return _cancel_reassignments(operation, arguments)
@@ -135,7 +135,7 @@ def run_rebalance(arguments: argparse.Namespace) -> int:
         if under_way and plan.is_empty:
             print(f"{pluralize(under_way, 'partition')} of an earlier command still being reassigned")
         operation.set_throttle(plan.moves, arguments.throttle)
-        operation.reassign(plan.moves)
+        operation.reassign_partitions(plan.moves)
         operation.wait_for_reassignments(lambda _: True)
         operation.clear_throttle()
         if not plan.is_empty:

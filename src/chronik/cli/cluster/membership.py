@@ -11,9 +11,9 @@ from typing import Final
 from chronik.cli.arguments import InvalidInput, Subparsers
 from chronik.cli.cluster.local_nodes import (
     LocalNode,
-    check_process,
+    check_process_running,
+    choose_next_node_id,
     find_local_node,
-    next_node_id,
     plan_local_node,
     retire_node,
     start_node,
@@ -21,7 +21,7 @@ from chronik.cli.cluster.local_nodes import (
 from chronik.cli.cluster.operation import (
     ClusterOperation,
     add_operator_arguments,
-    check_options,
+    check_conflicting_options,
     confirm_plan,
     find_described_node,
     open_operation,
@@ -85,12 +85,12 @@ def _parse_address(text: str) -> Address:
 
 
 def run_add_node(arguments: argparse.Namespace) -> int:
-    check_options(arguments)
+    check_conflicting_options(arguments)
     with open_operation(arguments, ADD_INTERRUPT_HINT, arguments.wait) as operation:
         view = require_membership_changes(operation.view())
         new = _NewNode(arguments, arguments.node, view)
         plan = plan_addition(view.nodes, new.id)
-        if new.has_moved:
+        if new.has_new_address:
             plan = replace(plan, adds=new.id)
         if plan.is_empty and not arguments.json:
             print(f"node {new.id} is already a member of the cluster")
@@ -99,7 +99,7 @@ def run_add_node(arguments: argparse.Namespace) -> int:
         if not plan.is_empty and not confirm_plan(arguments):
             return 0
         if not arguments.dry_run:
-            _admit(operation, new, plan)
+            _admit_node(operation, new, plan)
     return 0
 
 
@@ -111,7 +111,7 @@ class _NewNode:
         if wanted is None and arguments.dir is None:
             raise InvalidInput("no node given: NODE is required without --dir")
         known = [node.node_id for node in view.described.nodes]
-        self.id: int = next_node_id(arguments.dir, known) if wanted is None else wanted
+        self.id: int = choose_next_node_id(arguments.dir, known) if wanted is None else wanted
         self._rack: str | None = arguments.rack
         self._known = find_described_node(view, self.id)
         if self._known is not None and not self._known.host:
@@ -120,7 +120,7 @@ class _NewNode:
             votes = {node.id: node.should_vote for node in view.nodes}
             found = find_local_node(arguments.dir, self.id)
             self.local = found or plan_local_node(arguments.dir, self.id, arguments.rack, votes)
-            self.raft: Address = self.local.addresses()["raft"]
+            self.raft: Address = self.local.list_addresses()["raft"]
         elif arguments.raft is not None:
             self.raft = arguments.raft
         elif self._known is not None:
@@ -129,7 +129,7 @@ class _NewNode:
             raise InvalidInput(f"the peer address of node {self.id} is unknown: use --raft HOST:PORT or --dir DIR")
 
     @property
-    def has_moved(self) -> bool:
+    def has_new_address(self) -> bool:
         return self._known is not None and (self._known.host, self._known.port) != self.raft
 
     @property
@@ -141,16 +141,16 @@ class _NewNode:
             yield f"start node {self.id}"
 
 
-def _admit(operation: ClusterOperation, new: _NewNode, plan: ClusterPlan) -> None:
+def _admit_node(operation: ClusterOperation, new: _NewNode, plan: ClusterPlan) -> None:
     process = start_node(new.local) if new.local is not None else None
     if plan.adds is not None:
         operation.add_node(new.id, *new.raft)
         if new.local is None:
             print(_format_start_instructions(operation.view(), new.id), flush=True)
-    check = partial(check_process, new.local, process) if new.local is not None else lambda: None
+    check = partial(check_process_running, new.local, process) if new.local is not None else lambda: None
     operation.wait_until_joined(new.id, check)
     for each in plan.promotes:
-        operation.promote(each)
+        operation.promote_node(each)
 
 
 def _format_start_instructions(view: ClusterState, new: int) -> str:
@@ -166,7 +166,7 @@ def _format_start_instructions(view: ClusterState, new: int) -> str:
 
 
 def run_remove_node(arguments: argparse.Namespace) -> int:
-    check_options(arguments)
+    check_conflicting_options(arguments)
     with open_operation(arguments, REMOVE_INTERRUPT_HINT, arguments.wait) as operation:
         view = require_membership_changes(operation.view())
         local = find_local_node(arguments.dir, arguments.node) if arguments.dir is not None else None
@@ -181,17 +181,17 @@ def run_remove_node(arguments: argparse.Namespace) -> int:
                 if node.host
                 else ClusterPlan(removes=node.node_id)
             )
-        print_plan(plan, arguments, steps_after=_stop_step(local))
+        print_plan(plan, arguments, steps_after=_describe_stop_step(local))
         if not confirm_plan(arguments):
             return 0
-        _remove(operation, plan, partial(plan_evacuation, leaving=arguments.node), arguments)
+        _remove_node(operation, plan, partial(plan_evacuation, leaving=arguments.node), arguments)
     if local is not None:
         retire_node(local)
     return 0
 
 
 def run_replace_node(arguments: argparse.Namespace) -> int:
-    check_options(arguments)
+    check_conflicting_options(arguments)
     with open_operation(arguments, REMOVE_INTERRUPT_HINT, arguments.wait) as operation:
         view = require_membership_changes(operation.view())
         local = find_local_node(arguments.dir, arguments.node) if arguments.dir is not None else None
@@ -202,24 +202,24 @@ def run_replace_node(arguments: argparse.Namespace) -> int:
         command = f"chronik cluster replace-node {arguments.node} {new.id}"
         operation.interrupt_hint = REMOVE_INTERRUPT_HINT.replace("run it again", f"run {command}")
         plan = plan_replacement(view.nodes, view.partitions, arguments.node, new.view)
-        print_plan(plan, arguments, steps_before=new.steps(), steps_after=_stop_step(local))
+        print_plan(plan, arguments, steps_before=new.steps(), steps_after=_describe_stop_step(local))
         if not confirm_plan(arguments):
             return 0
-        _admit(operation, new, replace(plan, promotes=()))
+        _admit_node(operation, new, replace(plan, promotes=()))
         # The rack of the new node is known only after it has joined.
         moves = partial(plan_takeover, leaving=arguments.node, substitute=new.id)
         view = operation.view()
-        _remove(operation, replace(plan, moves=moves(view.nodes, view.partitions)), moves, arguments)
+        _remove_node(operation, replace(plan, moves=moves(view.nodes, view.partitions)), moves, arguments)
     if local is not None:
         retire_node(local)
     return 0
 
 
-def _stop_step(local: LocalNode | None) -> Sequence[str]:
+def _describe_stop_step(local: LocalNode | None) -> Sequence[str]:
     return [f"stop node {local.id}"] if local is not None and local.pid() is not None else []
 
 
-def _remove(
+def _remove_node(
     operation: ClusterOperation, plan: ClusterPlan, plan_more: ReassignmentPlanner, arguments: argparse.Namespace
 ) -> None:
     if plan.removes is None:
@@ -228,15 +228,15 @@ def _remove(
     if plan.drains is not None:
         operation.drain(plan.drains)
     for each in plan.promotes:
-        operation.promote(each)
+        operation.promote_node(each)
     moves = plan.moves
     operation.set_throttle(moves, arguments.throttle)
     while moves:
-        operation.reassign(moves)
+        operation.reassign_partitions(moves)
         view = operation.view()
         moves = plan_more(view.nodes, view.partitions)  # a topic may have been created before the node was drained
     operation.wait_for_reassignments(lambda move: plan.removes in move.removing)
     operation.clear_throttle()
     for each in plan.demotes:
-        operation.demote(each)
+        operation.demote_node(each)
     operation.remove_node(plan.removes)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from chronik.cli.arguments import Subparsers, add_client_arguments, add_json_argument, positive_seconds
+from chronik.cli.arguments import Subparsers, add_client_arguments, add_json_argument, parse_positive_seconds
 from chronik.cli.cluster.operation import POLL_SECONDS, add_directory_argument, open_operation, parse_node_id
 from chronik.cli.migration.import_runner import ProgressLine
 from chronik.cli.output import print_json
@@ -34,7 +34,9 @@ def add_arguments(actions: Subparsers) -> None:
     parser.add_argument(
         "nodes", type=parse_node_id, nargs="+", metavar="NODE", help="node to stop; several: at the same time"
     )
-    parser.add_argument("--wait", type=positive_seconds, metavar="SECONDS", help="wait until the nodes can be stopped")
+    parser.add_argument(
+        "--wait", type=parse_positive_seconds, metavar="SECONDS", help="wait until the nodes can be stopped"
+    )
     add_directory_argument(parser)
     add_json_argument(parser)
     add_client_arguments(parser, run)
@@ -42,7 +44,7 @@ def add_arguments(actions: Subparsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     try:
-        return _check(arguments)
+        return _run_ok_to_stop_check(arguments)
     except (ChronikError, OSError) as error:
         if arguments.debug:
             raise
@@ -50,18 +52,20 @@ def run(arguments: argparse.Namespace) -> int:
         return EXIT_UNKNOWN
 
 
-def _check(arguments: argparse.Namespace) -> int:
+def _run_ok_to_stop_check(arguments: argparse.Namespace) -> int:
     progress = ProgressLine()
     try:
         with open_operation(arguments, INTERRUPT_HINT) as operation:
             reasons = wait_until_safe(
-                lambda: _find_reasons(operation.cluster, arguments.nodes), arguments.wait or 0.0, progress.update
+                lambda: _find_shutdown_obstacles(operation.cluster, arguments.nodes),
+                arguments.wait or 0.0,
+                progress.update,
             )
     finally:
         progress.close()
     if arguments.json:
         print_json(
-            {"nodes": arguments.nodes, "ok": not reasons, "reasons": [_reason_to_json(reason) for reason in reasons]}
+            {"nodes": arguments.nodes, "ok": not reasons, "reasons": [_obstacle_to_json(reason) for reason in reasons]}
         )
     elif reasons:
         print(f"no: {'; '.join(reason.sentence for reason in reasons)}")
@@ -103,7 +107,7 @@ def _is_retriable(error: ClientError | KafkaError) -> bool:
     return isinstance(error, BrokerUnreachable | ConnectionLost)
 
 
-def _find_reasons(cluster: ClusterClient, nodes: list[int]) -> tuple[ShutdownObstacle, ...]:
+def _find_shutdown_obstacles(cluster: ClusterClient, nodes: list[int]) -> tuple[ShutdownObstacle, ...]:
     return find_shutdown_obstacles(list_all_nodes(cluster), describe_partitions(cluster), set(nodes))
 
 
@@ -118,6 +122,6 @@ def list_all_nodes(cluster: ClusterClient) -> list[PlannedNode]:
         return describe_nodes_from_quorum(cluster)
 
 
-def _reason_to_json(reason: ShutdownObstacle) -> dict[str, object]:
+def _obstacle_to_json(reason: ShutdownObstacle) -> dict[str, object]:
     partitions = [{"topic": each.topic, "partition": each.index} for each in reason.partitions]
     return {"kind": reason.kind, "sentence": reason.sentence, "partitions": partitions}

@@ -23,7 +23,7 @@ from chronik.cli.arguments import (
     add_client_arguments,
     add_json_argument,
     connect_cluster,
-    positive_seconds,
+    parse_positive_seconds,
 )
 from chronik.cli.cluster.local_nodes import load_nodes
 from chronik.cli.output import print_json
@@ -152,15 +152,15 @@ class ClusterOperation:
         alter_nodes(self.cluster, [AlterNodesChange(AlterNodesAction.DRAIN, node_id)])
         print(f"node {node_id}: drained", flush=True)
 
-    def undrain(self, node_id: int) -> None:
+    def undrain_node(self, node_id: int) -> None:
         alter_nodes(self.cluster, [AlterNodesChange(AlterNodesAction.UNDRAIN, node_id)])
         print(f"node {node_id}: no longer drained", flush=True)
 
-    def promote(self, node_id: int) -> None:
+    def promote_node(self, node_id: int) -> None:
         alter_nodes(self.cluster, [AlterNodesChange(AlterNodesAction.PROMOTE, node_id)])
         self.wait_for_node(node_id, "promoted to voter", lambda node: node.is_voter)
 
-    def demote(self, node_id: int) -> None:
+    def demote_node(self, node_id: int) -> None:
         alter_nodes(self.cluster, [AlterNodesChange(AlterNodesAction.DEMOTE, node_id)])
         self.wait_for_node(node_id, "demoted to observer", lambda node: not node.is_voter)
 
@@ -185,17 +185,17 @@ class ClusterOperation:
         topics |= {move.partition.topic for move in list_reassignments(self.cluster)}
         set_replication_throttle(self.cluster, topics, bytes_per_s)
 
-    def reassign(self, moves: Sequence[ReplicaMove]) -> None:
+    def reassign_partitions(self, moves: Sequence[ReplicaMove]) -> None:
         """Reassign partitions, wait until the reassignments are complete, and elect the preferred leaders."""
         if not moves:
             return
         for start in range(0, len(moves), REASSIGNMENTS_PER_REQUEST_MAX):
             chunk = moves[start : start + REASSIGNMENTS_PER_REQUEST_MAX]
             _raise_first_error(
-                reassign_partitions(self.cluster, {_topic_partition(move): move.replicas for move in chunk}),
+                reassign_partitions(self.cluster, {_to_topic_partition(move): move.replicas for move in chunk}),
                 TOPIC_DELETED_ERRORS,
             )
-        keys = {_topic_partition(move) for move in moves}
+        keys = {_to_topic_partition(move) for move in moves}
         self.wait_for_reassignments(lambda move: move.partition in keys)
         led = [key for key in sorted(keys) if key.topic != META_TOPIC]
         errors = {key: error for key, error in elect_leaders(self.cluster, led).items() if error is not None}
@@ -272,7 +272,7 @@ def _poll(missing: Callable[[], str | None]) -> str | None:
         return error.message
 
 
-def _topic_partition(move: ReplicaMove) -> TopicPartition:
+def _to_topic_partition(move: ReplicaMove) -> TopicPartition:
     return TopicPartition(move.partition.topic, move.partition.index)
 
 
@@ -292,7 +292,10 @@ def add_operator_arguments(parser: argparse.ArgumentParser, run: CommandRunner, 
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument("--dry-run", action="store_true", help="show the plan without executing it")
     parser.add_argument(
-        "--wait", type=positive_seconds, metavar="SECONDS", help="maximum time to wait (default: until it is done)"
+        "--wait",
+        type=parse_positive_seconds,
+        metavar="SECONDS",
+        help="maximum time to wait (default: until it is done)",
     )
     if has_throttle:
         parser.add_argument(
@@ -324,7 +327,7 @@ def open_operation(
         operation.cluster.close()
 
 
-def check_options(arguments: argparse.Namespace) -> None:
+def check_conflicting_options(arguments: argparse.Namespace) -> None:
     """Raise InvalidInput for mutually exclusive options."""
     if arguments.json and not (arguments.yes or arguments.dry_run):
         raise InvalidInput("--json cannot ask for confirmation: use --yes or --dry-run")

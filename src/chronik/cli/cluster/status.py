@@ -55,7 +55,7 @@ def add_arguments(actions: Subparsers) -> None:
 
 
 def run_status(arguments: argparse.Namespace) -> int:
-    report = _report_from_nodes(arguments) if arguments.dir is not None else _report_from_broker(arguments)
+    report = _build_report_from_nodes(arguments) if arguments.dir is not None else _build_report_from_broker(arguments)
     if arguments.json:
         print_json(report)
     else:
@@ -66,14 +66,14 @@ def run_status(arguments: argparse.Namespace) -> int:
 # Local cluster: every node is queried over HTTP
 
 
-def _report_from_nodes(arguments: argparse.Namespace) -> dict[str, Any]:
+def _build_report_from_nodes(arguments: argparse.Namespace) -> dict[str, Any]:
     nodes, security = load_nodes(arguments.dir), load_security(arguments)
     with ThreadPoolExecutor(len(nodes)) as threads:
         statuses = list(threads.map(lambda node: _fetch_status(node, arguments.timeout, security), nodes))
     answers = [status for status in statuses if status is not None]
     agreement = compare_states(answers)
     leader = _find_leader(answers)
-    drained = _drained_according_to(leader, nodes, arguments.timeout, security)
+    drained = _fetch_drained_nodes(leader, nodes, arguments.timeout, security)
     return {
         "cluster_id": next((status["cluster_id"] for status in answers if status["cluster_id"]), None),
         "members": sorted({member["id"] for status in answers for member in status.get("members", ())}),
@@ -83,7 +83,9 @@ def _report_from_nodes(arguments: argparse.Namespace) -> dict[str, Any]:
         "term": max((status.get("term", 0) for status in answers), default=None),
         "compared_index": agreement.index,
         "same_state": agreement.is_consistent if agreement.index is not None else None,
-        "nodes": [_node_report(node, status, leader, drained) for node, status in zip(nodes, statuses, strict=True)],
+        "nodes": [
+            _build_node_report(node, status, leader, drained) for node, status in zip(nodes, statuses, strict=True)
+        ],
     }
 
 
@@ -100,7 +102,7 @@ def _find_leader(statuses: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | N
     return max(leaders, key=lambda status: int(status["term"]), default=None)
 
 
-def _drained_according_to(
+def _fetch_drained_nodes(
     leader: Mapping[str, Any] | None, nodes: Sequence[LocalNode], timeout_s: float, security: ClientSecurity
 ) -> Collection[int]:
     for node in nodes:
@@ -110,13 +112,13 @@ def _drained_according_to(
                 with BrokerConnection(
                     address, client_id=CLIENT_ID, timeout_s=timeout_s, security=security
                 ) as connection:
-                    return _drained_nodes(connection)
+                    return _list_drained_nodes(connection)
             except ClientError:
                 return ()
     return ()
 
 
-def _node_report(
+def _build_node_report(
     node: LocalNode, status: Mapping[str, Any] | None, leader: Mapping[str, Any] | None, drained: Collection[int]
 ) -> dict[str, Any]:
     report: dict[str, Any] = {"node_id": node.id, "kafka": str(node.config.kafka), "http": str(node.config.http)}
@@ -134,7 +136,7 @@ def _node_report(
 # Any cluster: one broker and the leader are queried over Kafka's protocol
 
 
-def _report_from_broker(arguments: argparse.Namespace) -> dict[str, Any]:
+def _build_report_from_broker(arguments: argparse.Namespace) -> dict[str, Any]:
     address = parse_bootstrap(arguments.bootstrap_server)[0]
     security = load_security(arguments)
     with BrokerConnection(address, client_id=CLIENT_ID, timeout_s=arguments.timeout, security=security) as connection:
@@ -142,7 +144,7 @@ def _report_from_broker(arguments: argparse.Namespace) -> dict[str, Any]:
         levels = describe_feature_levels(connection)
     brokers = response.brokers
     quorum, drained = _query_leader(response, arguments.timeout, security)
-    log_ends = {state.replica_id: state.log_end_offset for state in _replicas(quorum)}
+    log_ends = {state.replica_id: state.log_end_offset for state in _list_quorum_replicas(quorum)}
     voters = {state.replica_id for state in quorum.current_voters} if quorum is not None else set()
     return {
         "cluster_id": response.cluster_id,
@@ -158,7 +160,7 @@ def _report_from_broker(arguments: argparse.Namespace) -> dict[str, Any]:
             {
                 "node_id": broker.broker_id,
                 "kafka": f"{broker.host}:{broker.port}",
-                "status": _status(broker, response, drained),
+                "status": _get_broker_status(broker, response, drained),
                 "role": _role(broker.broker_id, response.controller_id, voters, log_ends),
                 "log_end": log_ends.get(broker.broker_id),
             }
@@ -167,7 +169,9 @@ def _report_from_broker(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _status(broker: DescribeClusterBroker, response: DescribeClusterResponse, drained: Collection[int]) -> str:
+def _get_broker_status(
+    broker: DescribeClusterBroker, response: DescribeClusterResponse, drained: Collection[int]
+) -> str:
     """Return a broker's status. A message in the response means that the broker is isolated and its status outdated."""
     if broker.is_fenced:
         return "fenced"
@@ -185,13 +189,13 @@ def _query_leader(
             try:
                 address = Address(broker.host, broker.port)
                 with BrokerConnection(address, client_id=CLIENT_ID, timeout_s=timeout_s, security=security) as leader:
-                    return describe_quorum(leader), _drained_nodes(leader)
+                    return describe_quorum(leader), _list_drained_nodes(leader)
             except (ClientError, KafkaError):
                 return None, ()
     return None, ()
 
 
-def _drained_nodes(leader: BrokerConnection) -> Collection[int]:
+def _list_drained_nodes(leader: BrokerConnection) -> Collection[int]:
     """Return the ids of drained nodes; empty if the broker does not support DescribeNodes."""
     try:
         nodes = leader.request(DescribeNodesRequest(), DescribeNodesResponse).nodes
@@ -200,7 +204,7 @@ def _drained_nodes(leader: BrokerConnection) -> Collection[int]:
     return {node.node_id for node in nodes if node.draining}
 
 
-def _replicas(quorum: QuorumPartitionData | None) -> list[QuorumReplicaState]:
+def _list_quorum_replicas(quorum: QuorumPartitionData | None) -> list[QuorumReplicaState]:
     return [*quorum.current_voters, *quorum.observers] if quorum is not None else []
 
 

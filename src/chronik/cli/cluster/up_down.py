@@ -17,14 +17,14 @@ from chronik.cli.arguments import (
     add_client_config_argument,
     add_debug_argument,
     load_security,
-    positive_int,
+    parse_positive_int,
 )
 from chronik.cli.cluster.local_nodes import (
     BasePorts,
     ClusterStartError,
     ClusterStopError,
     LocalNode,
-    check_ports,
+    check_ports_available,
     fetch_local_unready_reason,
     find_nodes,
     load_nodes,
@@ -60,7 +60,10 @@ def add_arguments(actions: Subparsers) -> None:
     _add_local_arguments(up, run_up, UP_SECONDS)
     add_client_config_argument(up)
     up.add_argument(
-        "--nodes", type=positive_int, metavar="N", help=f"number of nodes of a new cluster (default: {DEFAULT_NODES})"
+        "--nodes",
+        type=parse_positive_int,
+        metavar="N",
+        help=f"number of nodes of a new cluster (default: {DEFAULT_NODES})",
     )
     up.add_argument(
         "--kafka-port", type=_parse_port, metavar="PORT", help=f"Kafka port of node 1 (default: {DEFAULT_PORTS.kafka})"
@@ -80,7 +83,11 @@ def _add_local_arguments(parser: argparse.ArgumentParser, run: CommandRunner, ti
     parser.set_defaults(run=run)
     parser.add_argument("--dir", type=Path, required=True, metavar="DIR", help="directory of the cluster")
     parser.add_argument(
-        "--timeout", type=positive_int, default=timeout_s, metavar="SECONDS", help="time limit (default: %(default)d)"
+        "--timeout",
+        type=parse_positive_int,
+        default=timeout_s,
+        metavar="SECONDS",
+        help="time limit (default: %(default)d)",
     )
     add_debug_argument(parser)
 
@@ -121,7 +128,7 @@ def _load_or_create_nodes(arguments: argparse.Namespace) -> list[LocalNode]:
     nodes = find_nodes(arguments.dir)
     if nodes:
         _check_unchanged(nodes, arguments)
-        check_ports([node for node in nodes if node.pid() is None])
+        check_ports_available([node for node in nodes if node.pid() is None])
         return nodes
     count, ports = arguments.nodes or DEFAULT_NODES, _choose_ports(arguments)
     last = max(ports.kafka, ports.http, ports.raft) + count - 1
@@ -129,14 +136,14 @@ def _load_or_create_nodes(arguments: argparse.Namespace) -> list[LocalNode]:
         limit = f"at most {NODES_MAX} nodes" if count > NODES_MAX else f"no port above {PORT_MAX}"
         raise InvalidInput(f"--nodes {count}: expected {limit}")
     nodes = plan_nodes(arguments.dir, count, ports)
-    check_ports(nodes)
+    check_ports_available(nodes)
     write_configs(nodes)
     return nodes
 
 
 def _check_unchanged(nodes: list[LocalNode], arguments: argparse.Namespace) -> None:
     """Raise InvalidInput if the requested node count or ports differ from those of the existing cluster."""
-    first = nodes[0].addresses()
+    first = nodes[0].list_addresses()
     given: dict[str, tuple[int | None, int | None]] = {"nodes": (arguments.nodes, len(nodes))}
     for kind, requested in (
         ("kafka", arguments.kafka_port),
@@ -164,7 +171,7 @@ def _choose_ports(arguments: argparse.Namespace) -> BasePorts:
 
 
 def _describe_process(node: LocalNode, pid: int) -> str:
-    addresses_text = ", ".join(f"{kind} {address}" for kind, address in node.addresses().items())
+    addresses_text = ", ".join(f"{kind} {address}" for kind, address in node.list_addresses().items())
     return f"pid {pid}, {addresses_text}, log {node.log_file}"
 
 
@@ -181,7 +188,7 @@ def _wait_until_ready(
     """
     expected, login_required = [node.id for node in nodes], set[int]()
     for node in nodes:
-        while (missing := _why_not_ready(node, expected, security, login_required)) is not None:
+        while (missing := _find_unready_reason(node, expected, security, login_required)) is not None:
             process = processes.get(node.id)
             if process is not None and (code := process.poll()) is not None:
                 node.remove_pid_file()
@@ -192,7 +199,7 @@ def _wait_until_ready(
     return sorted(login_required)
 
 
-def _why_not_ready(
+def _find_unready_reason(
     node: LocalNode, expected: list[int], security: ClientSecurity, login_required: set[int]
 ) -> str | None:
     """Return the reason why this node is not ready, or None if it is ready.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from chronik.cli.arguments import InvalidInput, Subparsers, add_client_arguments, connect_cluster, positive_int
+from chronik.cli.arguments import InvalidInput, Subparsers, add_client_arguments, connect_cluster, parse_positive_int
 from chronik.client.nodes import FEATURE_NAME, describe_feature_levels, raise_feature_level
 
 
@@ -12,7 +12,7 @@ def add_arguments(actions: Subparsers) -> None:
     parser = actions.add_parser("upgrade", help="raise the feature level of the cluster; all nodes must support it")
     parser.add_argument(
         "--level",
-        type=positive_int,
+        type=parse_positive_int,
         metavar="N",
         help="new feature level (default: the highest that the broker supports)",
     )

@@ -176,15 +176,15 @@ def bash_script(nodes: Iterable[CommandNode]) -> str:
     return "".join(
         [
             _BASH_BEGIN,
-            *map(_node_case, known),
+            *map(_format_node_case, known),
             _BASH_BETWEEN,
-            *(line for each in known for line in _value_cases(each)),
+            *(line for each in known for line in _format_value_cases(each)),
             _BASH_END,
         ]
     )
 
 
-def _node_case(node: CommandNode) -> str:
+def _format_node_case(node: CommandNode) -> str:
     follow = " ".join(name for name, _ in node.subcommands)
     flags = " ".join(name for option in node.options for name in option.names)
     wanting = " ".join(name for option in node.options if option.value is not None for name in option.names)
@@ -193,7 +193,7 @@ def _node_case(node: CommandNode) -> str:
     )
 
 
-def _value_cases(node: CommandNode) -> Iterator[str]:
+def _format_value_cases(node: CommandNode) -> Iterator[str]:
     words = " ".join(node.words)
     for option in node.options:
         if option.value is not None and (expected := _format_expected(option.value)):
@@ -219,12 +219,12 @@ def fish_script(nodes: Iterable[CommandNode]) -> str:
         [
             _FISH_BEGIN,
             f"set -g __chronik_places {names}\n",
-            *(line for each in known for line in _complete_commands(each)),
+            *(line for each in known for line in _format_node_completions(each)),
         ]
     )
 
 
-def _complete_commands(node: CommandNode) -> Iterator[str]:
+def _format_node_completions(node: CommandNode) -> Iterator[str]:
     at = f"complete -c chronik -n {_quote(' '.join(('__chronik_at', *node.words)))}"
     for name, about in node.subcommands:
         yield f"{at} -a {_quote(name)} -d {_quote(about)}\n"

@@ -14,13 +14,19 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from chronik.cli.arguments import InvalidInput, add_debug_argument, add_json_argument, load_security, positive_seconds
+from chronik.cli.arguments import (
+    InvalidInput,
+    add_debug_argument,
+    add_json_argument,
+    load_security,
+    parse_positive_seconds,
+)
 from chronik.cli.doctor.checks import run_all_checks
 from chronik.cli.doctor.config_facts import InvalidCertificate, parse_certificates
 from chronik.cli.doctor.findings import (
     DoctorFinding,
+    compute_exit_code,
     error_finding,
-    exit_code,
     findings_to_json,
     format_findings,
     summarize_findings,
@@ -57,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_monitoring_arguments(parser)
     parser.add_argument(
         "--timeout",
-        type=positive_seconds,
+        type=parse_positive_seconds,
         default=TIMEOUT_S,
         metavar="SECONDS",
         help="request timeout per node (default: %(default)g)",
@@ -76,13 +82,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.deep and arguments.config is None and arguments.dir is None:
         raise InvalidInput("--deep requires a data directory: use --dir or a config file")
-    target = resolve_target(arguments, _progress_bar("logs"))
+    target = resolve_target(arguments, _create_progress_callback("logs"))
     cluster, pages, unreachable = _collect_cluster_facts(arguments, target)
     findings = run_all_checks(target.local, cluster, time.time())
     if unreachable is not None:
         findings.append(unreachable)
     if arguments.json:
-        counts = {"exit_code": exit_code(findings), "verdict": summarize_findings(findings)}
+        counts = {"exit_code": compute_exit_code(findings), "verdict": summarize_findings(findings)}
         print_json(counts | {"findings": findings_to_json(findings)})
     else:
         print(format_findings(findings, min(WIDTH_MAX, get_terminal_size().columns - 1)))
@@ -96,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"{arguments.bundle}: {pluralize(len(names), 'file')}, secrets redacted; review it before you send it",
             file=sys.stderr,
         )
-    return exit_code(findings)
+    return compute_exit_code(findings)
 
 
 def _collect_cluster_facts(
@@ -142,7 +148,7 @@ def _fetch_certificates(access: BootstrapAccess, facts: ClusterFacts) -> tuple[C
     return tuple(found)
 
 
-def _progress_bar(what: str) -> Callable[[int, int], None]:
+def _create_progress_callback(what: str) -> Callable[[int, int], None]:
     """Return a progress callback. If stderr is a terminal, it shows a progress bar after one second."""
     from chronik.pipeline.journal.progress_bar import ProgressBar
 

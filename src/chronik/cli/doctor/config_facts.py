@@ -24,7 +24,7 @@ from chronik.configs.broker_key_lookup import find_broker_key
 from chronik.configs.validation import validate_static_config
 from chronik.errors import ConfigError
 from chronik.listeners import ListenerConfig
-from chronik.wording import spelling_suggestion
+from chronik.wording import format_spelling_suggestion
 
 _CERTIFICATE: Final = re.compile(f"{ssl.PEM_HEADER}.*?{ssl.PEM_FOOTER}", re.DOTALL)
 
@@ -65,7 +65,7 @@ def _parse_certificate(der: bytes, where: str) -> CertificateFacts:
             fields = fields[1:]
         _, _, _, validity, subject = fields[:5]
         _, end = _parse_elements(validity.body)
-        return CertificateFacts(where, _common_name(subject.body) or "(no common name)", _parse_time(end))
+        return CertificateFacts(where, _find_common_name(subject.body) or "(no common name)", _parse_time(end))
     except (ValueError, IndexError, UnicodeDecodeError) as error:
         raise InvalidCertificate(f"{where}: not a valid certificate: {error}") from None
 
@@ -86,7 +86,7 @@ def _parse_elements(data: bytes) -> list[_DerElement]:
     return found
 
 
-def _common_name(subject: bytes) -> str:
+def _find_common_name(subject: bytes) -> str:
     for part in _parse_elements(subject):
         for pair in _parse_elements(part.body):
             name, value = _parse_elements(pair.body)
@@ -135,7 +135,7 @@ def _find_problems(raw: Mapping[str, Any]) -> Iterator[str]:
     """Yield all errors in a config file, whereas a node that starts with the file reports only the first."""
     for key in raw:
         if key not in CONFIG_KEYS:
-            yield f"unknown key {key!r}{spelling_suggestion(key, CONFIG_KEYS)}"
+            yield f"unknown key {key!r}{format_spelling_suggestion(key, CONFIG_KEYS)}"
     broker = raw.get("broker")
     for name, value in (broker if isinstance(broker, dict) else {}).items():
         try:
@@ -205,7 +205,7 @@ def collect_listener_facts(listener: ListenerConfig, broker: Mapping[str, str]) 
         is_loopback(listener.address.host),
         None if address is None else str(address),
         address is not None and is_loopback(address.host),
-        None if address is None else _resolution_error(address.host),
+        None if address is None else _find_resolution_error(address.host),
         listener.protocol == "SSL" and auth.strip().lower() == "required",
     )
 
@@ -217,7 +217,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _resolution_error(host: str) -> str | None:
+def _find_resolution_error(host: str) -> str | None:
     try:
         socket.getaddrinfo(host, None)
     except OSError as error:

@@ -31,8 +31,8 @@ from chronik.node.data_directory import (
     LOCK_FILE,
     NODE_FILES,
     SYNCED_OFFSETS_FILE,
-    directory_id_from_metadata,
-    highest_feature_level,
+    read_directory_id_from_metadata,
+    read_highest_feature_level,
 )
 from chronik.node.identity import (
     DIRECTORY_FORMAT,
@@ -57,46 +57,46 @@ class PartitionLogInspector:
     def __init__(self, files: OverlayFileSystem) -> None:
         self._files = files
         self._synced = SyncedOffsets(files, SYNCED_OFFSETS_FILE)
-        self._names = _topic_names(files)
+        self._names = _read_topic_names(files)
 
     def inspect(self, topic: str, index: int, *, verify_checksums: bool) -> LogFacts | None:
         """Inspect the log of a partition; return None if it has no problems."""
         name = f"{self._names.get(topic, topic)}-{index}"
         cache = FileCache(self._files, OPEN_FILES_MAX)
         try:
-            facts = self._inspect(topic, index, name, cache, verify_checksums)
+            facts = self._inspect_log(topic, index, name, cache, verify_checksums)
         except (ChronikError, OSError, ValueError) as error:
             return LogFacts(name, unreadable=str(error))
         finally:
             cache.close()
         return facts if facts != LogFacts(name) else None
 
-    def _inspect(self, topic: str, index: int, name: str, cache: FileCache, deep: bool) -> LogFacts:
+    def _inspect_log(self, topic: str, index: int, name: str, cache: FileCache, deep: bool) -> LogFacts:
         folder = f"{TOPICS_DIRECTORY}/{topic}/{index}"
         synced = self._synced.get(parse_id(topic), index)
         log = PartitionLog.open(self._files, cache, folder, LogConfig(), SystemClock(), synced)
         missing = (log.missing_start_offset, log.missing_end_offset) if log.missing_start_offset is not None else None
-        torn = 0 if self._has_leftovers(folder) else self._truncated_bytes(folder)
-        damaged = tuple(_find_damage(self._files, cache, folder, synced)) if deep else ()
+        torn = 0 if self._has_leftover_files(folder) else self._count_truncated_bytes(folder)
+        damaged = tuple(_find_damaged_ranges(self._files, cache, folder, synced)) if deep else ()
         return LogFacts(name, torn, missing, damaged)
 
-    def _truncated_bytes(self, folder: str) -> int:
+    def _count_truncated_bytes(self, folder: str) -> int:
         """Return the number of bytes that log recovery would truncate, not counting preallocated zeros."""
         root, total = f"{self._files.root}/{folder}", 0
         for name in os.listdir(root):
             if name.endswith(names.LOG):
                 path = f"{folder}/{name}"
                 kept = self._files.size(path) if self._files.exists(path) else 0
-                total += _bytes_after(f"{root}/{name}", kept)
+                total += _count_bytes_after(f"{root}/{name}", kept)
         return total
 
-    def _has_leftovers(self, folder: str) -> bool:
+    def _has_leftover_files(self, folder: str) -> bool:
         """Return whether an interrupted operation, such as a compaction, left temporary files in a log's directory."""
         present = os.listdir(f"{self._files.root}/{folder}")
         return any(each.endswith((names.SWAP, names.CLEANED, names.DELETED)) for each in present)
 
 
-def _bytes_after(path: str, position: int) -> int:
+def _count_bytes_after(path: str, position: int) -> int:
     """Return the number of bytes in a file after a position, not counting trailing zeros."""
     counted, end = 0, position
     with open(path, "rb") as file:
@@ -108,7 +108,7 @@ def _bytes_after(path: str, position: int) -> int:
     return counted
 
 
-def _find_damage(files: OverlayFileSystem, cache: FileCache, folder: str, synced: int) -> Iterator[str]:
+def _find_damaged_ranges(files: OverlayFileSystem, cache: FileCache, folder: str, synced: int) -> Iterator[str]:
     """Yield the offset ranges of batches with invalid checksums."""
     recovered = recover_log(files, cache, folder, synced, LogConfig().index_interval_bytes)
     damaged_count = 0
@@ -120,25 +120,25 @@ def _find_damage(files: OverlayFileSystem, cache: FileCache, folder: str, synced
                     yield f"offsets {piece.base_offset} to {piece.next_offset - 1}"
 
 
-def _topic_names(files: OverlayFileSystem) -> dict[str, str]:
+def _read_topic_names(files: OverlayFileSystem) -> dict[str, str]:
     """Return the topic names in a data directory's metadata by topic id; empty if the metadata is unreadable."""
     try:
         image = (
-            _cluster_image(files)
+            _load_cluster_image(files)
             if files.list_directory(METADATA_DIRECTORIES[DirectoryMode.CLUSTER])
-            else _standalone_image(files)
+            else _load_standalone_image(files)
         )
     except (ChronikError, OSError):
         return {}
     return {format_id(topic.id): topic.name for topic in image.topics.values()}
 
 
-def _standalone_image(files: OverlayFileSystem) -> Image:
+def _load_standalone_image(files: OverlayFileSystem) -> Image:
     folder = METADATA_DIRECTORIES[DirectoryMode.STANDALONE]
     return MetadataJournal(files, folder).recover() if files.list_directory(folder) else Image()
 
 
-def _cluster_image(files: OverlayFileSystem) -> Image:
+def _load_cluster_image(files: OverlayFileSystem) -> Image:
     """Return the cluster metadata with all log entries applied, including uncommitted ones."""
     from chronik.metadata.image_state_machine import ImageStateMachine
     from chronik.metadata.snapshot import decode_snapshot
@@ -190,14 +190,14 @@ def _collect_owner(path: Path) -> dict[str, Any]:
     if not hasattr(os, "getuid"):
         return {}
     return {
-        "owner": _user_name(found.st_uid),
-        "user": _user_name(os.getuid()),
+        "owner": _find_user_name(found.st_uid),
+        "user": _find_user_name(os.getuid()),
         "is_ours": found.st_uid == os.getuid() or os.getuid() == 0,
         "is_open_to_others": bool(found.st_mode & (stat.S_IROTH | stat.S_IXOTH)),
     }
 
 
-def _user_name(uid: int) -> str:
+def _find_user_name(uid: int) -> str:
     import pwd
 
     try:
@@ -267,9 +267,9 @@ def _check_metadata(files: OverlayFileSystem, identity: DirectoryIdentity, path:
         has_topics = any(files.list_directory(each) for each in (TOPICS_DIRECTORY, UNKNOWN_DIRECTORY))
         return {"metadata_problem": f"{path} has no metadata ({folder})"} if has_topics else {}
     try:
-        level = highest_feature_level(files, mode)
+        level = read_highest_feature_level(files, mode)
         if level <= levels.HIGHEST:
-            directory_id_from_metadata(files, identity.node_id, mode)
+            read_directory_id_from_metadata(files, identity.node_id, mode)
     except PermissionError:
         raise
     except (ChronikError, OSError) as error:

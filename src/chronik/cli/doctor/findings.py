@@ -49,7 +49,7 @@ def note_finding(check: str, what: str, why: str = "", do: str = "") -> DoctorFi
     return DoctorFinding(check, Severity.NOTE, what, why, do)
 
 
-def exit_code(findings: Iterable[DoctorFinding]) -> int:
+def compute_exit_code(findings: Iterable[DoctorFinding]) -> int:
     """Return the exit code: 0 without problems, 1 with warnings, 2 with errors."""
     return max((int(finding.severity) for finding in findings), default=0)
 
@@ -67,7 +67,7 @@ def format_findings(findings: Sequence[DoctorFinding], width: int) -> str:
 
 def _format_finding(finding: DoctorFinding, width: int) -> str:
     why = finding.why[:1].upper() + finding.why[1:]
-    counts_text = " ".join(_with_period(part) for part in (finding.what, why) if part)
+    counts_text = " ".join(_append_period(part) for part in (finding.what, why) if part)
     label = f"{finding.severity.name:<8} "
     lines = textwrap.wrap(
         counts_text, max(width, 40), initial_indent=label, subsequent_indent=" " * len(label), break_on_hyphens=False
@@ -77,7 +77,7 @@ def _format_finding(finding: DoctorFinding, width: int) -> str:
     return "\n".join(lines)
 
 
-def _with_period(text: str) -> str:
+def _append_period(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 

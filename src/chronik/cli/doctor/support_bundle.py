@@ -130,9 +130,9 @@ def find_secrets(raw: Mapping[str, Any]) -> Iterator[str]:
 
 class Redactor:
     def __init__(self, secrets: Iterable[str]) -> None:
-        forms = {form for secret in secrets if secret.strip() for form in _forms(secret)}
+        forms = {form for secret in secrets if secret.strip() for form in _iter_secret_encodings(secret)}
         longest_first = sorted(forms, key=lambda form: (-len(form), form))
-        self._known = re.compile("|".join(map(_pattern, longest_first))) if longest_first else None
+        self._known = re.compile("|".join(map(_build_secret_pattern, longest_first))) if longest_first else None
 
     def redact(self, text: str) -> str:
         if self._known is not None:
@@ -146,16 +146,16 @@ def redact_secret_patterns(text: str) -> str:
     text = _TOKEN.sub(REDACTED, text)
     text = _BEARER.sub(lambda found: f"{found[1]} {REDACTED}", text)
     text = _USER_IN_URL.sub(f"://{REDACTED}@", text)
-    return _ASSIGNED.sub(lambda found: found["name"] + _redacted_with_quotes(found["value"]), text)
+    return _ASSIGNED.sub(lambda found: found["name"] + _redact_quoted_value(found["value"]), text)
 
 
-def _redacted_with_quotes(value: str) -> str:
+def _redact_quoted_value(value: str) -> str:
     """Return the redaction mark in the quotes of the redacted value, so that JSON stays valid."""
     quote_mark = value[0] if value[0] in "\"'" else ""
     return f"{quote_mark}{REDACTED}{quote_mark}"
 
 
-def _forms(secret: str) -> Iterator[str]:
+def _iter_secret_encodings(secret: str) -> Iterator[str]:
     """Yield the forms in which a secret may occur: whole, by line, and encoded for Python, JSON, URLs and Base64."""
     for text in (secret, *(line.strip() for line in secret.splitlines() if len(line.strip()) >= MIN_SUBSTRING_LENGTH)):
         yield text
@@ -165,7 +165,7 @@ def _forms(secret: str) -> Iterator[str]:
         yield base64.b64encode(text.encode()).decode("ascii").rstrip("=")
 
 
-def _pattern(form: str) -> str:
+def _build_secret_pattern(form: str) -> str:
     return re.escape(form) if len(form) >= MIN_SUBSTRING_LENGTH else rf"(?<!\w){re.escape(form)}(?!\w)"
 
 
@@ -189,7 +189,7 @@ def write_bundle(path: Path, seen: BundleContents, environment: Iterable[tuple[s
         os.fchmod(opened, 0o600)  # an existing file may be readable by others
     names = []
     with os.fdopen(opened, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as tar:
-        for name, text in _members(seen):
+        for name, text in _build_members(seen):
             data = mask.redact(text).encode()
             entry = tarfile.TarInfo(f"chronik-doctor/{name}")
             entry.size, entry.mtime, entry.mode = len(data), int(time.time()), 0o600
@@ -207,7 +207,7 @@ def _known_secrets(seen: BundleContents, environment: Iterable[tuple[str, str]])
     yield from (value for name, value in environment if name.startswith("CHRONIK_") and is_secret_name(name))
 
 
-def _members(seen: BundleContents) -> Iterator[tuple[str, str]]:
+def _build_members(seen: BundleContents) -> Iterator[tuple[str, str]]:
     yield "README.txt", README
     yield "findings.txt", doctor_findings.format_findings(seen.findings, 100) + "\n"
     yield "findings.json", to_json_text(doctor_findings.findings_to_json(seen.findings), indent=2) + "\n"
@@ -216,7 +216,7 @@ def _members(seen: BundleContents) -> Iterator[tuple[str, str]]:
         "cluster": None if seen.cluster is None else facts_to_json(seen.cluster),
     }
     yield "facts.json", to_json_text(facts, indent=2) + "\n"
-    yield "versions.txt", _versions()
+    yield "versions.txt", _format_versions()
     for path in seen.configs:
         raw = _read_toml(path)
         text = f"{REDACTED}: not valid TOML, so its secrets are unknown" if raw is None else None
@@ -247,7 +247,7 @@ def _tail(path: Path) -> str:
     return text if size <= LOG_BYTES_MAX else text.partition("\n")[2]
 
 
-def _versions() -> str:
+def _format_versions() -> str:
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
     lines = [f"chronik {chronik.__version__}", f"Python {sys.version}", system]
     for name in LIBRARIES:

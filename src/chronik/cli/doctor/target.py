@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from chronik.cli.arguments import InvalidInput, load_security, parse_bootstrap_access
-from chronik.cli.cluster.local_nodes import LocalNode, http_endpoint
+from chronik.cli.cluster.local_nodes import LocalNode, get_http_endpoint
 from chronik.cli.doctor.config_facts import collect_config_facts
 from chronik.cli.doctor.directory_facts import ProgressCallback, collect_directory_facts, is_data_directory
 from chronik.cli.doctor.local_facts import ConfigFacts, DataDirectoryFacts, DiskFacts, LimitFacts, LocalFacts
@@ -28,11 +28,11 @@ _OPEN_FILES: Final = re.compile(r"^Max open files\s+(\S+)\s+(\S+)", re.MULTILINE
 
 def collect_limit_facts(pid: int | None, whose: str) -> LimitFacts | None:
     """Return the open-file limit of a process, by default this one; None if the system does not report it."""
-    limit = _own_limit() if pid is None else _limit_of(pid)
+    limit = _read_own_limit() if pid is None else _read_process_limit(pid)
     return None if limit is None else LimitFacts(whose, limit, divide_descriptors(limit).connections)
 
 
-def _limit_of(pid: int) -> int | None:
+def _read_process_limit(pid: int) -> int | None:
     """Return the soft open-file limit of a node's process. Nodes raise it to the hard limit at startup."""
     try:
         found = _OPEN_FILES.search(Path(f"/proc/{pid}/limits").read_text(encoding="ascii"))
@@ -43,7 +43,7 @@ def _limit_of(pid: int) -> int | None:
     return DESCRIPTORS_WANTED if found[1] == "unlimited" else int(found[1])
 
 
-def _own_limit() -> int | None:
+def _read_own_limit() -> int | None:
     if sys.platform == "win32":
         return None
     import resource
@@ -87,20 +87,20 @@ class DoctorTarget(NamedTuple):
 
 def resolve_target(arguments: argparse.Namespace, progress: ProgressCallback) -> DoctorTarget:
     """Resolve the arguments to a target and collect its local facts; raise InvalidInput if a directory is missing."""
-    files, folders = _files_and_directories(arguments)
+    files, folders = _find_files_and_directories(arguments)
     local, configs = _collect_local_facts(files, folders, arguments.deep, progress)
     security = load_security(arguments)
     access = _resolve_access(arguments, configs)
     ports = parse_http_endpoints(arguments)
     if access is not None:
         nodes = [LocalNode(path.resolve().parent, config) for path, config in configs.items()]
-        ways = [http_endpoint(node, security) for node in nodes]
+        ways = [get_http_endpoint(node, security) for node in nodes]
         ports += [HttpEndpoint(*way) for way in ways if way is not None]
     logs = tuple(log for path in files if (log := path.with_suffix(".log")).exists())
     return DoctorTarget(local, access, ports, tuple(files), logs)
 
 
-def _files_and_directories(arguments: argparse.Namespace) -> tuple[list[Path], list[Path]]:
+def _find_files_and_directories(arguments: argparse.Namespace) -> tuple[list[Path], list[Path]]:
     """Return the config files and the data directories that the arguments select."""
     files = [arguments.config] if arguments.config is not None else []
     folder = arguments.dir

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from chronik.cli.arguments import Subparsers, add_client_arguments, connect_cluster, positive_int
+from chronik.cli.arguments import Subparsers, add_client_arguments, connect_cluster, parse_positive_int
 from chronik.cli.migration.import_runner import confirm, execute_import
 from chronik.errors import ChronikError
 from chronik.migration.directory_source import DirectorySource
@@ -25,7 +25,9 @@ def add_arguments(actions: Subparsers) -> None:
 
 
 def add_import_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--replication-factor", type=positive_int, metavar="N", help="replication factor of the topics")
+    parser.add_argument(
+        "--replication-factor", type=parse_positive_int, metavar="N", help="replication factor of the topics"
+    )
     parser.add_argument("--dry-run", action="store_true", help="show the plan without executing it")
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument(

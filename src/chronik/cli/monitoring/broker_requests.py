@@ -66,7 +66,7 @@ def fetch_end_offsets(
     for leader, partitions in leaders.items():
         try:
             broker = cluster.broker(leader)
-            for chunk in _chunks(partitions):
+            for chunk in _split_into_chunks(partitions):
                 found |= _list_end_offsets(broker, chunk)
         except RECOVERABLE_ERRORS as error:
             failed(f"end offsets of {pluralize(len(partitions), 'partition')} led by node {leader}", error)
@@ -90,7 +90,7 @@ def _list_end_offsets(broker: BrokerConnection, partitions: Iterable[TopicPartit
     }
 
 
-def _chunks(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
+def _split_into_chunks(partitions: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
     for start in range(0, len(partitions), PARTITIONS_PER_REQUEST):
         yield partitions[start : start + PARTITIONS_PER_REQUEST]
 

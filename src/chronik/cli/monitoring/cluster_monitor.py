@@ -133,10 +133,10 @@ class ClusterMonitor:
             compared_index=agreed.applied_index,
             same_state=agreed.is_same,
             nodes=tuple(merge_node_facts(accounts)),
-            partitions=self._partition_facts(topics, ends, accounts),
-            groups=self._group_facts(ends) if response is not None else (),
-            transactions=self._transaction_facts(topics) if response is not None else (),
-            moving=self._reassigned_partitions() if response is not None else (),
+            partitions=self._collect_partition_facts(topics, ends, accounts),
+            groups=self._collect_group_facts(ends) if response is not None else (),
+            transactions=self._collect_transaction_facts(topics) if response is not None else (),
+            moving=self._list_reassigned_partitions() if response is not None else (),
             unseen=tuple(UncollectedFact(what, why) for what, why in self._unseen.items()),
         )
 
@@ -192,7 +192,7 @@ class ClusterMonitor:
                         leaders.setdefault(each.leader_id, []).append(TopicPartition(topic.name, each.partition_index))
         return fetch_end_offsets(self._cluster, leaders, self._record_failure)
 
-    def _partition_facts(
+    def _collect_partition_facts(
         self, topics: Sequence[MetadataResponseTopic], ends: dict[TopicPartition, int], accounts: SourceResponses
     ) -> tuple[PartitionFacts, ...]:
         sizes: dict[TopicPartition, int] = {}
@@ -238,7 +238,7 @@ class ClusterMonitor:
             if config.value
         }
 
-    def _group_facts(self, ends: dict[TopicPartition, int]) -> tuple[GroupFacts, ...]:
+    def _collect_group_facts(self, ends: dict[TopicPartition, int]) -> tuple[GroupFacts, ...]:
         brokers = self._try("groups", self._cluster.brokers_by_id)
         if brokers is None:
             return ()
@@ -262,7 +262,7 @@ class ClusterMonitor:
             for group in listed
         )
 
-    def _transaction_facts(self, topics: Sequence[MetadataResponseTopic]) -> tuple[TransactionFacts, ...]:
+    def _collect_transaction_facts(self, topics: Sequence[MetadataResponseTopic]) -> tuple[TransactionFacts, ...]:
         cluster, now_ms = self._cluster, time.time_ns() // 1_000_000
         listed = self._try("transactions", lambda: list_transactions(cluster)) or []
         found = []
@@ -278,9 +278,9 @@ class ClusterMonitor:
                 found.append(
                     TransactionFacts(name, response.transaction.transaction_state, age_s, timeout_s, False, partitions)
                 )
-        return (*found, *self._hanging_transaction_facts(topics)) if self._is_thorough else tuple(found)
+        return (*found, *self._collect_hanging_transaction_facts(topics)) if self._is_thorough else tuple(found)
 
-    def _hanging_transaction_facts(self, topics: Sequence[MetadataResponseTopic]) -> list[TransactionFacts]:
+    def _collect_hanging_transaction_facts(self, topics: Sequence[MetadataResponseTopic]) -> list[TransactionFacts]:
         now_ms = time.time_ns() // 1_000_000
         partitions = [
             TopicPartition(topic.name, each.partition_index)
@@ -305,7 +305,7 @@ class ClusterMonitor:
             for each in hanging or ()
         ]
 
-    def _reassigned_partitions(self) -> tuple[str, ...]:
+    def _list_reassigned_partitions(self) -> tuple[str, ...]:
         moves = self._try("partition reassignments", lambda: list_reassignments(self._cluster))
         return tuple(str(move.partition) for move in moves or ())
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from chronik.cli.monitoring.broker_requests import LogDirs
 from chronik.cli.monitoring.facts import NodeFacts
-from chronik.cli.monitoring.node_pages import NodePages, first_metric
+from chronik.cli.monitoring.node_pages import NodePages, find_first_metric
 from chronik.console.state_comparison import compare_states
 from chronik.protocol.messages.describe_cluster import DescribeClusterResponse
 from chronik.protocol.messages.describe_nodes import DescribeNodesResponse
@@ -40,7 +40,7 @@ def merge_node_facts(accounts: SourceResponses) -> list[NodeFacts]:
         found.setdefault(node_id, {"id": node_id}).update(known)
 
     for page in accounts.pages:
-        add(page.node_id, **_facts_from_page(page))
+        add(page.node_id, **_extract_page_facts(page))
     _add_broker_facts(accounts, add)
     _add_quorum_facts(accounts, add)
     for node_id, levels in accounts.levels.items():
@@ -57,7 +57,7 @@ def merge_node_facts(accounts: SourceResponses) -> list[NodeFacts]:
     return [NodeFacts(**found[node_id]) for node_id in sorted(found)]
 
 
-def _facts_from_page(page: NodePages) -> dict[str, Any]:
+def _extract_page_facts(page: NodePages) -> dict[str, Any]:
     status, metrics = page.status, page.metrics
     syncs = status.get("syncs") or {}
     levels = status.get("levels")
@@ -75,13 +75,13 @@ def _facts_from_page(page: NodePages) -> dict[str, Any]:
         "clock_ahead_ms": page.clock_ahead_ms,
         "clock_doubt_ms": page.responded_ms - page.requested_ms,
         "damaged": tuple(status.get("damaged") or ()),
-        "slow_syncs": first_metric(metrics, "chronik_slow_syncs_total"),
+        "slow_syncs": find_first_metric(metrics, "chronik_slow_syncs_total"),
         "longest_sync_s": metrics.get("chronik_longest_sync_seconds", syncs.get("longest_s")),
-        "requests": first_metric(metrics, "chronik_requests_total"),
-        "failures": first_metric(metrics, "chronik_request_failures_total"),
-        "bytes_in": first_metric(metrics, BYTES_IN),
-        "bytes_out": first_metric(metrics, BYTES_OUT),
-        "connections": first_metric(metrics, "chronik_connections"),
+        "requests": find_first_metric(metrics, "chronik_requests_total"),
+        "failures": find_first_metric(metrics, "chronik_request_failures_total"),
+        "bytes_in": find_first_metric(metrics, BYTES_IN),
+        "bytes_out": find_first_metric(metrics, BYTES_OUT),
+        "connections": find_first_metric(metrics, "chronik_connections"),
     }
 
 

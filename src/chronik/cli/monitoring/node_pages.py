@@ -45,7 +45,7 @@ def sum_metrics(text: str) -> dict[str, float]:
     return found
 
 
-def first_metric(found: MetricSums, *names: str) -> int | None:
+def find_first_metric(found: MetricSums, *names: str) -> int | None:
     """Return the value of the first metric that exists. Metric names may differ between versions of Chronik."""
     return next((int(found[name]) for name in names if name in found), None)
 

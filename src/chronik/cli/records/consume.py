@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 
-from chronik.cli.arguments import InvalidInput, add_client_arguments, connect_cluster, positive_int
+from chronik.cli.arguments import InvalidInput, add_client_arguments, connect_cluster, parse_positive_int
 from chronik.cli.records.output_formats import RecordFormatter, add_format_arguments, select_formatter
 from chronik.cli.records.start_positions import (
     Offsets,
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-p", "--partition", type=int, action="append", metavar="N", help="read only partition N; repeatable"
     )
-    parser.add_argument("-n", "--max-records", type=positive_int, metavar="N", help="stop after N records")
+    parser.add_argument("-n", "--max-records", type=parse_positive_int, metavar="N", help="stop after N records")
     parser.add_argument(
         "-g", "--group", metavar="NAME", help="start at the group's committed offsets, and commit printed records"
     )
@@ -67,30 +67,30 @@ def run(arguments: argparse.Namespace) -> int:
     start, printed = _parse_start(arguments), select_formatter(arguments)
     with connect_cluster(arguments) as cluster:
         ends = list_latest_offsets(cluster, _select_partitions(cluster, arguments))
-        positions = _start_positions(cluster, arguments, start, ends)
+        positions = _resolve_start_positions(cluster, arguments, start, ends)
         consumer = Consumer(cluster, positions)
-        batches = _poll_batches(consumer) if arguments.follow else _batch(consumer.read_until(ends))
-        with _progress(arguments, positions, ends) as tell:
-            _consume(arguments, cluster, batches, printed, tell)
+        batches = _poll_batches(consumer) if arguments.follow else _group_into_batches(consumer.read_until(ends))
+        with _show_progress(arguments, positions, ends) as tell:
+            _consume_records(arguments, cluster, batches, printed, tell)
     return 0
 
 
-def _consume(
+def _consume_records(
     arguments: argparse.Namespace,
     cluster: ClusterClient,
     batches: Iterator[list[ConsumedRecord]],
     printed: RecordFormatter,
     tell: Callable[[int], None],
 ) -> None:
-    for records in _limit(batches, arguments.max_records):
-        _print(records, printed)
+    for records in _limit_records(batches, arguments.max_records):
+        _print_records(records, printed)
         if arguments.group is not None:
-            commit_offsets(cluster, arguments.group, _next_offsets(records))
+            commit_offsets(cluster, arguments.group, _compute_next_offsets(records))
         tell(len(records))
 
 
 @contextmanager
-def _progress(arguments: argparse.Namespace, positions: Offsets, ends: Offsets) -> Iterator[Callable[[int], None]]:
+def _show_progress(arguments: argparse.Namespace, positions: Offsets, ends: Offsets) -> Iterator[Callable[[int], None]]:
     """Show a progress bar while records are consumed, if stderr is a terminal and stdout is not."""
     if not sys.stderr.isatty() or sys.stdout.isatty() or arguments.follow:
         yield lambda count: None
@@ -123,7 +123,7 @@ def _select_partitions(cluster: ClusterClient, arguments: argparse.Namespace) ->
     return wanted
 
 
-def _start_positions(
+def _resolve_start_positions(
     cluster: ClusterClient, arguments: argparse.Namespace, start: StartPosition | None, ends: Offsets
 ) -> Offsets:
     if start is not None:
@@ -141,12 +141,12 @@ def _poll_batches(consumer: Consumer) -> Iterator[list[ConsumedRecord]]:
             yield records
 
 
-def _batch(records: Iterator[ConsumedRecord]) -> Iterator[list[ConsumedRecord]]:
+def _group_into_batches(records: Iterator[ConsumedRecord]) -> Iterator[list[ConsumedRecord]]:
     while batch := list(islice(records, COMMIT_RECORDS_MAX)):
         yield batch
 
 
-def _limit(batches: Iterator[list[ConsumedRecord]], count: int | None) -> Iterator[list[ConsumedRecord]]:
+def _limit_records(batches: Iterator[list[ConsumedRecord]], count: int | None) -> Iterator[list[ConsumedRecord]]:
     for batch in batches:
         yield batch[:count]
         if count is not None:
@@ -155,7 +155,7 @@ def _limit(batches: Iterator[list[ConsumedRecord]], count: int | None) -> Iterat
                 return
 
 
-def _print(records: list[ConsumedRecord], printed: RecordFormatter) -> None:
+def _print_records(records: list[ConsumedRecord], printed: RecordFormatter) -> None:
     text = b"".join(map(printed, records))
     if sys.stdout.isatty():  # control characters in records must not reach a terminal
         text = escape_except_line_breaks(text.decode(errors="backslashreplace")).encode()
@@ -163,5 +163,5 @@ def _print(records: list[ConsumedRecord], printed: RecordFormatter) -> None:
     sys.stdout.buffer.flush()
 
 
-def _next_offsets(records: list[ConsumedRecord]) -> dict[TopicPartition, int]:
+def _compute_next_offsets(records: list[ConsumedRecord]) -> dict[TopicPartition, int]:
     return {TopicPartition(record.topic, record.partition): record.offset + 1 for record in records}

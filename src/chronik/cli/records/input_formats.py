@@ -82,7 +82,7 @@ def parse_csv(chunks: Iterable[bytes], key: str | None, value: str | None) -> It
     try:
         for cells in rows:
             if cells and parse_row is None:
-                parse_row = _row_parser(cells, key, value)
+                parse_row = _create_row_parser(cells, key, value)
             elif cells and parse_row is not None:  # skip blank lines
                 chunk.append((rows.number, parse_row(cells)))
             if rows.would_block:
@@ -102,7 +102,7 @@ class _CsvRows:
     def __init__(self, chunks: Iterable[bytes]) -> None:
         csv.field_size_limit(LINE_BYTES_MAX)  # the default is 128 KiB; this also ends an unclosed quote
         self._arrived: deque[bytes] = deque()
-        self._reader = csv.reader(self._lines(chunks), strict=True)
+        self._reader = csv.reader(self._decode_lines(chunks), strict=True)
         self.number = 1
 
     def __iter__(self) -> Iterator[list[str]]:
@@ -115,7 +115,7 @@ class _CsvRows:
         """Return whether all received input has been parsed, so that reading the next row would block."""
         return not self._arrived
 
-    def _lines(self, chunks: Iterable[bytes]) -> Iterator[str]:
+    def _decode_lines(self, chunks: Iterable[bytes]) -> Iterator[str]:
         is_first = True
         for lines in split_lines(chunks, keep_carriage_returns=True):
             self._arrived.extend(lines)
@@ -125,11 +125,11 @@ class _CsvRows:
                 is_first = False
 
 
-def _row_parser(names: list[str], key: str | None, value: str | None) -> RowParser:
+def _create_row_parser(names: list[str], key: str | None, value: str | None) -> RowParser:
     if len(set(names)) < len(names):
         raise InvalidInput(f"duplicate column name: {', '.join(names)}")
-    key_at = None if key is None else _column_index(names, key)
-    value_at = None if value is None else _column_index(names, value)
+    key_at = None if key is None else _find_column_index(names, key)
+    value_at = None if value is None else _find_column_index(names, value)
     rest = [(number, name) for number, name in enumerate(names) if number != key_at]
 
     def parse_row(cells: list[str]) -> OutgoingRecord:
@@ -143,7 +143,7 @@ def _row_parser(names: list[str], key: str | None, value: str | None) -> RowPars
     return parse_row
 
 
-def _column_index(names: list[str], name: str) -> int:
+def _find_column_index(names: list[str], name: str) -> int:
     if name not in names:
         raise InvalidInput(f"no column {name!r}; the columns are {', '.join(names)}")
     return names.index(name)
@@ -162,7 +162,7 @@ def add_format_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def input_parser(arguments: argparse.Namespace) -> Callable[[Iterable[bytes]], Iterator[NumberedRecords]]:
+def create_input_parser(arguments: argparse.Namespace) -> Callable[[Iterable[bytes]], Iterator[NumberedRecords]]:
     """Return a function that parses input into chunks of records; raise InvalidInput for conflicting options."""
     format = "json" if arguments.json else arguments.format
     if format != "csv" and (arguments.key is not None or arguments.value is not None):
@@ -171,7 +171,7 @@ def input_parser(arguments: argparse.Namespace) -> Callable[[Iterable[bytes]], I
         raise InvalidInput(f"--key-separator cannot be used with --format {format}")
     if format == "csv":
         return lambda chunks: parse_csv(chunks, arguments.key, arguments.value)
-    parse = record_from_json if format == "json" else _line_parser(arguments.key_separator)
+    parse = record_from_json if format == "json" else _create_line_parser(arguments.key_separator)
     return lambda chunks: _parse_lines(chunks, parse, skips_blank=format == "json")
 
 
@@ -189,7 +189,7 @@ def _parse_lines(chunks: Iterable[bytes], parse: LineParser, *, skips_blank: boo
         yield chunk
 
 
-def _line_parser(key_separator: str | None) -> LineParser:
+def _create_line_parser(key_separator: str | None) -> LineParser:
     if key_separator is None:
         return OutgoingRecord
     separator = os.fsencode(key_separator)

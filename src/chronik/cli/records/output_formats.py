@@ -52,44 +52,44 @@ def select_formatter(arguments: argparse.Namespace) -> RecordFormatter:
     if separator is not None and (arguments.pattern is not None or arguments.format == "value"):
         raise InvalidInput("--key-separator cannot be used with --pattern or --format value")
     if arguments.pattern is not None:
-        return pattern_formatter(arguments.pattern)
+        return create_pattern_formatter(arguments.pattern)
     if arguments.json or arguments.format == "json":
         return lambda record: record_to_json(record) + b"\n"
     if separator is None and arguments.format == "key=value":
         separator = "="
-    return _format_value if separator is None else _key_and_value(os.fsencode(separator))
+    return _format_value if separator is None else _create_key_value_formatter(os.fsencode(separator))
 
 
 def _format_value(record: ConsumedRecord) -> bytes:
-    return _or_null(record.value) + b"\n"
+    return _format_or_null(record.value) + b"\n"
 
 
-def _key_and_value(separator: bytes) -> RecordFormatter:
-    return lambda record: _or_null(record.key) + separator + _format_value(record)
+def _create_key_value_formatter(separator: bytes) -> RecordFormatter:
+    return lambda record: _format_or_null(record.key) + separator + _format_value(record)
 
 
-def _or_null(value: bytes | None) -> bytes:
+def _format_or_null(value: bytes | None) -> bytes:
     return b"null" if value is None else value
 
 
-def pattern_formatter(text: str) -> RecordFormatter:
+def create_pattern_formatter(text: str) -> RecordFormatter:
     """Return a formatter for a pattern, which adds no line break; raise InvalidInput if the pattern is invalid."""
-    formatters = [_token_formatter(token) for token in _PATTERN_TOKENS.findall(text)]
+    formatters = [_create_token_formatter(token) for token in _PATTERN_TOKENS.findall(text)]
     return lambda record: b"".join(formatter(record) for formatter in formatters)
 
 
-def _token_formatter(token: str) -> RecordFormatter:
+def _create_token_formatter(token: str) -> RecordFormatter:
     if token.startswith("%"):
         if token[1:] not in _PLACEHOLDERS:
             raise InvalidInput(
                 f"--pattern: {token!r}: expected one of {' '.join(f'%{name}' for name in _PLACEHOLDERS)}"
             )
         return _PLACEHOLDERS[token[1:]]
-    text = _unescape(token)
+    text = _unescape_token(token)
     return lambda record: text
 
 
-def _unescape(token: str) -> bytes:
+def _unescape_token(token: str) -> bytes:
     if token.startswith("\\x") and len(token) > 2:
         return bytes([int(token[2:], 16)])
     if token.startswith("\\") and len(token) > 1:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from chronik.cli.arguments import InvalidInput, add_client_arguments, connect_cluster, parse_key_values
-from chronik.cli.records.input_formats import NumberedRecords, add_format_arguments, input_parser
+from chronik.cli.records.input_formats import NumberedRecords, add_format_arguments, create_input_parser
 from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
 from chronik.client.producer import Producer
@@ -60,12 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    parse_input = input_parser(arguments)
+    parse_input = create_input_parser(arguments)
     headers = tuple((name, value.encode()) for name, value in parse_key_values(arguments.header, "--header").items())
     with (
         connect_cluster(arguments) as cluster,
         _open_input(arguments.file) as source,
-        _progress(arguments, source) as report,
+        _show_progress(arguments, source) as report,
     ):
         chunks = _InputChunks(source)
         writer = _RecordWriter(cluster, arguments, headers)
@@ -107,14 +107,14 @@ class _RecordWriter:
         if not portion:
             return
         numbers = [number for number, _ in portion]
-        records = [self._with_defaults(record) for _, record in portion]
+        records = [self._apply_defaults(record) for _, record in portion]
         valid = self._count_valid(records)
         self._send(records[:valid], numbers)
         if valid < len(records):
             problem = f"topic {self._topic} has no partition {records[valid].partition}"
             raise InvalidInput(f"line {numbers[valid]}: {problem}")
 
-    def _with_defaults(self, record: OutgoingRecord) -> OutgoingRecord:
+    def _apply_defaults(self, record: OutgoingRecord) -> OutgoingRecord:
         partition = record.partition if self._partition is None else self._partition
         return record._replace(partition=partition, headers=record.headers + self._headers)
 
@@ -122,11 +122,11 @@ class _RecordWriter:
         """Return the number of records before the first one whose partition does not exist."""
         if all(record.partition is None for record in records):
             return len(records)
-        existing = {None, *(each.partition for each in self._partitions())}
+        existing = {None, *(each.partition for each in self._list_partitions())}
         wrong = (number for number, record in enumerate(records) if record.partition not in existing)
         return next(wrong, len(records))
 
-    def _partitions(self) -> list[TopicPartition]:
+    def _list_partitions(self) -> list[TopicPartition]:
         return self._cluster.retry(lambda: self._cluster.partitions(self._topic, create=True))
 
     def _send(self, records: list[OutgoingRecord], numbers: list[int]) -> None:
@@ -168,7 +168,7 @@ def _open_input(file: Path | None) -> Iterator[int]:
 
 
 @contextmanager
-def _progress(arguments: argparse.Namespace, source: int) -> Iterator[ProgressCallback]:
+def _show_progress(arguments: argparse.Namespace, source: int) -> Iterator[ProgressCallback]:
     """Show a progress bar if stderr is a terminal, unless the input is typed interactively."""
     if arguments.quiet or not sys.stderr.isatty() or os.isatty(source):
         yield lambda bytes_read, written: None

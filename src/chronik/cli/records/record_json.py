@@ -17,7 +17,7 @@ from chronik.cli.arguments import INT64_MAX, InvalidInput, parse_timestamp_ms
 from chronik.client.records import ConsumedRecord, OutgoingRecord
 from chronik.escaping import to_json_text
 from chronik.protocol.records import RecordHeader
-from chronik.wording import spelling_suggestion
+from chronik.wording import format_spelling_suggestion
 
 _BASE64 = "_base64"
 _UNSET = Raw(b"null")
@@ -94,9 +94,8 @@ def _format_error(error: str) -> str:
     if unknown := _UNKNOWN_FIELD.fullmatch(what):
         fields = (_JsonHeader if path.startswith("headers[") else _JsonRecord).__struct_fields__
         where = f"{path}: " if path else ""
-        return (
-            f"{where}unknown field {unknown[1]!r}{spelling_suggestion(unknown[1], fields) or _expected_fields(fields)}"
-        )
+        suggestion = format_spelling_suggestion(unknown[1], fields) or _expected_fields(fields)
+        return f"{where}unknown field {unknown[1]!r}{suggestion}"
     if not path:
         return 'expected an object such as {"key": "k", "value": "v"}'
     what = what.replace("`", "")

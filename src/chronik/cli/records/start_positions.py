@@ -86,7 +86,7 @@ def resolve_start_offsets(start: StartPosition, cluster: ClusterClient, ends: Of
         case StartAtLatest():
             return ends
         case StartAtLastRecords(count):
-            return _resolve_last(cluster, count, ends)
+            return _resolve_last_records(cluster, count, ends)
         case StartAtTimestamp(timestamp):
             found = list_offsets(cluster, dict.fromkeys(ends, timestamp))
             return {each: found[each] if found[each] >= 0 else end for each, end in ends.items()}
@@ -94,7 +94,7 @@ def resolve_start_offsets(start: StartPosition, cluster: ClusterClient, ends: Of
             return dict.fromkeys(ends, offset)
 
 
-def _resolve_last(cluster: ClusterClient, count: int, ends: Offsets) -> Offsets:
+def _resolve_last_records(cluster: ClusterClient, count: int, ends: Offsets) -> Offsets:
     """Return the offset of the `count`-th last record of each partition. Records are read, as offsets have gaps."""
     if not count:
         return ends
@@ -103,14 +103,14 @@ def _resolve_last(cluster: ClusterClient, count: int, ends: Offsets) -> Offsets:
     width = count
     while unknown := [each for each in ends if each not in found]:
         start_offsets = {each: max(starts[each], ends[each] - width) for each in unknown}
-        for each, offsets in _last_offsets(cluster, count, start_offsets, ends).items():
+        for each, offsets in _find_last_offsets(cluster, count, start_offsets, ends).items():
             if len(offsets) == count or start_offsets[each] == starts[each]:
                 found[each] = offsets[0] if offsets else ends[each]
         width *= SEARCH_GROWTH_FACTOR
     return found
 
 
-def _last_offsets(
+def _find_last_offsets(
     cluster: ClusterClient, count: int, start_offsets: Offsets, ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, deque[int]]:
     """Return the offsets of the last `count` records of each partition, or of all records if there are fewer."""

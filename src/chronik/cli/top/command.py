@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from chronik.cli.arguments import add_debug_argument, add_json_argument, load_security, positive_seconds
-from chronik.cli.cluster.local_nodes import http_endpoint, load_nodes
+from chronik.cli.arguments import add_debug_argument, add_json_argument, load_security, parse_positive_seconds
+from chronik.cli.cluster.local_nodes import get_http_endpoint, load_nodes
 from chronik.cli.monitoring.arguments import add_monitoring_arguments, parse_http_endpoints
 from chronik.cli.monitoring.cluster_monitor import ClusterMonitor
 from chronik.cli.monitoring.facts import ClusterFacts, facts_to_json
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dir", type=Path, metavar="DIR", help="directory of a cluster on this machine; queries all nodes"
     )
     parser.add_argument(
-        "--interval", type=positive_seconds, metavar="SECONDS", help=f"refresh interval (default: {INTERVAL_S:g})"
+        "--interval", type=parse_positive_seconds, metavar="SECONDS", help=f"refresh interval (default: {INTERVAL_S:g})"
     )
     parser.add_argument(
         "--once", action="store_true", help="print one frame and exit (default if stdin or stdout is no terminal)"
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json_argument(parser, "print one snapshot with rates as JSON")
     parser.add_argument(
         "--timeout",
-        type=positive_seconds,
+        type=parse_positive_seconds,
         default=TIMEOUT_S,
         metavar="SECONDS",
         help="request timeout per node (default: %(default)g)",
@@ -78,7 +78,7 @@ def _resolve_target(arguments: argparse.Namespace) -> tuple[BootstrapAccess, lis
     servers = arguments.bootstrap_server
     if arguments.dir is not None:
         nodes = load_nodes(arguments.dir)
-        endpoints = [http_endpoint(node, security) for node in nodes]
+        endpoints = [get_http_endpoint(node, security) for node in nodes]
         ports += [HttpEndpoint(*endpoint) for endpoint in endpoints if endpoint is not None]
         servers = servers or ",".join(str(node.config.listeners[0].advertised or node.config.kafka) for node in nodes)
     return BootstrapAccess(servers or arguments.bootstrap_default, security), ports

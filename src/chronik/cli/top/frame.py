@@ -128,18 +128,18 @@ def render_frame(
     view: TopView, width: int, height: int | None, *, order: TopicOrder = TopicOrder.TRAFFIC, footer: str = ""
 ) -> list[StyledLine]:
     """Render a view of the cluster as the lines of a frame. If `height` is None, the frame height is unlimited."""
-    head = [*_header_lines(view), *([StyledLine(footer, TextStyle.FAINT)] if footer else [])]
+    head = [*_render_header(view), *([StyledLine(footer, TextStyle.FAINT)] if footer else [])]
     head, last = (head[:-1], head[-1:]) if footer else (head, [])
-    attention, nodes = _problem_lines(view), _node_lines(view, width)
-    topics, groups = _topic_lines(view, order, width), _group_lines(view, width)
-    unseen = _failure_lines(view)
+    attention, nodes = _render_problems(view), _render_nodes(view, width)
+    topics, groups = _render_topics(view, order, width), _render_groups(view, width)
+    unseen = _render_failures(view)
     if height is None:
-        sections = [_shorten(section, 1 + ROWS_UNLIMITED) for section in (attention, nodes, topics, groups)]
+        sections = [_shorten_section(section, 1 + ROWS_UNLIMITED) for section in (attention, nodes, topics, groups)]
         return _clip_lines([*head, *_join_sections(sections), *_join_sections([unseen])], width)
     available_lines = height - len(head) - len(last)
-    attention = _shorten(attention, max(2, available_lines // PROBLEMS_DIVISOR))
-    nodes = _shorten(nodes, max(2, available_lines // NODES_DIVISOR))
-    unseen = _shorten(unseen, max(2, available_lines // PROBLEMS_DIVISOR))
+    attention = _shorten_section(attention, max(2, available_lines // PROBLEMS_DIVISOR))
+    nodes = _shorten_section(nodes, max(2, available_lines // NODES_DIVISOR))
+    unseen = _shorten_section(unseen, max(2, available_lines // PROBLEMS_DIVISOR))
     fixed = _join_sections([attention, nodes, unseen])
     left = available_lines - len(fixed) - 2  # blank lines between sections
     topics, groups = _split_lines(topics, groups, left)
@@ -154,7 +154,7 @@ def _join_sections(sections: Iterable[Sequence[StyledLine]]) -> list[StyledLine]
     return [line for section in sections if section for line in (StyledLine(""), *section)]
 
 
-def _shorten(section: Sequence[StyledLine], lines_max: int) -> list[StyledLine]:
+def _shorten_section(section: Sequence[StyledLine], lines_max: int) -> list[StyledLine]:
     """Shorten a section of a frame to `lines_max` lines. The last line states how many rows are omitted."""
     if len(section) <= lines_max:
         return list(section)
@@ -171,7 +171,7 @@ def _split_lines(
     half = max(2, available_lines // 2)
     for_groups = min(len(groups), max(half, available_lines - len(topics)))
     for_topics = min(len(topics), max(0, available_lines - for_groups))
-    return _shorten(topics, for_topics) if for_topics > 1 else [], _shorten(
+    return _shorten_section(topics, for_topics) if for_topics > 1 else [], _shorten_section(
         groups, for_groups
     ) if for_groups > 1 else []
 
@@ -183,7 +183,7 @@ def _clip_lines(lines: Iterable[StyledLine], width: int) -> list[StyledLine]:
 # Sections
 
 
-def _header_lines(view: TopView) -> list[StyledLine]:
+def _render_header(view: TopView) -> list[StyledLine]:
     facts = view.facts
     when = datetime.fromtimestamp(facts.time_ms / 1000, UTC).strftime("%H:%M:%S UTC")
     controller_text = f"controller: node {facts.controller}" if facts.controller is not None else "no controller"
@@ -208,7 +208,7 @@ def _header_lines(view: TopView) -> list[StyledLine]:
     ]
 
 
-def _problem_lines(view: TopView) -> list[StyledLine]:
+def _render_problems(view: TopView) -> list[StyledLine]:
     if not view.attention:
         return []
     styles = {Severity.ERROR: TextStyle.ERROR, Severity.WARNING: TextStyle.WARNING}
@@ -216,7 +216,7 @@ def _problem_lines(view: TopView) -> list[StyledLine]:
     return [StyledLine("PROBLEMS (chronik doctor suggests fixes)", TextStyle.HEADING), *rows]
 
 
-def _failure_lines(view: TopView) -> list[StyledLine]:
+def _render_failures(view: TopView) -> list[StyledLine]:
     if not view.facts.unseen:
         return []
     rows = [StyledLine(f"  {each.what}: {each.why}", TextStyle.FAINT) for each in view.facts.unseen]
@@ -277,7 +277,7 @@ NAME_CHARACTERS_MAX: Final = 60
 """Maximum length of topic and group names, so that the numbers stay visible."""
 
 
-def _node_lines(view: TopView, width: int) -> list[StyledLine]:
+def _render_nodes(view: TopView, width: int) -> list[StyledLine]:
     styles = {
         "down": TextStyle.ERROR,
         "fenced": TextStyle.ERROR,
@@ -288,10 +288,10 @@ def _node_lines(view: TopView, width: int) -> list[StyledLine]:
     def style(row: NodeRow) -> TextStyle:
         return styles.get(row.node.status, TextStyle.PLAIN)
 
-    return _table_lines(_NODES, view.nodes, style, width)
+    return _render_table(_NODES, view.nodes, style, width)
 
 
-def _topic_lines(view: TopView, sorting: TopicOrder, width: int) -> list[StyledLine]:
+def _render_topics(view: TopView, sorting: TopicOrder, width: int) -> list[StyledLine]:
     """Return the table of topics. Internal topics are included only if they have problems."""
     shown = [row for row in view.topics if not row.is_internal or row.under_replicated or row.offline]
     if sorting is TopicOrder.SIZE:
@@ -302,14 +302,14 @@ def _topic_lines(view: TopView, sorting: TopicOrder, width: int) -> list[StyledL
     def style(row: TopicRow) -> TextStyle:
         return TextStyle.ERROR if row.offline else TextStyle.WARNING if row.under_replicated else TextStyle.PLAIN
 
-    return _table_lines(_TOPICS, shown, style, width)
+    return _render_table(_TOPICS, shown, style, width)
 
 
-def _group_lines(view: TopView, width: int) -> list[StyledLine]:
-    return _table_lines(_GROUPS, view.groups, lambda row: TextStyle.PLAIN, width)
+def _render_groups(view: TopView, width: int) -> list[StyledLine]:
+    return _render_table(_GROUPS, view.groups, lambda row: TextStyle.PLAIN, width)
 
 
-def _table_lines(
+def _render_table(
     columns: Sequence[FrameColumn], rows: Sequence[object], style: Callable[..., TextStyle], width: int
 ) -> list[StyledLine]:
     if not rows:

@@ -65,11 +65,11 @@ class TerminalScreen:
         self._wakeup_before = signal.set_wakeup_fd(self._wake_sender.fileno(), warn_on_full_buffer=False)
         for number in SIGNALS:
             self._handlers[number] = signal.signal(number, self._handle_signal)
-        self._enter()
+        self._enter_full_screen()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._leave()
+        self._leave_full_screen()
         signal.set_wakeup_fd(self._wakeup_before)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
@@ -103,11 +103,11 @@ class TerminalScreen:
         typed = os.read(self._in, KEY_BYTES_MAX).decode(errors="replace")
         return typed or "q"  # end of file: the terminal was closed
 
-    def _enter(self) -> None:
+    def _enter_full_screen(self) -> None:
         tty.setcbreak(self._in)
         self._write(ENTER_FULL_SCREEN)
 
-    def _leave(self) -> None:
+    def _leave_full_screen(self) -> None:
         self._write(RESET + LEAVE_FULL_SCREEN)
         termios.tcsetattr(self._in, termios.TCSADRAIN, self._saved_settings)
 
@@ -115,11 +115,11 @@ class TerminalScreen:
         if number in (signal.SIGTERM, signal.SIGHUP):
             raise Terminated(128 + number)
         if number == signal.SIGTSTP:
-            self._leave()
+            self._leave_full_screen()
             signal.signal(signal.SIGTSTP, signal.SIG_DFL)
             signal.raise_signal(signal.SIGTSTP)  # the process is suspended here until SIGCONT
             signal.signal(signal.SIGTSTP, self._handle_signal)
-            self._enter()
+            self._enter_full_screen()
 
     def _write(self, text: str) -> None:
         data = text.encode(errors="replace")

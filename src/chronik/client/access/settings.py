@@ -15,7 +15,7 @@ import msgspec
 
 from chronik.client.errors import ClientError
 from chronik.escaping import truncate_text
-from chronik.wording import closest_name, spelling_suggestion
+from chronik.wording import find_closest_name, format_spelling_suggestion
 
 PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -50,6 +50,9 @@ _FIELD_BY_SETTING: Final = {
     "ssl.keystore.type": "store_type",
 }
 """The ClientSecurity field of each setting. Settings unrelated to security, such as timeouts, are ignored."""
+
+SECURITY_SETTINGS: Final = frozenset(_FIELD_BY_SETTING)
+"""Names of the settings that `parse_security` evaluates."""
 
 _MISSPELLING_SIMILARITY_MIN: Final = 0.85
 """Minimum similarity at which an unknown name is rejected as a misspelling of a known setting. Ignoring the name could
@@ -142,7 +145,7 @@ Bootstrap: TypeAlias = str | BootstrapAccess
 """Bootstrap servers, with security settings if the brokers require TLS or authentication."""
 
 
-def to_access(bootstrap: Bootstrap) -> BootstrapAccess:
+def to_bootstrap_access(bootstrap: Bootstrap) -> BootstrapAccess:
     return bootstrap if isinstance(bootstrap, BootstrapAccess) else BootstrapAccess(bootstrap)
 
 
@@ -181,19 +184,22 @@ def parse_security(settings: Mapping[str, str]) -> ClientSecurity:
         if (field := _FIELD_BY_SETTING.get(name)) is not None:
             fields[field] = value
         elif name.startswith(("sasl.", "ssl.")):  # ignoring it could weaken security
-            hint = spelling_suggestion(name, _FIELD_BY_SETTING) or f"; known settings: {', '.join(_FIELD_BY_SETTING)}"
+            hint = (
+                format_spelling_suggestion(name, _FIELD_BY_SETTING)
+                or f"; known settings: {', '.join(_FIELD_BY_SETTING)}"
+            )
             raise ClientError(f"{name}: unknown client setting{hint}")
-        elif closest := closest_name(name, _FIELD_BY_SETTING, _MISSPELLING_SIMILARITY_MIN):
+        elif closest := find_closest_name(name, _FIELD_BY_SETTING, _MISSPELLING_SIMILARITY_MIN):
             raise ClientError(f"{name}: unknown client setting; did you mean {closest!r}?")
     if fields.pop("store_type", "PEM").upper() != "PEM":
         raise ClientError("ssl.truststore.type and ssl.keystore.type: expected PEM; Java key stores are not supported")
-    fields |= _from_jaas(fields.pop("jaas", ""))
+    fields |= _parse_jaas_config(fields.pop("jaas", ""))
     fields["protocol"] = _parse_choice(fields.get("protocol", PLAINTEXT), "security.protocol", PROTOCOLS)
     security = ClientSecurity(**fields)
-    return _with_checked_login(security) if security.has_login else security
+    return _check_login_settings(security) if security.has_login else security
 
 
-def _with_checked_login(security: ClientSecurity) -> ClientSecurity:
+def _check_login_settings(security: ClientSecurity) -> ClientSecurity:
     mechanism = _parse_choice(security.mechanism or "(none)", "sasl.mechanism", MECHANISMS)
     if mechanism != "OAUTHBEARER" and not (security.username and security.password):
         expected = "sasl.username and sasl.password, or sasl.jaas.config"
@@ -208,7 +214,7 @@ def _with_checked_login(security: ClientSecurity) -> ClientSecurity:
     return msgspec.structs.replace(security, mechanism=mechanism, token_file=token_file)
 
 
-def _from_jaas(config: str) -> dict[str, str]:
+def _parse_jaas_config(config: str) -> dict[str, str]:
     """Return the user name and password of a JAAS configuration: `… required username="alice" password="…";`."""
     return {name: re.sub(r"\\(.)", r"\1", value) for name, value in _JAAS_OPTION.findall(config)}
 

@@ -52,7 +52,7 @@ def create_ssl_context(security: ClientSecurity) -> ssl.SSLContext:
             context.load_default_certs()
     except (OSError, ssl.SSLError) as error:
         raise ClientError(
-            f"{_with_value('ssl.truststore.location', security.ca_file)}: {describe_file_error(error)}"
+            f"{_format_setting('ssl.truststore.location', security.ca_file)}: {describe_file_error(error)}"
         ) from None
     if security.certificate_file or security.certificate:
         _load_certificate(context, security)
@@ -74,9 +74,9 @@ def _load_certificate(context: ssl.SSLContext, security: ClientSecurity) -> None
             pem_file.flush()
             context.load_cert_chain(pem_file.name, None, password)
     except (OSError, ssl.SSLError) as error:
-        setting_name = _with_value("ssl.keystore.location", security.certificate_file)
+        setting_name = _format_setting("ssl.keystore.location", security.certificate_file)
         raise ClientError(f"{setting_name}: {describe_file_error(error)}") from None
 
 
-def _with_value(setting: str, file: str) -> str:
+def _format_setting(setting: str, file: str) -> str:
     return f"{setting} = {file}" if file else setting

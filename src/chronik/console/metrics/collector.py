@@ -157,19 +157,24 @@ def limited_metrics(survey: PartitionStats, series: int, series_max: int) -> Ite
         series_max - series, len(survey.topics), len(TOPIC_METRICS), len(survey.lags), len(LAG_METRICS)
     )
     topics = LargestRows(
-        survey.topics, limits.topics, lambda sums: sums.log_bytes, _add_topic, TopicTotals(), is_aggregated
+        survey.topics, limits.topics, lambda sums: sums.log_bytes, _add_topic_totals, TopicTotals(), is_aggregated
     )
     lags = LargestRows(
-        survey.lags, limits.lags, lambda lag: lag.records, _add_lag, GroupTopicLag(), lambda key: is_aggregated(*key)
+        survey.lags,
+        limits.lags,
+        lambda lag: lag.records,
+        _add_group_lag,
+        GroupTopicLag(),
+        lambda key: is_aggregated(*key),
     )
     pace = TimeSlicer()
     yield from pace.run(topics.select_steps())
     yield from pace.run(lags.select_steps())
     yield None
     for name, topic_value in TOPIC_METRICS.items():
-        yield FAMILIES[name].with_samples(_samples(topics, OTHER, lambda topic: {"topic": topic}, topic_value))
+        yield FAMILIES[name].with_samples(_build_samples(topics, OTHER, lambda topic: {"topic": topic}, topic_value))
     for name, lag_value in LAG_METRICS.items():
-        yield FAMILIES[name].with_samples(_samples(lags, (OTHER, OTHER), _lag_labels, lag_value))
+        yield FAMILIES[name].with_samples(_build_samples(lags, (OTHER, OTHER), _build_lag_labels, lag_value))
     rows = (len(topics.selected) + bool(topics.aggregated_count), len(lags.selected) + bool(lags.aggregated_count))
     left_out = topics.aggregated_count * len(TOPIC_METRICS) + lags.aggregated_count * len(LAG_METRICS)
     about = (series + rows[0] * len(TOPIC_METRICS) + rows[1] * len(LAG_METRICS), left_out, survey.loop_seconds)
@@ -177,7 +182,7 @@ def limited_metrics(survey: PartitionStats, series: int, series_max: int) -> Ite
         yield single_sample(name, number)
 
 
-def _samples(
+def _build_samples(
     cut: LargestRows[K, V], other: K, labels: Callable[[K], dict[str, str]], value: Callable[[V], float]
 ) -> Iterator[Sample]:
     for key, row in cut.selected:
@@ -186,16 +191,16 @@ def _samples(
         yield Sample(value(cut.aggregate), labels(other))
 
 
-def _lag_labels(key: tuple[str, str]) -> dict[str, str]:
+def _build_lag_labels(key: tuple[str, str]) -> dict[str, str]:
     return {"group": key[0], "topic": key[1]}
 
 
-def _add_topic(rest: TopicTotals, row: TopicTotals) -> None:
+def _add_topic_totals(rest: TopicTotals, row: TopicTotals) -> None:
     rest.log_bytes += row.log_bytes
     rest.partitions += row.partitions
     rest.produced_bytes += row.produced_bytes
 
 
-def _add_lag(rest: GroupTopicLag, row: GroupTopicLag) -> None:
+def _add_group_lag(rest: GroupTopicLag, row: GroupTopicLag) -> None:
     rest.records += row.records
     rest.seconds = max(rest.seconds, row.seconds)

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 import chronik
-from chronik.api.routing.metrics import ApiMeter, error_name
+from chronik.api.routing.metrics import ApiMeter, get_error_name
 from chronik.api.routing.router import Router
 from chronik.api.shared.context import Services
 from chronik.broker.flusher import SyncMetrics
@@ -136,7 +136,7 @@ def api_metrics(meters: Mapping[int, ApiMeter]) -> Iterator[Metric]:
         if histogram.count
     )
     yield FAMILIES["chronik_request_errors_total"].with_samples(
-        Sample(count, {"api": api, "code": error_name(code)})
+        Sample(count, {"api": api, "code": get_error_name(code)})
         for api, meter in named
         for code, count in meter.errors.items()
     )

@@ -148,7 +148,7 @@ class PartitionStatsCollector:
             yield
 
     def _collect_lags(self, survey: PartitionStats, record_times: dict[RecordTimeKey, int | None]) -> Iterator[None]:
-        for group, topic, partitions in _committed_offsets(self._store.image):
+        for group, topic, partitions in _iter_committed_offsets(self._store.image):
             now_ms = self._clock.now_ms()
             lag: GroupTopicLag | None = None
             for index, committed in partitions:
@@ -159,11 +159,11 @@ class PartitionStatsCollector:
                     records = replica.high_watermark - committed.offset
                     if records > 0:
                         lag.records += records
-                        record_time_ms = self._record_time_ms(replica, committed, record_times)
+                        record_time_ms = self._find_record_time_ms(replica, committed, record_times)
                         lag.seconds = max(lag.seconds, (now_ms - record_time_ms) / 1000)
                 yield
 
-    def _record_time_ms(
+    def _find_record_time_ms(
         self, replica: Replica, committed: CommittedOffset, record_times: dict[RecordTimeKey, int | None]
     ) -> int:
         """Return the timestamp of the first uncommitted record in milliseconds, or the commit time if unknown."""
@@ -182,7 +182,7 @@ class PartitionStatsCollector:
 Partitions = Iterator[tuple[int, CommittedOffset]]
 
 
-def _committed_offsets(image: Image) -> Iterator[tuple[str, str, Partitions]]:
+def _iter_committed_offsets(image: Image) -> Iterator[tuple[str, str, Partitions]]:
     """Yield the group, topic and committed offsets for each topic of each group. Offsets are read lazily."""
     for group in list(image.groups_with_offsets()):
         for topic, partitions in image.frozen_offsets(group).by_topic():

@@ -149,7 +149,7 @@ class RestApplication:
         authentication = None if operation.is_public else await self.authenticator.authenticate(request, caller)
         if authentication is None and not operation.is_public:
             raise RestError(HTTPStatus.UNAUTHORIZED, "authentication required: log in first")
-        _check_content(operation, request)
+        _check_content_type(operation, request)
         params = decode_query(operation, request.query)
 
         async def respond(body: bytes) -> HttpResponse:
@@ -191,19 +191,19 @@ class RestApplication:
             topic = context.path_parameters.get(operation.reads_topic) or getattr(params, operation.reads_topic)
             context.permission = Right.READ, AclResourceType.TOPIC, topic
         if authentication is None or operation.is_mutation:
-            return await self._perform(operation, context, params)
+            return await self._perform_operation(operation, context, params)
         with self.authenticator.monitor(authentication, context.host, context.permission) as access:
             try:
-                response = await run_while_authorized(access, self._perform(operation, context, params))
+                response = await run_while_authorized(access, self._perform_operation(operation, context, params))
             except BaseException:
                 context.abandon()
                 raise
         if response.events is None:
             return response
-        events = self._authorized_events(response.events, context, authentication)
+        events = self._stream_authorized_events(response.events, context, authentication)
         return msgspec.structs.replace(response, events=events)
 
-    async def _perform(
+    async def _perform_operation(
         self, operation: RestOperation, context: AsyncOperationContext, params: msgspec.Struct
     ) -> HttpResponse:
         function = await self._load_function(operation)
@@ -213,14 +213,14 @@ class RestApplication:
         if operation.events is not None:
             self.streams.reserve(context)
             try:
-                produced = await self.in_thread(function, context, params)
+                produced = await self.run_in_thread(function, context, params)
             except BaseException:
                 self.streams.release(context)
                 raise
-            return HttpResponse(operation.status, EVENTS, events=self.streams.events(context, produced))
-        return encode_result(operation, await self.in_thread(function, context, params))
+            return HttpResponse(operation.status, EVENTS, events=self.streams.stream_events(context, produced))
+        return encode_result(operation, await self.run_in_thread(function, context, params))
 
-    async def _authorized_events(
+    async def _stream_authorized_events(
         self, events: AsyncGenerator[bytes, None], context: AsyncOperationContext, authentication: Authentication
     ) -> AsyncGenerator[bytes, None]:
         """Yield the events of a stream until its authorization is revoked."""
@@ -232,7 +232,7 @@ class RestApplication:
             finally:
                 context.abandon()
 
-    async def in_thread(self, function: Callable[..., Any], context: OperationContext, params: Any) -> Any:
+    async def run_in_thread(self, function: Callable[..., Any], context: OperationContext, params: Any) -> Any:
         """Run an operation in the thread pool, scheduled fairly between accounts.
 
         Raise RestError if the queue is full.
@@ -252,7 +252,7 @@ class RestApplication:
         except Disconnect:
             raise RestError(HTTPStatus.TOO_MANY_REQUESTS, "too many operations are queued: try again later") from None
         finally:
-            self.node.services.scheduler.charge_thread(context.account, seconds)
+            self.node.services.scheduler.charge_thread_time(context.account, seconds)
 
     async def _load_function(self, operation: RestOperation) -> Callable[..., Any]:
         """Return the function that implements an operation, imported on first use."""
@@ -272,13 +272,13 @@ def encode_result(operation: RestOperation, found: Any, *headers: tuple[str, str
 def _check_origin(request: HttpRequest) -> None:
     """Raise RestError for a request that a browser sends on behalf of another site (CSRF)."""
     origin = request.header(b"origin")
-    if origin and _authority(origin) != request.host.lower():
+    if origin and _parse_authority(origin) != request.host.lower():
         raise RestError(HTTPStatus.FORBIDDEN, "cross-site requests are rejected")
     if request.header(b"sec-fetch-site") == "cross-site":
         raise RestError(HTTPStatus.FORBIDDEN, "cross-site requests are rejected")
 
 
-def _authority(origin: str) -> str | None:
+def _parse_authority(origin: str) -> str | None:
     """Return the host and port of an Origin header, or None if it is not a valid URL."""
     try:
         return urlsplit(origin).netloc.lower()
@@ -286,7 +286,7 @@ def _authority(origin: str) -> str | None:
         return None
 
 
-def _check_content(operation: RestOperation, request: HttpRequest) -> None:
+def _check_content_type(operation: RestOperation, request: HttpRequest) -> None:
     """Raise RestError unless the body has a JSON content type, which other sites cannot send without CORS."""
     media_type = request.header(b"content-type").partition(";")[0].strip().lower()
     if operation.body is not None and media_type != JSON:

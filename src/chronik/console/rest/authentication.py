@@ -120,7 +120,7 @@ class LoginSessions:
             self._when_ended()
 
 
-def session_token(cookies: str) -> str:
+def parse_session_token(cookies: str) -> str:
     """Return the session token in a Cookie header, or an empty string."""
     for each in cookies.split(";"):
         name, _, value = each.strip().partition("=")
@@ -198,7 +198,7 @@ class HttpAuthenticator:
 
     def session_principal(self, request: HttpRequest) -> Principal | None:
         """Return the principal of the request's session cookie, or None if the cookie is missing or invalid."""
-        return self.sessions.authenticate(session_token(request.header(b"cookie")))
+        return self.sessions.authenticate(parse_session_token(request.header(b"cookie")))
 
     async def authenticate(self, request: HttpRequest, caller: ClientInfo) -> Authentication | None:
         """Authenticate a request. Return None if its credentials are missing or invalid.
@@ -208,10 +208,10 @@ class HttpAuthenticator:
         """
         known = self.session_principal(request)
         if known is not None:
-            return Authentication(known, session=session_token(request.header(b"cookie")))
+            return Authentication(known, session=parse_session_token(request.header(b"cookie")))
         if self._side.requires_login:
             if request.authorization.lower().startswith(BASIC_PREFIX):
-                name, password = _name_and_password(request.authorization[len(BASIC_PREFIX) :])
+                name, password = _decode_basic_credentials(request.authorization[len(BASIC_PREFIX) :])
                 credentials = self._stored_credentials(Principal(USER, name))  # before the slow password check
                 principal = await self._authenticate_password(name, password, caller)
                 return Authentication(principal, credentials=credentials)
@@ -243,12 +243,12 @@ class HttpAuthenticator:
                 return False
             return True
 
-        if not await self._attempt(caller, TOKEN_USER, verify):
+        if not await self._attempt_login(caller, TOKEN_USER, verify):
             self._log_failure(caller, name)
             raise RestError(HTTPStatus.UNAUTHORIZED, "the token is wrong")
         return ANONYMOUS
 
-    async def _attempt(self, caller: ClientInfo, name: str, verify: Callable[[], Awaitable[bool]]) -> bool:
+    async def _attempt_login(self, caller: ClientInfo, name: str, verify: Callable[[], Awaitable[bool]]) -> bool:
         """Run a login attempt, delayed after previous failures. Raise RestError if too many attempts are queued."""
         try:
             return await self._attempts.run(caller.host, name, verify)
@@ -261,7 +261,7 @@ class HttpAuthenticator:
         Raises:
             RestError: The password is wrong or the user does not exist. Both take the same time.
         """
-        session = self._authenticator.new_session(lambda: (PLAIN,), lambda mechanism: 0)
+        session = self._authenticator.create_session(lambda: (PLAIN,), lambda mechanism: 0)
         session.handshake(PLAIN, 1, self._now())
         message = b"\0".join((b"", name.encode("utf-8", "replace"), password.encode("utf-8", "replace")))
 
@@ -269,7 +269,7 @@ class HttpAuthenticator:
             outcome = await self._authenticator.respond(session, ConnectedClient(caller.host, 0, 0), message)
             return outcome.error is None and session.principal is not None
 
-        if not await self._attempt(caller, name, verify) or session.principal is None:
+        if not await self._attempt_login(caller, name, verify) or session.principal is None:
             self._log_failure(caller, name)
             raise RestError(HTTPStatus.UNAUTHORIZED, "the user name or the password is wrong")
         return session.principal
@@ -278,7 +278,7 @@ class HttpAuthenticator:
         audit.log_failed_login(ConnectedClient(caller.host, 0, 0, principal=Principal(USER, name)), "HTTP")
 
 
-def _name_and_password(encoded: str) -> tuple[str, str]:
+def _decode_basic_credentials(encoded: str) -> tuple[str, str]:
     """Decode the credentials of Basic authentication. Raise RestError if they are malformed."""
     try:
         name, colon, password = b64decode(encoded.strip(), validate=True).decode("utf-8").partition(":")

@@ -12,7 +12,7 @@ from chronik.console.rest.internal_client import InternalCluster, LoopBridge
 from chronik.console.rest.node_interface import NodeInterface
 from chronik.principals import Principal
 from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
-from chronik.request_reply import account_key
+from chronik.request_reply import build_account_key
 
 READ_SECONDS_MAX: Final = 5.0
 CHANGE_SECONDS_MAX: Final = 15.0
@@ -51,7 +51,7 @@ class OperationContext:
     @property
     def account(self) -> str:
         """The account that is charged for the operation: the user or, if anonymous, the client's network."""
-        return account_key(self.principal, self.host)
+        return build_account_key(self.principal, self.host)
 
     @property
     def cluster(self) -> InternalCluster:
@@ -86,11 +86,11 @@ class OperationContext:
         return bool(self.filter_authorized(AclOperation.DESCRIBE, AclResourceType.CLUSTER, [CLUSTER_NAME]))
 
 
-def not_found(what: str) -> RestError:
+def build_not_found_error(what: str) -> RestError:
     """Return a 404 error."""
     return RestError(HTTPStatus.NOT_FOUND, what)
 
 
-def bad_request(message: str) -> RestError:
+def build_bad_request_error(message: str) -> RestError:
     """Return a 400 error."""
     return RestError(HTTPStatus.BAD_REQUEST, message)

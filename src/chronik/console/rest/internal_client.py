@@ -107,8 +107,8 @@ class InternalCluster(ClusterClient):
         self._brokers = {node_id: Address(NODE_HOST, node_id) for node_id in self._brokers}
         return response
 
-    def _coordinator(self, key: str, key_type: int) -> tuple[int, Address]:
-        node_id, _ = super()._coordinator(key, key_type)
+    def _find_coordinator(self, key: str, key_type: int) -> tuple[int, Address]:
+        node_id, _ = super()._find_coordinator(key, key_type)
         return node_id, Address(NODE_HOST, node_id)
 
     def node(self, node_id: int) -> BrokerConnection:
@@ -117,12 +117,12 @@ class InternalCluster(ClusterClient):
         Raises:
             BrokerUnreachable: The node cannot be reached.
         """
-        return self._connection(Address(NODE_HOST, node_id))
+        return self._get_connection(Address(NODE_HOST, node_id))
 
     def any_broker(self) -> BrokerConnection:
-        return self._connection(Address(NODE_HOST, self._side.services.node_id))
+        return self._get_connection(Address(NODE_HOST, self._side.services.node_id))
 
-    def _connection(self, address: Address) -> BrokerConnection:
+    def _get_connection(self, address: Address) -> BrokerConnection:
         known = self._connections.get(address)
         if known is None or known.is_closed:
             known = InternalConnection(self._side, self.loop, self.peer, address.port, self.timeout_s)
@@ -155,7 +155,7 @@ class InternalConnection(BrokerConnection):
         self._broker_versions = {api.key: api.versions for api in APIS.values()}
         if node_id != side.services.node_id:
             try:
-                self._negotiate()
+                self._negotiate_versions()
             except ConnectionLost as error:
                 raise BrokerUnreachable(str(error)) from error
 

@@ -61,25 +61,25 @@ def _format_lines() -> Iterator[str]:
 
 def _format_parameters(operation: RestOperation) -> str:
     if operation.body is not None:
-        return ", ".join(f"`{_field_name(field)}`" for field in msgspec.structs.fields(operation.body)) or "`{}`"
+        return ", ".join(f"`{_format_field_name(field)}`" for field in msgspec.structs.fields(operation.body)) or "`{}`"
     query_fields = msgspec.structs.fields(operation.query)
     return ", ".join(f"`?{field.encode_name}`{' (required)' if field.required else ''}" for field in query_fields)
 
 
-def _field_name(field: msgspec.structs.FieldInfo) -> str:
+def _format_field_name(field: msgspec.structs.FieldInfo) -> str:
     return field.encode_name + ("" if field.required else "?")
 
 
 def _format_response(operation: RestOperation) -> str:
     if operation.events is not None:
         return "events " + ", ".join(f"`{name}`" for name in operation.events)
-    return _response_fields(operation.response)
+    return _format_response_fields(operation.response)
 
 
-def _response_fields(response_type: Any) -> str:
+def _format_response_fields(response_type: Any) -> str:
     inner = [each for each in get_args(response_type) if isinstance(each, type) and issubclass(each, msgspec.Struct)]
     if inner:
-        return f"a page of {_response_fields(inner[0])}"
+        return f"a page of {_format_response_fields(inner[0])}"
     if get_origin(response_type) is not None:
         return "an object"
     return f"`{', '.join(field.name for field in msgspec.structs.fields(response_type))}`"

@@ -76,11 +76,11 @@ def _describe_operation(operation: RestOperation, schemas_by_key: dict[str, Any]
         "tags": [operation.tag],
         "summary": operation.summary,
         "description": f"Permissions: {operation.permissions}.",
-        "parameters": [*_path_parameters(operation), *_query_parameters(operation)],
+        "parameters": [*_describe_path_parameters(operation), *_describe_query_parameters(operation)],
         "responses": {
             str(operation.status.value): {
                 "description": "Success.",
-                "content": _response_content(operation, schemas_by_key),
+                "content": _build_response_content(operation, schemas_by_key),
             },
             **{
                 str(status.value): {"description": description, "content": {_JSON: {"schema": error}}}
@@ -95,14 +95,14 @@ def _describe_operation(operation: RestOperation, schemas_by_key: dict[str, Any]
     return described
 
 
-def _response_content(operation: RestOperation, schemas_by_key: dict[str, Any]) -> dict[str, Any]:
+def _build_response_content(operation: RestOperation, schemas_by_key: dict[str, Any]) -> dict[str, Any]:
     if operation.events is None:
         return {_JSON: {"schema": schemas_by_key[_key(operation.response)]}}
     description = {name: schemas_by_key[_key(model)] for name, model in operation.events.items()}
     return {_EVENTS: {"schema": {"type": "string"}, "x-events": description}}
 
 
-def _path_parameters(operation: RestOperation) -> list[dict[str, Any]]:
+def _describe_path_parameters(operation: RestOperation) -> list[dict[str, Any]]:
     found = []
     for name in operation.parameters:
         model, description = PATH_PARAMETERS[name]
@@ -113,7 +113,7 @@ def _path_parameters(operation: RestOperation) -> list[dict[str, Any]]:
     return found
 
 
-def _query_parameters(operation: RestOperation) -> list[dict[str, Any]]:
+def _describe_query_parameters(operation: RestOperation) -> list[dict[str, Any]]:
     schema = msgspec.json.schema(operation.query)
     properties = schema["$defs"][operation.query.__name__]["properties"]
     required = {field.encode_name for field in msgspec.structs.fields(operation.query) if field.required}

@@ -118,11 +118,13 @@ class RestOperation(msgspec.Struct, frozen=True, kw_only=True):
         return self.method != "GET"
 
 
-def _operation(method: str, path: str, handler: str, summary: str, permissions: str, **fields: Any) -> RestOperation:
+def _create_operation(
+    method: str, path: str, handler: str, summary: str, permissions: str, **fields: Any
+) -> RestOperation:
     return RestOperation(method=method, path=path, handler=handler, summary=summary, permissions=permissions, **fields)
 
 
-_o: Final = _operation
+_o: Final = _create_operation
 
 OPERATIONS: Final = (
     _o("GET", "/session", "session:show", "Return the login status of the client.", NONE, response=Session,

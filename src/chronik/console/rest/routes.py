@@ -32,7 +32,9 @@ def match_route(method: str, target: str) -> tuple[RestOperation, dict[str, Any]
         RestError: No operation matches.
     """
     parts = target.removeprefix(BASE_PATH).split("/")
-    candidates = [(template, each) for template, each in _BY_LENGTH.get(len(parts), ()) if _matches(template, parts)]
+    candidates = [
+        (template, each) for template, each in _BY_LENGTH.get(len(parts), ()) if _matches_template(template, parts)
+    ]
     if not candidates:
         raise RestError(HTTPStatus.NOT_FOUND, f"path not found; see {BASE_PATH}/openapi.json for the available paths")
     wanted = "GET" if method == "HEAD" else method
@@ -42,7 +44,7 @@ def match_route(method: str, target: str) -> tuple[RestOperation, dict[str, Any]
     raise MethodNotAllowed(list(dict.fromkeys(each.method for _, each in candidates)))
 
 
-def _matches(template: list[str], parts: list[str]) -> bool:
+def _matches_template(template: list[str], parts: list[str]) -> bool:
     return all(wanted == part or (wanted[:1] == "{" and part) for wanted, part in zip(template, parts, strict=True))
 
 
@@ -55,7 +57,7 @@ def _decode_path(template: list[str], parts: list[str]) -> dict[str, Any]:
                 text = unquote(part, errors="strict")
                 found[name] = msgspec.convert(text, PATH_PARAMETERS[name][0], strict=False)
             except (UnicodeDecodeError, msgspec.ValidationError) as error:
-                raise RestError(HTTPStatus.NOT_FOUND, f"{name}: {_error_text(error)}") from None
+                raise RestError(HTTPStatus.NOT_FOUND, f"{name}: {_format_error(error)}") from None
     return found
 
 
@@ -75,7 +77,7 @@ def decode_query(operation: RestOperation, query: str) -> msgspec.Struct:
     try:
         return msgspec.convert(given, operation.query, strict=False)
     except msgspec.ValidationError as error:
-        raise RestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"invalid query: {_error_text(error)}") from None
+        raise RestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"invalid query: {_format_error(error)}") from None
 
 
 def decode_body(operation: RestOperation, body: bytes) -> msgspec.Struct | None:
@@ -85,10 +87,10 @@ def decode_body(operation: RestOperation, body: bytes) -> msgspec.Struct | None:
     try:
         return msgspec.json.decode(body, type=operation.body)
     except msgspec.ValidationError as error:
-        raise RestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"invalid body: {_error_text(error)}") from None
+        raise RestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"invalid body: {_format_error(error)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise RestError(HTTPStatus.BAD_REQUEST, "the body is not valid JSON") from None
 
 
-def _error_text(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     return str(error) if isinstance(error, msgspec.ValidationError) else "not valid UTF-8"

@@ -74,13 +74,15 @@ class EventStreams:
         """Release the slot of a stream."""
         self._contexts.pop(context, None)
 
-    def events(self, context: OperationContext, produced: Iterator[ServerSentEvent]) -> AsyncGenerator[bytes, None]:
+    def stream_events(
+        self, context: OperationContext, produced: Iterator[ServerSentEvent]
+    ) -> AsyncGenerator[bytes, None]:
         """Yield the encoded events of a stream. Its slot is released when the stream ends or is closed."""
-        events = self._events(context, produced)
+        events = self._stream_encoded_events(context, produced)
         weakref.finalize(events, self._contexts.pop, context, None)  # A generator that never starts runs no `finally`.
         return events
 
-    async def _events(
+    async def _stream_encoded_events(
         self, context: OperationContext, produced: Iterator[ServerSentEvent]
     ) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()

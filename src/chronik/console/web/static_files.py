@@ -10,7 +10,7 @@ from importlib.resources.abc import Traversable
 from typing import Final, NamedTuple
 
 from chronik.console.http import HttpRequest, HttpResponse
-from chronik.console.status_pages import error_page
+from chronik.console.status_pages import build_error_page
 
 PREFIX: Final = "/ui/"
 INDEX: Final = "index.html"
@@ -69,9 +69,9 @@ class StaticFiles:
         name = request.path.removeprefix(PREFIX) if request.path.startswith(PREFIX) else request.path[1:]
         name = name or INDEX
         if name not in self._file_names:
-            return error_page(HTTPStatus.NOT_FOUND, "file not found")
+            return build_error_page(HTTPStatus.NOT_FOUND, "file not found")
         if request.method not in ("GET", "HEAD"):
-            return error_page(HTTPStatus.METHOD_NOT_ALLOWED, "static files support GET and HEAD only")
+            return build_error_page(HTTPStatus.METHOD_NOT_ALLOWED, "static files support GET and HEAD only")
         file = self._file(name)
         headers = (*HEADERS, ("ETag", file.tag))
         if file.tag in [each.strip() for each in request.header(b"if-none-match").split(",")]:

@@ -64,7 +64,7 @@ class GroupDeadlines:
         if deadline_entry is not None and deadline_entry.queued_at_ms <= at_ms:
             deadline_entry.due_at_ms = at_ms
         else:
-            self._enqueue(key, at_ms)
+            self._enqueue_deadline(key, at_ms)
 
     def cancel(self, kind: GroupDeadlineKind, member_id: str = "") -> None:
         self._deadlines.pop((kind, member_id), None)
@@ -73,7 +73,7 @@ class GroupDeadlines:
         self._deadlines.clear()
         self._queue.clear()
 
-    def pop_due(self, now_ms: int) -> DeadlineKey | None:
+    def pop_expired_deadline(self, now_ms: int) -> DeadlineKey | None:
         """Remove and return the first expired deadline, or None. Process it before popping the next one."""
         while self._queue and self._queue[0][0] <= now_ms:
             queued_at_ms, key = heapq.heappop(self._queue)
@@ -81,13 +81,13 @@ class GroupDeadlines:
             if deadline is None or deadline.queued_at_ms != queued_at_ms:
                 continue  # cancelled, or moved to an earlier time under a second heap entry
             if deadline.due_at_ms > now_ms:
-                self._enqueue(key, deadline.due_at_ms)
+                self._enqueue_deadline(key, deadline.due_at_ms)
                 continue
             del self._deadlines[key]
             return key
         return None
 
-    def _enqueue(self, key: DeadlineKey, at_ms: int) -> None:
+    def _enqueue_deadline(self, key: DeadlineKey, at_ms: int) -> None:
         self._deadlines[key] = _Deadline(at_ms, at_ms)
         heapq.heappush(self._queue, (at_ms, key))
         if len(self._queue) > QUEUE_REBUILD_LENGTH_MIN + 2 * len(self._deadlines):

@@ -108,11 +108,11 @@ class ClassicGroup(ClassicGroupState):
         """
         self.now_ms = max(self.now_ms, event.now_ms)
         if self.state is GroupState.DEAD:
-            self._reply_when_dead(event)
+            self._reject_request_of_dead_group(event)
         else:
             self._dispatch(event)
             self._unload_if_unused()
-        self._check()
+        self._check_state_invariants()
         instructions, self.outbox = self.outbox, []
         return instructions
 
@@ -131,7 +131,7 @@ class ClassicGroup(ClassicGroupState):
             case requests.DeletionRequested():
                 handle_delete(self, event)
             case TimePassed():
-                while (key := self.deadlines.pop_due(self.now_ms)) is not None:
+                while (key := self.deadlines.pop_expired_deadline(self.now_ms)) is not None:
                     self._on_deadline(key)
             case StateStored():
                 self._on_stored(self.pending_stores.pop(event.ticket), None)
@@ -201,7 +201,7 @@ class ClassicGroup(ClassicGroupState):
         self.transition_to(GroupState.DEAD, reason)
         self.outbox.append(Unload())
 
-    def _reply_when_dead(self, event: MachineEvent) -> None:
+    def _reject_request_of_dead_group(self, event: MachineEvent) -> None:
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         match event:
             case requests.JoinRequested():
@@ -215,7 +215,7 @@ class ClassicGroup(ClassicGroupState):
             case _:
                 pass  # timers and store confirmations no longer matter
 
-    def _check(self) -> None:
+    def _check_state_invariants(self) -> None:
         size = len(self.members)
         check_invariant(self.state is not GroupState.EMPTY or size == 0, "an empty group has no members")
         if self.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
@@ -224,7 +224,7 @@ class ClassicGroup(ClassicGroupState):
 
     def check_invariants(self) -> None:
         """Verify all invariants by iterating over all members. Used by tests and simulations."""
-        self._check()
+        self._check_state_invariants()
         self.members.check_invariants()
 
     @property
@@ -247,7 +247,7 @@ class ClassicGroup(ClassicGroupState):
     def join_growth_bytes(self, request: JoinRequest) -> int:
         """Return the change in the group's memory in bytes if a join request adds or replaces a member."""
         roster = self.members
-        member = roster.get(roster.static_member_id(request.group_instance_id) or request.member_id)
+        member = roster.get(roster.find_static_member_id(request.group_instance_id) or request.member_id)
         replaced_bytes = 0
         if member is not None:
             replaced_bytes = protocols_size(member.protocols) + member_names_size(

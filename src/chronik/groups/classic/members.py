@@ -117,7 +117,7 @@ class GroupMembers:
         """The longest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self), default=0)
 
-    def static_member_id(self, group_instance_id: str | None) -> str | None:
+    def find_static_member_id(self, group_instance_id: str | None) -> str | None:
         """Return the member id of a static member, or None if there is no such member."""
         return None if group_instance_id is None else self._member_id_by_instance.get(group_instance_id)
 
@@ -182,11 +182,11 @@ class GroupMembers:
         member.client_id = client_id
 
     def _add_protocol_counts(self, protocols: MemberProtocols) -> None:
-        self._supporter_counts.update(_distinct_names(protocols))
+        self._supporter_counts.update(_list_distinct_names(protocols))
         self._protocols_bytes += protocols_size(protocols)
 
     def _remove_protocol_counts(self, protocols: MemberProtocols) -> None:
-        for name in _distinct_names(protocols):
+        for name in _list_distinct_names(protocols):
             self._supporter_counts[name] -= 1
             if not self._supporter_counts[name]:
                 del self._supporter_counts[name]  # clients invent protocol names: unused ones must not accumulate
@@ -201,7 +201,7 @@ class GroupMembers:
 
     def supports_any_protocol(self, protocols: MemberProtocols) -> bool:
         """Return whether all members support at least one of these protocols."""
-        return any(self._supporter_counts[name] == len(self._members) for name in _distinct_names(protocols))
+        return any(self._supporter_counts[name] == len(self._members) for name in _list_distinct_names(protocols))
 
     def select_protocol(self) -> str:
         """Return the protocol with the most votes among those that all members support. The first vote breaks ties."""
@@ -221,7 +221,7 @@ class GroupMembers:
         check_invariant(
             self._awaiting_join_count == sum(m.join_waiter is not None for m in self), "count of waiting joins"
         )
-        supporters = Counter(name for member in self for name in _distinct_names(member.protocols))
+        supporters = Counter(name for member in self for name in _list_distinct_names(member.protocols))
         check_invariant(dict(self._supporter_counts) == dict(supporters), "count of supporters")
         check_invariant(
             self._protocols_bytes == sum(protocols_size(member.protocols) for member in self), "size of the protocols"
@@ -238,7 +238,7 @@ class GroupMembers:
         check_invariant(self.pending_member_ids.isdisjoint(self._members), "a member is not pending")
 
 
-def _distinct_names(protocols: MemberProtocols) -> tuple[str, ...]:
+def _list_distinct_names(protocols: MemberProtocols) -> tuple[str, ...]:
     """Return the distinct protocol names in order, so that a repeated name counts as one vote."""
     return tuple(dict.fromkeys(name for name, _ in protocols))
 

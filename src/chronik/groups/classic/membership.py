@@ -40,14 +40,14 @@ def handle_heartbeat(group: ClassicGroupState, event: HeartbeatRequested) -> Non
 
 def handle_commit_check(group: ClassicGroupState, event: CommitCheckRequested) -> None:
     """Check whether the client may commit offsets now. A successful check resets the member's session timeout."""
-    error_code = _commit_error(group, event)
+    error_code = _find_commit_error(group, event)
     group.reply(event.waiter, error_code or ErrorCode.NONE)
     member = group.members.get(event.member_id)
     if error_code is None and member is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
         group.reset_session_timeout(member)
 
 
-def _commit_error(group: ClassicGroupState, event: CommitCheckRequested) -> ErrorCode | None:
+def _find_commit_error(group: ClassicGroupState, event: CommitCheckRequested) -> ErrorCode | None:
     if event.generation < 0 and group.state is GroupState.EMPTY:
         return None  # an admin tool, or a consumer that assigns its own partitions
     if event.generation < 0 and event.member_id == UNKNOWN_MEMBER_ID and event.group_instance_id is None:
@@ -74,7 +74,7 @@ def handle_leave(group: ClassicGroupState, event: LeaveRequested) -> None:
         rebalance_or_complete_join(group, "members leave")
     else:
         complete_join_when_all_joined(group)  # the rebalance may have waited for a pending member only
-    pending_store = _pending_empty_group(group)
+    pending_store = _find_pending_empty_group(group)
     if pending_store is None:
         group.reply(event.waiter, result)
     else:
@@ -85,7 +85,7 @@ def _remove_leaving_member(group: ClassicGroupState, leaving: LeavingMember) -> 
     member_id: str | None = leaving.member_id
     error: ErrorCode | None = None
     if member_id == UNKNOWN_MEMBER_ID:  # an administrator removes a static member by its instance id
-        member_id = group.members.static_member_id(leaving.group_instance_id)
+        member_id = group.members.find_static_member_id(leaving.group_instance_id)
         error = None if member_id is not None else ErrorCode.UNKNOWN_MEMBER_ID
     elif member_id not in group.members.pending_member_ids:
         error = group.members.member_error(leaving.member_id, leaving.group_instance_id)
@@ -97,7 +97,7 @@ def _remove_leaving_member(group: ClassicGroupState, leaving: LeavingMember) -> 
     return LeftMember(leaving.member_id, leaving.group_instance_id, error or ErrorCode.NONE)
 
 
-def _pending_empty_group(group: ClassicGroupState) -> PendingEmptyGroup | None:
+def _find_pending_empty_group(group: ClassicGroupState) -> PendingEmptyGroup | None:
     if group.state is not GroupState.EMPTY:
         return None
     return next((awaited for awaited in group.pending_stores.values() if isinstance(awaited, PendingEmptyGroup)), None)

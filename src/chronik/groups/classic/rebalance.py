@@ -116,7 +116,7 @@ def complete_join(group: ClassicGroupState) -> None:
         if member.join_waiter is None and member.group_instance_id is None:
             group.remove_member(member)
     if len(group.members) == 0:
-        _become_empty(group)
+        _transition_to_empty(group)
     elif group.members.elect_joined_leader():
         _start_generation(group)
     else:
@@ -125,7 +125,7 @@ def complete_join(group: ClassicGroupState) -> None:
         group.deadlines.set(GroupDeadlineKind.JOIN, group.now_ms + delay_ms)
 
 
-def _become_empty(group: ClassicGroupState) -> None:
+def _transition_to_empty(group: ClassicGroupState) -> None:
     group.generation += 1
     group.protocol_name = None
     group.transition_to(GroupState.EMPTY, "no member is left")
@@ -178,7 +178,7 @@ def handle_join(group: ClassicGroupState, event: JoinRequested) -> None:
     elif request.member_id in group.members.pending_member_ids and request.group_instance_id is None:
         _add_member(group, event, request.member_id)
     else:
-        _rejoin(group, event)
+        _rejoin_member(group, event)
 
 
 def _reject_join(group: ClassicGroupState, event: JoinRequested, error: ErrorCode) -> None:
@@ -194,7 +194,7 @@ def _has_capacity_for(group: ClassicGroupState, request: JoinRequest) -> bool:
     max_size = group.config.max_size
     member = group.members.get(request.member_id)
     # A static member that rejoins without its member id replaces itself and needs no capacity.
-    is_known = member is not None or group.members.static_member_id(request.group_instance_id) is not None
+    is_known = member is not None or group.members.find_static_member_id(request.group_instance_id) is not None
     if not is_known and group.members.protocols_bytes + protocols_size(request.protocols) > GROUP_BYTES_MAX:
         return False
     if group.state is GroupState.PREPARING_REBALANCE:
@@ -224,25 +224,25 @@ def _supports_protocols(group: ClassicGroupState, request: JoinRequest) -> bool:
 
 def _join_without_id(group: ClassicGroupState, event: JoinRequested) -> None:
     request = event.request
-    old_id = group.members.static_member_id(request.group_instance_id)
+    old_id = group.members.find_static_member_id(request.group_instance_id)
     if request.group_instance_id is not None:
-        new_id = _new_id(event, request.group_instance_id)
+        new_id = _generate_member_id(event, request.group_instance_id)
         if old_id is None:
             _add_member(group, event, new_id)
         else:
             _replace_static_member(group, event, group.members[old_id], new_id)
     elif request.require_known_member_id:
-        _hand_out_id(group, event, _new_id(event, request.client_id))
+        _reply_with_member_id(group, event, _generate_member_id(event, request.client_id))
     else:
-        _add_member(group, event, _new_id(event, request.client_id))
+        _add_member(group, event, _generate_member_id(event, request.client_id))
 
 
-def _new_id(event: JoinRequested, name: str) -> str:
+def _generate_member_id(event: JoinRequested, name: str) -> str:
     """Return a new member id: the truncated client id or instance id, and a random suffix."""
     return f"{name[:MEMBER_ID_PREFIX_CHARACTERS_MAX]}-{event.random_suffix}"
 
 
-def _hand_out_id(group: ClassicGroupState, event: JoinRequested, member_id: str) -> None:
+def _reply_with_member_id(group: ClassicGroupState, event: JoinRequested, member_id: str) -> None:
     """Reply with a new member id and MEMBER_ID_REQUIRED, so that a retried join does not add a second member."""
     if len(group.members.pending_member_ids) >= PENDING_MEMBERS_MAX:
         group.reply(event.waiter, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID))
@@ -278,7 +278,7 @@ def _add_member(group: ClassicGroupState, event: JoinRequested, member_id: str) 
     rebalance_or_complete_join(group, f"member {member_id} joins: {request.reason or 'no reason given'}")
 
 
-def _rejoin(group: ClassicGroupState, event: JoinRequested) -> None:
+def _rejoin_member(group: ClassicGroupState, event: JoinRequested) -> None:
     """Handle the join of a client that has a member id already."""
     request = event.request
     error_code = group.members.member_error(request.member_id, request.group_instance_id)
@@ -324,7 +324,7 @@ def _replace_static_member(group: ClassicGroupState, event: JoinRequested, membe
     group.reset_session_timeout(member)
     reason = f"static member {event.request.group_instance_id} restarts as {new_id}"
     if group.state is GroupState.STABLE and group.members.select_protocol() == group.protocol_name:
-        result = _restarted_member_result(group, event.request, member, previous_leader or "")
+        result = _build_restarted_member_result(group, event.request, member, previous_leader or "")
         group.store_group(PendingReplacement(new_id, event.waiter, group.generation, result))
         return
     group.store_member_id(member)
@@ -335,7 +335,7 @@ def _replace_static_member(group: ClassicGroupState, event: JoinRequested, membe
         rebalance_or_complete_join(group, reason)
 
 
-def _restarted_member_result(
+def _build_restarted_member_result(
     group: ClassicGroupState, request: JoinRequest, member: ClassicMember, previous_leader: str
 ) -> JoinResult:
     """Return the JoinGroup result for a restarted static member.
@@ -369,7 +369,7 @@ def handle_sync(group: ClassicGroupState, event: SyncRequested) -> None:
     member = group.members[event.request.member_id]
     if group.state is GroupState.STABLE:
         _mark_synced(group, member)
-        group.reply(event.waiter, _assignment_result(group, member))
+        group.reply(event.waiter, _build_assignment_result(group, member))
     else:
         _await_assignment(group, event, member)
 
@@ -380,14 +380,16 @@ def _sync_request_error(group: ClassicGroupState, request: SyncRequest) -> Error
         return error_code
     if request.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
-    if _differs(request.protocol_type, group.protocol_type) or _differs(request.protocol_name, group.protocol_name):
+    if _is_different_protocol(request.protocol_type, group.protocol_type) or _is_different_protocol(
+        request.protocol_name, group.protocol_name
+    ):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if group.state is GroupState.PREPARING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return None
 
 
-def _differs(requested: str | None, actual: str | None) -> bool:
+def _is_different_protocol(requested: str | None, actual: str | None) -> bool:
     """Return whether a request's protocol differs from the group's. SyncGroup before version 5 sends none."""
     return requested is not None and actual is not None and requested != actual
 
@@ -395,7 +397,7 @@ def _differs(requested: str | None, actual: str | None) -> bool:
 def _await_assignment(group: ClassicGroupState, event: SyncRequested, member: ClassicMember) -> None:
     is_leader = member.member_id == group.members.leader
     assignments_by_member = dict(event.request.assignments)
-    if is_leader and _bytes_to_store(group, assignments_by_member) > GROUP_BYTES_MAX:
+    if is_leader and _count_bytes_to_store(group, assignments_by_member) > GROUP_BYTES_MAX:
         # Kafka returns this error when the group's record is too large.
         group.reply(event.waiter, SyncResult(ErrorCode.UNKNOWN_SERVER_ERROR))
         return
@@ -408,7 +410,7 @@ def _await_assignment(group: ClassicGroupState, event: SyncRequested, member: Cl
         group.store_group(PendingAssignment(group.generation, assignments), assignments)
 
 
-def _bytes_to_store(group: ClassicGroupState, assignments: dict[str, bytes]) -> int:
+def _count_bytes_to_store(group: ClassicGroupState, assignments: dict[str, bytes]) -> int:
     return group.members.protocols_bytes + sum(len(assignment) for assignment in assignments.values())
 
 
@@ -427,7 +429,7 @@ def _is_storing_assignment(group: ClassicGroupState) -> bool:
     )
 
 
-def _assignment_result(group: ClassicGroupState, member: ClassicMember) -> SyncResult:
+def _build_assignment_result(group: ClassicGroupState, member: ClassicMember) -> SyncResult:
     """Return the SyncGroup result with the member's assignment."""
     return SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
 
@@ -444,7 +446,7 @@ def on_assignment_stored(group: ClassicGroupState, awaited: PendingAssignment, e
     for member in group.members:
         member.assignment = awaited.assignments[member.member_id]
         if member.sync_waiter is not None:
-            group.reply_to_sync(member, _assignment_result(group, member))
+            group.reply_to_sync(member, _build_assignment_result(group, member))
             # The session may have expired while the response was held back.
             group.reset_session_timeout(member)
     group.transition_to(GroupState.STABLE, "the assignment is stored")

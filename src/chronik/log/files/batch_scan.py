@@ -82,14 +82,16 @@ def find_next_valid_batch(
         if (
             after_offset < base_offset < anchor.offset
             and HEADER_BYTES <= length + LENGTH_END <= len(buffer) - position
-            and _leads_to(buffer, position, base_offset, anchor, epoch_at)
+            and _leads_to_boundary(buffer, position, base_offset, anchor, epoch_at)
         ):
             return position, base_offset
         found = data.find(magic, found + 1, anchor.position)
     return None
 
 
-def _leads_to(buffer: memoryview, position: int, offset: int, anchor: BatchBoundary, epoch_at: EpochLookup) -> bool:
+def _leads_to_boundary(
+    buffer: memoryview, position: int, offset: int, anchor: BatchBoundary, epoch_at: EpochLookup
+) -> bool:
     while position < anchor.position and offset < anchor.offset:
         batch = validate_batch(buffer, position, offset, epoch_at(offset))
         if batch is None:
@@ -116,9 +118,9 @@ def find_valid_batch_after(
     """Return (position, offset) of the next valid batch after damage, or the end of the segment if there is none."""
 
     def epoch_at(at: int) -> int:
-        return epochs.epoch_at(at)[0]
+        return epochs.find_epoch_at(at)[0]
 
-    for anchor in _anchors_after(segment, position, offset, end_offset):
+    for anchor in _iter_boundaries_after(segment, position, offset, end_offset):
         if anchor.position - position > SEARCH_BYTES_MAX:
             break
         view = segment.read_bytes(position, anchor.position - position)
@@ -136,7 +138,9 @@ def find_valid_batch_after(
     return segment.size, max(offset, end_offset)
 
 
-def _anchors_after(segment: DamagedSegment, position: int, offset: int, end_offset: int) -> Iterator[BatchBoundary]:
+def _iter_boundaries_after(
+    segment: DamagedSegment, position: int, offset: int, end_offset: int
+) -> Iterator[BatchBoundary]:
     index = segment.index
     try:
         number = index.find_entry_by_offset(offset) + 1

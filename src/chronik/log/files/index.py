@@ -53,7 +53,7 @@ class SegmentIndex:
         self._buffered: list[IndexEntry] = []
 
     def __len__(self) -> int:
-        return self._stored_count() + len(self._buffered)
+        return self._count_stored_entries() + len(self._buffered)
 
     def set_cache(self, cache: FileCache) -> None:
         """Replace the cache through which the index file is opened."""
@@ -69,8 +69,8 @@ class SegmentIndex:
         """Write the buffered entries to the file, without a sync, because a lost index can be rebuilt."""
         if not self._buffered:
             return
-        stored = self._stored_count()
-        entries = b"".join(self._encode(stored + n, entry) for n, entry in enumerate(self._buffered))
+        stored = self._count_stored_entries()
+        entries = b"".join(self._encode_entry(stored + n, entry) for n, entry in enumerate(self._buffered))
         self._cache.create(self.path, is_expendable=True).pwrite(entries, stored * ENTRY_BYTES)
         self._stored = stored + len(self._buffered)
         self._buffered = []
@@ -81,14 +81,14 @@ class SegmentIndex:
         Raises:
             CorruptIndexError: The entry is missing or damaged.
         """
-        stored = self._stored_count()
+        stored = self._count_stored_entries()
         if number >= stored:
             return self._buffered[number - stored]
         try:
             data = self._cache.get(self.path).pread(ENTRY_BYTES, number * ENTRY_BYTES)
         except FileNotFoundError:
             raise CorruptIndexError(self.path) from None
-        return self._decode(number, data)
+        return self._decode_entry(number, data)
 
     def last_entry(self) -> IndexEntry | None:
         """Return the last entry, or None if the index is empty.
@@ -105,7 +105,7 @@ class SegmentIndex:
         Raises:
             CorruptIndexError: An entry is missing or damaged.
         """
-        return self._last_where(lambda entry: entry.offset <= offset)
+        return self._find_last_entry(lambda entry: entry.offset <= offset)
 
     def find_entry_by_position(self, position: int) -> int:
         """Return the number of the last entry whose position is at most `position`, or -1.
@@ -113,7 +113,7 @@ class SegmentIndex:
         Raises:
             CorruptIndexError: An entry is missing or damaged.
         """
-        return self._last_where(lambda entry: entry.position <= position)
+        return self._find_last_entry(lambda entry: entry.position <= position)
 
     def find_entry_by_timestamp(self, timestamp: int) -> int:
         """Return the number of the last entry before which all batches are older than `timestamp`, or -1.
@@ -121,14 +121,14 @@ class SegmentIndex:
         Raises:
             CorruptIndexError: An entry is missing or damaged.
         """
-        return self._last_where(lambda entry: entry.max_timestamp < timestamp)
+        return self._find_last_entry(lambda entry: entry.max_timestamp < timestamp)
 
     def truncate_to_entries(self, count: int) -> None:
         """Durably truncate the index to its first `count` entries.
 
         After a power failure, an entry that came back would point into batches written later.
         """
-        stored = self._stored_count()
+        stored = self._count_stored_entries()
         if count >= stored:
             del self._buffered[count - stored :]
             return
@@ -138,7 +138,7 @@ class SegmentIndex:
         file.truncate(count * ENTRY_BYTES)
         file.fdatasync()
 
-    def _last_where(self, condition: Callable[[IndexEntry], bool]) -> int:
+    def _find_last_entry(self, condition: Callable[[IndexEntry], bool]) -> int:
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -148,7 +148,7 @@ class SegmentIndex:
                 high = middle
         return low - 1
 
-    def _stored_count(self) -> int:
+    def _count_stored_entries(self) -> int:
         if self._stored < 0:
             try:
                 self._stored = self._cache.files.size(self.path) // ENTRY_BYTES
@@ -156,7 +156,7 @@ class SegmentIndex:
                 self._stored = 0
         return self._stored
 
-    def _encode(self, number: int, entry: IndexEntry) -> bytes:
+    def _encode_entry(self, number: int, entry: IndexEntry) -> bytes:
         base = self._base_offset
         fields = _FIELDS.pack(
             entry.offset - base, entry.position, entry.max_timestamp, max(entry.max_timestamp_offset - base, 0)
@@ -164,7 +164,7 @@ class SegmentIndex:
         # The checksum is seeded with the entry's number, so an entry at the wrong position fails too.
         return fields + _CRC.pack(crc32c(fields, number))
 
-    def _decode(self, number: int, data: bytes) -> IndexEntry:
+    def _decode_entry(self, number: int, data: bytes) -> IndexEntry:
         if len(data) != ENTRY_BYTES:
             raise CorruptIndexError(self.path)
         offset, position, max_timestamp, max_timestamp_offset, crc = _ENTRY.unpack(data)

@@ -60,13 +60,13 @@ class SyncedOffsets:
         """Record that the partition's log is synced up to `offset`, unless a higher offset is recorded."""
         key = (topic_id, partition)
         if offset > self._offsets.get(key, 0):
-            self._write(key, offset)
+            self._write_entry(key, offset)
 
     def lower(self, topic_id: bytes, partition: int, offset: int) -> None:
         """Lower the synced offset before the log is truncated to `offset`. Durable on return."""
         key = (topic_id, partition)
         if offset < self._offsets.get(key, 0):
-            self._write(key, offset)
+            self._write_entry(key, offset)
             self._file.fdatasync()
 
     def remove(self, topic_id: bytes, partition: int) -> None:
@@ -96,7 +96,7 @@ class SyncedOffsets:
         self.sync()
         self._file.close()
 
-    def _write(self, key: PartitionSlotKey, offset: int) -> None:
+    def _write_entry(self, key: PartitionSlotKey, offset: int) -> None:
         slot = self._slots.get(key)
         if slot is None:
             slot = self._free.pop() if self._free else self._file.size // SLOT_BYTES

@@ -48,7 +48,7 @@ def register_broker(writer: ImageWriter, command: RegisterBroker, index: int) ->
         directory_id=command.directory_id,
         listeners=command.listeners,
         levels=command.levels,
-        first_registered_ms=_first_registered_ms(known, command),
+        first_registered_ms=_get_first_registered_ms(known, command),
         registered_ms=command.time_ms,
     )
     writer.put_broker(broker)
@@ -60,7 +60,7 @@ def register_broker(writer: ImageWriter, command: RegisterBroker, index: int) ->
     return ApplyResult(value=index)
 
 
-def _first_registered_ms(known: Broker | None, command: RegisterBroker) -> int:
+def _get_first_registered_ms(known: Broker | None, command: RegisterBroker) -> int:
     return command.time_ms if known is None or known.first_registered_ms < 0 else known.first_registered_ms
 
 

@@ -102,7 +102,7 @@ def update_group_config(writer: ImageWriter, command: UpdateGroupConfig, index: 
 
 def commit_offset(writer: ImageWriter, command: CommitOffset, index: int) -> ApplyResult:
     """Commit offsets of one group."""
-    failures = [ItemFailure(item, code, message) for item, code, message in _commit(writer, command, index)]
+    failures = [ItemFailure(item, code, message) for item, code, message in _commit_offsets(writer, command, index)]
     return ApplyResult(failures=tuple(failures))
 
 
@@ -112,14 +112,14 @@ def commit_offset_batch(writer: ImageWriter, command: CommitOffsetBatch, index: 
     for item, commit in enumerate(command.commits):
         try:
             failures += [
-                ItemFailure(item, code, message, part) for part, code, message in _commit(writer, commit, index)
+                ItemFailure(item, code, message, part) for part, code, message in _commit_offsets(writer, commit, index)
             ]
         except CommandRejectedError as rejected:
             failures.append(ItemFailure(item, rejected.code, rejected.message))
     return ApplyResult(failures=tuple(failures))
 
 
-def _commit(writer: ImageWriter, command: CommitOffset, index: int) -> list[tuple[int, ErrorCode, str]]:
+def _commit_offsets(writer: ImageWriter, command: CommitOffset, index: int) -> list[tuple[int, ErrorCode, str]]:
     """Commit a group's offsets. Return the rejected offsets as (position, error code, message)."""
     image = writer.image
     group = image.groups.get(command.group_id)
@@ -137,7 +137,7 @@ def _commit(writer: ImageWriter, command: CommitOffset, index: int) -> list[tupl
         )
         writer.put_offset(group_id, offset.topic, offset.partition, committed)
         if has_staged:
-            writer.drop_staged_before(group_id, offset.topic, offset.partition, index)
+            writer.remove_staged_offsets_before(group_id, offset.topic, offset.partition, index)
     if group is None and len(rejected_offsets) < len(command.offsets):
         writer.put_group(create_empty_group(group_id, "", command.commit_time_ms))
     return rejected_offsets

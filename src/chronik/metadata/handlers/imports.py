@@ -50,14 +50,14 @@ def begin_import(writer: ImageWriter, command: BeginImport, index: int) -> Apply
     first = writer.image.next_producer_id
     if command.producer_ids > PRODUCER_ID_MAX - first:
         raise CommandRejectedError(ErrorCode.INVALID_REQUEST, "there are not enough producer ids left")
-    writer.set_import(ImportState(command.import_id, command.source, command.topic_count, first, command.time_ms))
+    writer.set_import_state(ImportState(command.import_id, command.source, command.topic_count, first, command.time_ms))
     writer.set_next_producer_id(first + command.producer_ids)
     return ApplyResult(value=first)
 
 
 def import_topics(writer: ImageWriter, command: ImportTopics, index: int) -> ApplyResult:
     """Create topics of an import."""
-    _require_unfinished(writer.image, command.import_id)
+    _require_unfinished_import(writer.image, command.import_id)
     if len(command.topics) > TOPICS_PER_COMMAND_MAX or len(command.topics) != len(command.leader_epochs):
         raise CommandRejectedError(
             ErrorCode.INVALID_REQUEST, f"not 1 to {TOPICS_PER_COMMAND_MAX} topics with their epochs"
@@ -99,8 +99,8 @@ def _import_topic(writer: ImageWriter, command: CreateTopic, leader_epochs: tupl
 def import_groups(writer: ImageWriter, command: ImportGroups, index: int) -> ApplyResult:
     """Add groups of an import and their committed offsets."""
     image = writer.image
-    _require_unfinished(image, command.import_id)
-    if len(command.groups) + _offset_count(command.groups) > IMPORTED_GROUPS_PER_COMMAND_MAX:
+    _require_unfinished_import(image, command.import_id)
+    if len(command.groups) + _count_offsets(command.groups) > IMPORTED_GROUPS_PER_COMMAND_MAX:
         message = f"more than {IMPORTED_GROUPS_PER_COMMAND_MAX} groups and offsets in one command"
         raise CommandRejectedError(ErrorCode.INVALID_REQUEST, message)
     _check_offset_topics(image, command.groups)
@@ -112,11 +112,11 @@ def import_groups(writer: ImageWriter, command: ImportGroups, index: int) -> App
 def finish_import(writer: ImageWriter, command: FinishImport, index: int) -> ApplyResult:
     """Make the topics of an import visible, and add its groups and configs."""
     image = writer.image
-    known = _require_unfinished(image, command.import_id)
+    known = _require_unfinished_import(image, command.import_id)
     if len(image.importing_topics) != known.topic_count:
         message = f"{len(image.importing_topics)} of {known.topic_count} topics of {known.source} are there"
         raise CommandRejectedError(ErrorCode.INVALID_REQUEST, message)
-    if _offset_count(command.groups) > IMPORTED_OFFSETS_MAX:
+    if _count_offsets(command.groups) > IMPORTED_OFFSETS_MAX:
         # Results are part of the state hash: the message must be the same in all versions.
         raise CommandRejectedError(ErrorCode.INVALID_REQUEST, f"more than {IMPORTED_OFFSETS_MAX} offsets in one import")
     _check_offset_topics(image, command.groups)
@@ -134,11 +134,11 @@ def finish_import(writer: ImageWriter, command: FinishImport, index: int) -> App
         writer.set_group_configs(group_id, configs)
     if command.cluster_configs:
         writer.set_broker_configs(CLUSTER_DEFAULT, cluster_configs)
-    writer.set_import(replace(known, is_finished=True))
+    writer.set_import_state(replace(known, is_finished=True))
     return ApplyResult(value=known.topic_count)
 
 
-def _offset_count(groups: tuple[ImportedGroup, ...]) -> int:
+def _count_offsets(groups: tuple[ImportedGroup, ...]) -> int:
     return sum(len(group.offsets) for group in groups)
 
 
@@ -164,19 +164,19 @@ def _add_group(writer: ImageWriter, group: ImportedGroup, time_ms: int) -> None:
 def abort_import(writer: ImageWriter, command: AbortImport, index: int) -> ApplyResult:
     """Remove a part of an unfinished import."""
     image = writer.image
-    _require_unfinished(image, command.import_id)
+    _require_unfinished_import(image, command.import_id)
     if cluster_level(image.features) >= IMPORTED_GROUPS_LEVEL:
-        _remove_some(writer)
+        _remove_topics_up_to_limit(writer)
     else:
         for topic in list(image.importing_topics.values())[:TOPICS_PER_COMMAND_MAX]:
             writer.remove_topic(topic)
     left = len(image.importing_topics)
     if not left:
-        writer.set_import(None)
+        writer.set_import_state(None)
     return ApplyResult(value=left)
 
 
-def _remove_some(writer: ImageWriter) -> None:
+def _remove_topics_up_to_limit(writer: ImageWriter) -> None:
     """Remove some topics of the unfinished import and their committed offsets, up to the limits per command.
 
     The order of names makes the choice the same on every node. The number of topics is limited as well, because finding
@@ -202,7 +202,7 @@ def _remove_group_if_unused(writer: ImageWriter, group_id: str) -> None:
         writer.remove_group(group_id)
 
 
-def _require_unfinished(image: Image, import_id: bytes) -> ImportState:
+def _require_unfinished_import(image: Image, import_id: bytes) -> ImportState:
     """Return the unfinished import with this id.
 
     Raises:

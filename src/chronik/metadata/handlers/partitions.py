@@ -240,7 +240,7 @@ def elect_leaders(writer: ImageWriter, command: ElectLeaders, index: int) -> App
     for item, (topic_id, number) in enumerate((key.topic_id, key.partition) for key in command.partitions):
         with changes.collect_failures(item):
             partition = changes.partition(topic_id, number)
-            elected = _elect_unclean if command.unclean else _elect_preferred
+            elected = _elect_unclean_leader if command.unclean else _elect_preferred_leader
             changes.put(topic_id, number, elected(partition, writer.image.brokers))
     return changes.write()
 
@@ -252,7 +252,7 @@ def _check_partition_count(count: int) -> None:
         )
 
 
-def _elect_preferred(partition: Partition, brokers: elections.Brokers) -> Partition:
+def _elect_preferred_leader(partition: Partition, brokers: elections.Brokers) -> Partition:
     preferred = partition.replicas[0]
     if partition.leader == preferred:
         raise CommandRejectedError(
@@ -265,7 +265,7 @@ def _elect_preferred(partition: Partition, brokers: elections.Brokers) -> Partit
     return elections.with_leader(partition, partition.isr, preferred)
 
 
-def _elect_unclean(partition: Partition, brokers: elections.Brokers) -> Partition:
+def _elect_unclean_leader(partition: Partition, brokers: elections.Brokers) -> Partition:
     if partition.leader != NO_LEADER:
         raise CommandRejectedError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads the partition")
     leader = elections.elect(partition, partition.isr, brokers)
@@ -297,12 +297,12 @@ def update_isr(writer: ImageWriter, command: UpdateISR, index: int) -> ApplyResu
     for item, change in enumerate(command.changes):
         with changes.collect_failures(item):
             partition = changes.partition(change.topic_id, change.partition)
-            changed = _with_changed_isr(writer, partition, command.broker_id, change)
+            changed = _apply_isr_change(writer, partition, command.broker_id, change)
             changes.put(change.topic_id, change.partition, complete_reassignment(changed, writer.image.brokers))
     return changes.write()
 
 
-def _with_changed_isr(writer: ImageWriter, partition: Partition, broker_id: int, change: IsrChange) -> Partition:
+def _apply_isr_change(writer: ImageWriter, partition: Partition, broker_id: int, change: IsrChange) -> Partition:
     if change.leader_epoch != partition.leader_epoch or broker_id != partition.leader:
         message = f"broker {partition.leader} leads in epoch {partition.leader_epoch}"
         raise CommandRejectedError(ErrorCode.FENCED_LEADER_EPOCH, message)
@@ -316,12 +316,12 @@ def _with_changed_isr(writer: ImageWriter, partition: Partition, broker_id: int,
             ErrorCode.INVALID_REQUEST, "the ISR needs its leader and may hold nothing but replicas"
         )
     for member in change.isr:
-        _refuse_member(writer, member.broker_id, member.broker_epoch)
+        _check_isr_member(writer, member.broker_id, member.broker_epoch)
     # The ISR is stored in replica order.
     return elections.with_isr(partition, tuple(replica for replica in partition.replicas if replica in members))
 
 
-def _refuse_member(writer: ImageWriter, broker_id: int, broker_epoch: int) -> None:
+def _check_isr_member(writer: ImageWriter, broker_id: int, broker_epoch: int) -> None:
     """Reject a proposed ISR member that is fenced, unknown, or has restarted since the leader saw it caught up.
 
     After a restart, the broker may have lost the end of its log.

@@ -65,7 +65,7 @@ def delete_topic(writer: ImageWriter, command: DeleteTopic, index: int) -> Apply
     topic = require_topic(writer.image, command.topic_id)
     for group_id in writer.image.groups_with_offsets_of_topic(topic.name):
         writer.remove_offsets_of_topic(group_id, topic.name)
-    writer.drop_staged_of_topic(topic.name)
+    writer.remove_staged_offsets_of_topic(topic.name)
     for transaction in writer.image.transactions_with_topic(topic.id):
         left = tuple(each for each in transaction.partitions if each.topic_id != topic.id)
         writer.put_transaction(replace(transaction, partitions=left))
@@ -78,7 +78,7 @@ def update_topic_config(writer: ImageWriter, command: UpdateTopicConfig, index: 
     topic = require_topic(writer.image, command.topic_id)
     configs = apply_config_changes(topic.configs, command.set, command.delete, replace=command.replace)
     if configs != topic.configs:
-        writer.set_topic_configs(topic, configs, _changed_ms(topic, command.time_ms))
+        writer.set_topic_configs(topic, configs, _get_changed_ms(topic, command.time_ms))
     return ApplyResult()
 
 
@@ -97,11 +97,11 @@ def create_partitions(writer: ImageWriter, command: CreatePartitions, index: int
     if len(partitions[0].replicas) != topic.replication_factor:
         message = f"the replication factor of topic {topic.name} is {topic.replication_factor}"
         raise CommandRejectedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    writer.add_partitions(topic, partitions, _changed_ms(topic, command.time_ms))
+    writer.add_partitions(topic, partitions, _get_changed_ms(topic, command.time_ms))
     return ApplyResult()
 
 
-def _changed_ms(topic: Topic, time_ms: int) -> int:
+def _get_changed_ms(topic: Topic, time_ms: int) -> int:
     return topic.changed_ms if time_ms < 0 else time_ms
 
 

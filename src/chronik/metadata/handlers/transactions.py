@@ -52,7 +52,7 @@ def init_transaction(writer: ImageWriter, command: InitTransaction, index: int) 
     known = _check(writer.image, command)
     if known is not None:
         known = _complete_if_marked(known, command)
-        _check_state(known.state.is_idle, known)
+        _check_transaction_state(known.state.is_idle, known)
     _check_producer_id_is_free(writer.image, command.producer_id, command.transactional_id)
     writer.put_transaction(
         Transaction(
@@ -73,7 +73,7 @@ def init_transaction(writer: ImageWriter, command: InitTransaction, index: int) 
 def add_to_transaction(writer: ImageWriter, command: AddToTransaction, index: int) -> ApplyResult:
     """Add partitions and groups to a transaction, starting it if necessary."""
     known = _complete_if_marked(_require_record(writer.image, command), command)
-    _check_state(not known.state.is_prepared, known)
+    _check_transaction_state(not known.state.is_prepared, known)
     existing_partitions = [partition for partition in command.partitions if _partition_exists(writer.image, partition)]
     new = replace(known, state=TransactionState.ONGOING, index=index, time_ms=command.time_ms)
     if known.state is not TransactionState.ONGOING:
@@ -90,7 +90,7 @@ def add_to_transaction(writer: ImageWriter, command: AddToTransaction, index: in
 def end_transaction(writer: ImageWriter, command: EndTransaction, index: int) -> ApplyResult:
     """Commit or abort a transaction."""
     known = _complete_if_marked(_require_record(writer.image, command), command)
-    _check_state(not known.state.is_prepared, known)
+    _check_transaction_state(not known.state.is_prepared, known)
     if command.commit and writer.image.commit_hold_index:
         raise CommandRejectedError(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "commits are held back, while a backup notes its ends"
@@ -117,7 +117,7 @@ def end_transaction(writer: ImageWriter, command: EndTransaction, index: int) ->
 def complete_transaction(writer: ImageWriter, command: CompleteTransaction, index: int) -> ApplyResult:
     """Complete a transaction after all its markers have been written."""
     known = _require_record(writer.image, command)
-    _check_state(known.state.is_prepared, known)
+    _check_transaction_state(known.state.is_prepared, known)
     writer.put_transaction(replace(known.with_markers_written(), index=index, time_ms=command.time_ms))
     return ApplyResult()
 
@@ -125,7 +125,7 @@ def complete_transaction(writer: ImageWriter, command: CompleteTransaction, inde
 def expire_transaction(writer: ImageWriter, command: ExpireTransaction, index: int) -> ApplyResult:
     """Delete an unused transactional id."""
     known = _require_record(writer.image, command)
-    _check_state(known.state.is_idle, known)
+    _check_transaction_state(known.state.is_idle, known)
     writer.remove_transaction(command.transactional_id)
     return ApplyResult()
 
@@ -147,7 +147,7 @@ def stage_offsets(writer: ImageWriter, command: StageOffsets, index: int) -> App
             failures.append(ItemFailure(item, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message))
             continue
         staged = StagedOffset(offset.offset, offset.leader_epoch, offset.metadata, command.time_ms, index)
-        writer.put_staged(command.group_id, known.producer_id, offset.topic, offset.partition, staged)
+        writer.put_staged_offset(command.group_id, known.producer_id, offset.topic, offset.partition, staged)
     return ApplyResult(failures=tuple(failures))
 
 
@@ -185,7 +185,7 @@ def _complete_if_marked(
     return known.with_markers_written() if command.is_marked and known.state.is_prepared else known
 
 
-def _check_state(is_allowed: bool, known: Transaction) -> None:
+def _check_transaction_state(is_allowed: bool, known: Transaction) -> None:
     if not is_allowed:
         raise CommandRejectedError(
             ErrorCode.INVALID_TXN_STATE, f"{known.transactional_id} is in state {known.state.kafka_name}"
@@ -208,11 +208,11 @@ def _settle_offsets(writer: ImageWriter, group_id: str, producer_id: int, *, com
     image = writer.image
     staged = dict(image.staged_offsets(group_id).get(producer_id, {}))
     for (topic, partition), each in staged.items():
-        writer.remove_staged(group_id, producer_id, topic, partition)
+        writer.remove_staged_offset(group_id, producer_id, topic, partition)
         if commit:
             committed = CommittedOffset(each.offset, each.leader_epoch, each.metadata, each.time_ms)
             writer.put_offset(group_id, topic, partition, committed)
-            writer.drop_staged_before(group_id, topic, partition, each.index)
+            writer.remove_staged_offsets_before(group_id, topic, partition, each.index)
     if commit and staged and group_id not in image.groups:
         writer.put_group(create_empty_group(group_id, "", max(each.time_ms for each in staged.values())))
 
@@ -224,7 +224,7 @@ def _new_among(wanted: Iterable[T], known: Iterable[T]) -> list[T]:
 
 def hold_commits(writer: ImageWriter, command: HoldCommits, index: int) -> ApplyResult:
     """Block transaction commits until ReleaseCommits, for a backup."""
-    writer.set_commits_hold(index)
+    writer.set_commit_hold_index(index)
     return ApplyResult(value=index)
 
 
@@ -232,7 +232,7 @@ def release_commits(writer: ImageWriter, command: ReleaseCommits, index: int) ->
     """Unblock transaction commits, unless the hold to release has been released or replaced."""
     is_in_force = writer.image.commit_hold_index == command.hold
     if is_in_force:
-        writer.set_commits_hold(0)
+        writer.set_commit_hold_index(0)
     return ApplyResult(value=int(is_in_force))
 
 

@@ -34,11 +34,11 @@ class MetadataJournal:
 
     @property
     def bytes_since_snapshot(self) -> int:
-        return self._opened.segment_bytes
+        return self._opened_log.segment_bytes
 
     @property
     def sync_times(self) -> Histogram:
-        return self._opened.sync_times
+        return self._opened_log.sync_times
 
     def recover(self) -> Image:
         """Open the log and return the image after the last durable command.
@@ -51,30 +51,30 @@ class MetadataJournal:
         image, snapshot_index = self._read_snapshot()
         self._log, entries = WriteAheadLog.open(self._files, self._directory, after=snapshot_index)
         remove_older_snapshots(self._files, self._directory)
-        _replay(image, entries)
+        _replay_entries(image, entries)
         self.entries_since_snapshot = len(entries)
         return image
 
     def append(self, commands: Sequence[bytes]) -> None:
         """Append commands without a sync. They survive a crash of the process; the next `write` makes them durable."""
-        self._opened.append(commands)
+        self._opened_log.append(commands)
         self.entries_since_snapshot += len(commands)
 
     def write(self, commands: Sequence[bytes]) -> None:
         """Append commands and sync the log. These and all earlier commands are durable on return."""
         if commands:
             self.append(commands)
-        self._opened.sync()
+        self._opened_log.sync()
 
     def begin_snapshot(self) -> WalSnapshotWriter:
         """Return a writer for a snapshot of the image. All written commands must be applied."""
-        self._opened.roll()
+        self._opened_log.roll()
         self.entries_since_snapshot = 0
-        return WalSnapshotWriter(self._files, self._directory, self._opened.last_index)
+        return WalSnapshotWriter(self._files, self._directory, self._opened_log.last_index)
 
     def truncate_through(self, index: int) -> None:
         """Remove the log up to `index`, which a durable snapshot covers."""
-        self._opened.drop_through(index)
+        self._opened_log.drop_segments_through(index)
 
     def close(self) -> None:
         if self._log is not None:
@@ -82,7 +82,7 @@ class MetadataJournal:
             self._log = None
 
     @property
-    def _opened(self) -> WriteAheadLog:
+    def _opened_log(self) -> WriteAheadLog:
         assert self._log is not None, "recover() first"
         return self._log
 
@@ -98,6 +98,6 @@ class MetadataJournal:
         return image, index
 
 
-def _replay(image: Image, entries: Sequence[WalEntry]) -> None:
+def _replay_entries(image: Image, entries: Sequence[WalEntry]) -> None:
     for entry in entries:
         apply(image, decode_command(entry.payload), entry.index)

@@ -20,7 +20,7 @@ from chronik.clock import Clock, SystemClock
 from chronik.errors import StorageError, check_invariant, exc_info_if_unexpected
 from chronik.files import FileSystem
 from chronik.histogram import Histogram
-from chronik.ids import format_id, new_id
+from chronik.ids import format_id, generate_id
 from chronik.limits import MIB
 from chronik.metadata import levels
 from chronik.metadata.apply import apply
@@ -138,7 +138,7 @@ class LocalStore:
         self._snapshot_bytes = snapshot_bytes
         self._make_executor = make_executor
         self._image = Image()
-        self._incarnation = new_id()
+        self._incarnation = generate_id()
         self._sequence = 0
         self._subscribers: list[DeltaSubscriber] = []
         self._pending: deque[PendingCommand] = deque()
@@ -172,13 +172,13 @@ class LocalStore:
             UnsupportedLevelError: A newer version has written them.
         """
         self._log_thread, self._snapshot_thread = self._make_executor(), self._make_executor()
-        self._image = await self._in_thread(self._log_thread, self._journal.recover)
+        self._image = await self._run_in_executor(self._log_thread, self._journal.recover)
         self._durable_index = self._image.applied_index
         self._writer = asyncio.create_task(self._write_forever(), name="metadata writer")
         if not self._image.cluster_id:
             if levels.cluster_level(self._image.features) < levels.HIGHEST:
                 await self.propose(SetFeatureLevel(levels.FEATURE_NAME, levels.HIGHEST))
-            created = CreateCluster(cluster_id=format_id(new_id()), time_ms=self._clock.now_ms())
+            created = CreateCluster(cluster_id=format_id(generate_id()), time_ms=self._clock.now_ms())
             result = await self.propose(created)
             log.info("cluster created: id=%s index=%d", created.cluster_id, result.index)
         self._started = True
@@ -195,7 +195,7 @@ class LocalStore:
             with suppress(asyncio.CancelledError):
                 await self._snapshot
         if self._log_thread is not None and self._snapshot_thread is not None:
-            await self._in_thread(self._log_thread, self._journal.close)
+            await self._run_in_executor(self._log_thread, self._journal.close)
             self._log_thread.shutdown()
             self._snapshot_thread.shutdown()
             self._log_thread = self._snapshot_thread = None
@@ -266,17 +266,17 @@ class LocalStore:
 
     async def _write_forever(self) -> None:
         try:
-            while await self._take_group():
-                await self._ack_early()
+            while await self._take_command_group():
+                await self._acknowledge_before_sync()
                 await self._sync_group()
-                await self._apply(self._group)
+                await self._apply_commands(self._group)
                 self._group = []
-                if self._failure is None and self._snapshot_is_due():
+                if self._failure is None and self._is_snapshot_due():
                     await self._begin_snapshot()
         except Exception as error:
             self._stop(error)
 
-    async def _take_group(self) -> bool:
+    async def _take_command_group(self) -> bool:
         """Wait for commands and select those to write together. Return False if the store is closing or has failed."""
         while not self._pending:
             if self._closing or self._failure is not None:
@@ -292,7 +292,7 @@ class LocalStore:
         self._pending_bytes -= size
         return True
 
-    async def _ack_early(self) -> None:
+    async def _acknowledge_before_sync(self) -> None:
         """Write, apply and acknowledge the leading commands of the group that need no sync.
 
         Commands are applied in log order, so those after the first that needs a sync wait for it.
@@ -300,17 +300,17 @@ class LocalStore:
         early = list(takewhile(lambda pending: self._answers_early(pending.envelope.command), self._group))
         if early:
             self._journal.append([pending.data for pending in early])
-            await self._apply(early)
+            await self._apply_commands(early)
             self._group = self._group[len(early) :]
 
     async def _sync_group(self) -> None:
         """Write the rest of the group and sync the log, which also makes the commands acknowledged early durable."""
         assert self._log_thread is not None
-        await self._in_thread(self._log_thread, self._journal.write, [pending.data for pending in self._group])
+        await self._run_in_executor(self._log_thread, self._journal.write, [pending.data for pending in self._group])
         self._durable_index = self._image.applied_index + len(self._group)
         self._syncs.notify()
 
-    async def _apply(self, written: Sequence[PendingCommand]) -> None:
+    async def _apply_commands(self, written: Sequence[PendingCommand]) -> None:
         loop = asyncio.get_running_loop()
         slice_ends = loop.time() + APPLY_SLICE_SECONDS
         for pending in written:
@@ -343,7 +343,7 @@ class LocalStore:
 
     # --- snapshots ---
 
-    def _snapshot_is_due(self) -> bool:
+    def _is_snapshot_due(self) -> bool:
         if self._snapshot is not None and not self._snapshot.done():
             return False
         journal = self._journal
@@ -355,7 +355,7 @@ class LocalStore:
     async def _begin_snapshot(self) -> None:
         """Start a snapshot. All written commands must be applied, so that log and image have the same index."""
         assert self._log_thread is not None
-        writer = await self._in_thread(self._log_thread, self._journal.begin_snapshot)
+        writer = await self._run_in_executor(self._log_thread, self._journal.begin_snapshot)
         frozen = self._image.freeze()
         self._snapshot = asyncio.create_task(self._write_snapshot(frozen, writer), name="metadata snapshot")
 
@@ -364,15 +364,17 @@ class LocalStore:
         assert self._snapshot_thread is not None
         try:
             for chunk in encode_snapshot(frozen):
-                await self._in_thread(self._snapshot_thread, writer.write, chunk)
-            size = await self._in_thread(self._snapshot_thread, writer.commit)
-            await self._in_thread(self._log_thread, self._journal.truncate_through, frozen.applied_index)
+                await self._run_in_executor(self._snapshot_thread, writer.write, chunk)
+            size = await self._run_in_executor(self._snapshot_thread, writer.commit)
+            await self._run_in_executor(self._log_thread, self._journal.truncate_through, frozen.applied_index)
             log.info("metadata snapshot written: index=%d bytes=%d", frozen.applied_index, size)
         except asyncio.CancelledError:
-            await asyncio.shield(self._in_thread(self._snapshot_thread, writer.abandon))
+            await asyncio.shield(self._run_in_executor(self._snapshot_thread, writer.abandon))
             raise
         except Exception as error:
             self._stop(error)
 
-    async def _in_thread(self, thread: Executor, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _run_in_executor(
+        self, thread: Executor, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         return await asyncio.get_running_loop().run_in_executor(thread, lambda: function(*args, **kwargs))

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from chronik.ids import new_id
+from chronik.ids import generate_id
 from chronik.metadata import levels
 from chronik.metadata.commands.envelope import (
     COMMAND_BYTES_MAX,
@@ -62,7 +62,7 @@ PENDING_PROPOSALS_MAX: Final = RESULTS_KEPT_MAX - 64
 """The maximum number of pending commands, slightly less than the number of results kept to detect retries."""
 
 
-class _Pending(msgspec.Struct):
+class _PendingProposal(msgspec.Struct):
     """A proposed command that is not acknowledged yet."""
 
     answer: asyncio.Future[ApplyResult]
@@ -88,7 +88,7 @@ class RaftStore:
 
     def __init__(self, node_id: int, incarnation: bytes | None = None) -> None:
         self._node_id = node_id
-        self._start_incarnation(incarnation or new_id())
+        self._start_incarnation(incarnation or generate_id())
         self._subscribers: list[DeltaSubscriber] = []
         self._driver: RaftDriver
         self._forwarder: ProposalForwarder
@@ -97,7 +97,7 @@ class RaftStore:
         self._started = False
         self._closing = False
         self._deadline = float("inf")
-        self.machine: Final = ImageStateMachine(self._publish, self._applied, self._restored)
+        self.machine: Final = ImageStateMachine(self._publish, self._on_command_applied, self._on_snapshot_restored)
 
     def _start_incarnation(self, incarnation: bytes) -> None:
         """Start a new incarnation of this node's command session, without pending commands."""
@@ -105,7 +105,7 @@ class RaftStore:
         self._sequence = 0
         self._answered = 0
         """The sequence number up to which all commands are completed or abandoned."""
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, _PendingProposal] = {}
 
     def attach(self, driver: RaftDriver) -> None:
         """Set the Raft driver."""
@@ -164,7 +164,7 @@ class RaftStore:
                 index = await self._driver.read_index(max(0.0, deadline - loop.time()))
                 return await self._driver.wait_applied(index, max(0.0, deadline - loop.time()))
             except (NotLeader, ReadTimedOut, OutcomeUnknown, ProposalRejected) as error:
-                if not isinstance(error, NotLeader) or loop.time() >= min(deadline, self._leaderless_until()):
+                if not isinstance(error, NotLeader) or loop.time() >= min(deadline, self._get_leader_wait_deadline()):
                     raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"No majority confirmed the read: {error}") from error
             except DriverStopped as error:
                 raise StoreClosedError(str(error)) from error
@@ -190,7 +190,7 @@ class RaftStore:
         except DriverStopped as error:
             raise StoreClosedError(str(error)) from error
 
-    def _leaderless_until(self) -> float:
+    def _get_leader_wait_deadline(self) -> float:
         """Return the time until which requests wait for a leader."""
         since = self._leaderless_since
         return float("inf") if since is None else since + LEADERLESS_SECONDS_MAX
@@ -213,13 +213,13 @@ class RaftStore:
         under_way = self._pending  # another incarnation has its own dict
         loop = asyncio.get_running_loop()
         limit = asyncio.timeout_at(min(loop.time() + timeout, self._deadline))
-        pending = _Pending(loop.create_future(), limit)
+        pending = _PendingProposal(loop.create_future(), limit)
         try:
             async with limit:
                 under_way[sequence] = pending
                 result = await self._propose_until_done(pending, data, acks, local_only)
         except TimeoutError:
-            raise self._timeout_error(pending) from None
+            raise self._build_timeout_error(pending) from None
         except DriverStopped as error:
             raise StoreClosedError(str(error)) from error
         finally:
@@ -228,7 +228,9 @@ class RaftStore:
             raise KafkaError(result.code, result.message)
         return result
 
-    async def _propose_until_done(self, pending: _Pending, data: bytes, acks: Acks, local_only: bool) -> ApplyResult:
+    async def _propose_until_done(
+        self, pending: _PendingProposal, data: bytes, acks: Acks, local_only: bool
+    ) -> ApplyResult:
         """Propose the command repeatedly until its outcome is known."""
         until = CompletionPoint.APPLIED if acks is Acks.ALL else CompletionPoint.WRITTEN_BY_LEADER
         while not pending.answer.done():
@@ -251,7 +253,7 @@ class RaftStore:
                 await pending.news.wait(leader_changes, LEADERLESS_SECONDS)
         return pending.answer.result()
 
-    def _timeout_error(self, pending: _Pending) -> KafkaError:
+    def _build_timeout_error(self, pending: _PendingProposal) -> KafkaError:
         """Return the error of a proposal that has timed out."""
         if pending.may_be_done:
             return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The outcome is unknown: no majority answered in time")
@@ -281,26 +283,26 @@ class RaftStore:
             for subscriber in self._subscribers:
                 subscriber(delta)
 
-    def _applied(self, envelope: Envelope, result: ApplyResult) -> None:
+    def _on_command_applied(self, envelope: Envelope, result: ApplyResult) -> None:
         if envelope.node_id != self._node_id or envelope.incarnation != self.incarnation:
             return
-        if self._is_over:
+        if self._has_incarnation_ended:
             self._restart_incarnation()
         else:
-            self._answer(envelope.sequence, result)
+            self._complete_proposal(envelope.sequence, result)
 
-    def _restored(self) -> None:
+    def _on_snapshot_restored(self) -> None:
         """After a snapshot was installed, complete the pending commands whose results it contains."""
         session = self.image.session(self._node_id)
-        if self._is_over:
+        if self._has_incarnation_ended:
             self._restart_incarnation()
         elif session is not None and session.incarnation == self.incarnation:
             for sequence in list(self._pending):
                 if sequence in session.results:
-                    self._answer(sequence, session.results[sequence])
+                    self._complete_proposal(sequence, session.results[sequence])
 
     @property
-    def _is_over(self) -> bool:
+    def _has_incarnation_ended(self) -> bool:
         """Return whether a command of another incarnation has ended the current command session."""
         return has_incarnation_ended(self.image.session(self._node_id), self.incarnation)
 
@@ -314,11 +316,11 @@ class RaftStore:
             self._node_id,
         )
         ended = self._pending
-        self._start_incarnation(new_id())
+        self._start_incarnation(generate_id())
         for pending in ended.values():
             pending.end(INCARNATION_ENDED)
 
-    def _answer(self, sequence: int, result: ApplyResult) -> None:
+    def _complete_proposal(self, sequence: int, result: ApplyResult) -> None:
         pending = self._pending.get(sequence)
         if pending is not None:
             pending.end(result)

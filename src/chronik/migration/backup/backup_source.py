@@ -23,10 +23,10 @@ from chronik.migration.backup.manifest import (
     BackupFile,
     BackupManifest,
     BackupPartition,
-    manifest_digest,
+    compute_manifest_digest,
     read_manifest,
 )
-from chronik.migration.source import MigrationError, visible_topics
+from chronik.migration.source import MigrationError, list_visible_topics
 from chronik.protocol.batch import HEADER_BYTES, Bytes, iter_batches, parse_header
 from chronik.wording import pluralize
 
@@ -93,11 +93,11 @@ class BackupSource:
 
     @property
     def id(self) -> bytes:
-        return manifest_digest(self.manifest)
+        return compute_manifest_digest(self.manifest)
 
     def topics(self) -> list[Topic]:
         """Return the topics that still existed when the backup was finished."""
-        return [topic for topic in visible_topics(self.image) if (topic.id, 0) in self._entries]
+        return [topic for topic in list_visible_topics(self.image) if (topic.id, 0) in self._entries]
 
     def log(self, topic: Topic, partition: int) -> BackupLog:
         key = topic.id, partition
@@ -124,14 +124,14 @@ def open_backup(path: Path, tell: Callable[[str], None] = lambda _: None) -> Bac
         raise MigrationError(f"{path} contains no backup, or only one that was never finished")
     entries = list(manifest.files())
     for number, entry in enumerate(entries, 1):
-        _verify(files, path, entry)
+        _verify_backup_file(files, path, entry)
         tell(f"checked: {number} of {pluralize(len(entries), 'file')}")
     data = read_file(files, manifest.image.path)
     chunks = msgspec.msgpack.decode(data or b"", type=list[bytes])
     return BackupSource(str(path), files, manifest, decode_snapshot(chunks))
 
 
-def _verify(files: FileSystem, path: Path, entry: BackupFile) -> None:
+def _verify_backup_file(files: FileSystem, path: Path, entry: BackupFile) -> None:
     digest = blake2b(digest_size=DIGEST_BYTES)
     try:
         opened = files.open(entry.path)

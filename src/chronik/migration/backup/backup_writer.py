@@ -39,7 +39,7 @@ from chronik.migration.backup.manifest import (
 from chronik.migration.backup.partition_copier import PartitionCopier
 from chronik.migration.dry_run import dry_run_restore
 from chronik.migration.import_plan import build_import_plan
-from chronik.migration.source import MigrationError, visible_topics
+from chronik.migration.source import MigrationError, list_visible_topics
 from chronik.migration.target_cluster import TopicIdPartition
 from chronik.protocol.messages.describe_image import DescribeImageRequest, DescribeImageResponse
 from chronik.protocol.messages.hold_commits import HoldCommitsRequest, HoldCommitsResponse
@@ -73,12 +73,12 @@ def create_backup_point(cluster: ClusterClient) -> BackupPoint:
     if levels is None:
         raise MigrationError("the cluster is not a Chronik cluster")
     if levels.level < DYNAMIC_MEMBERSHIP_LEVEL:
-        return _read_ends(cluster, *_read_image(cluster))
+        return _read_log_ends(cluster, *_read_image(cluster))
     for _ in range(ATTEMPTS_MAX):
         hold = _hold_commits(cluster, 0).hold
         failpoints.hit_failpoint(failpoints.HELD)
         try:
-            moment = _read_ends(cluster, *_wait_for_markers(cluster))
+            moment = _read_log_ends(cluster, *_wait_for_transaction_markers(cluster))
         finally:
             was_in_force = _hold_commits(cluster, hold).was_in_force
         if was_in_force:
@@ -86,12 +86,12 @@ def create_backup_point(cluster: ClusterClient) -> BackupPoint:
     raise MigrationError("transaction commits could not be blocked long enough: is another backup running?")
 
 
-def _read_ends(cluster: ClusterClient, chunks: list[bytes], image: Image) -> BackupPoint:
-    keys = [(topic.id, index) for topic in visible_topics(image) for index in range(len(topic.partitions))]
+def _read_log_ends(cluster: ClusterClient, chunks: list[bytes], image: Image) -> BackupPoint:
+    keys = [(topic.id, index) for topic in list_visible_topics(image) for index in range(len(topic.partitions))]
     return BackupPoint(chunks, image, ClusterReader(cluster, image).read_log_ranges(keys))
 
 
-def _wait_for_markers(cluster: ClusterClient) -> tuple[list[bytes], Image]:
+def _wait_for_transaction_markers(cluster: ClusterClient) -> tuple[list[bytes], Image]:
     """Return the metadata image after the markers of all committed transactions have been written."""
     deadline = time.monotonic() + MARKERS_TIMEOUT_SECONDS
     while True:
@@ -183,11 +183,11 @@ class BackupWriter:
         self._remove_unlisted_files()
         reader = ClusterReader(cluster, moment.image)
         compacted = {topic.id for topic in moment.image.topics.values() if _is_compacted(topic)}
-        kept = self._find_continuable(reader, moment.ends, compacted)
+        kept = self._find_resumable_partitions(reader, moment.ends, compacted)
         copying = PartitionCopier(self._files, reader, moment.ends, kept, compacted, run)
         entries = copying.run(tell)
         reader.refresh()
-        gone = sorted({topic.name for topic in visible_topics(moment.image) if reader.is_deleted((topic.id, 0))})
+        gone = sorted({topic.name for topic in list_visible_topics(moment.image) if reader.is_deleted((topic.id, 0))})
         image = self._write_image(moment, run)
         manifest = BackupManifest(
             MANIFEST_FORMAT,
@@ -213,7 +213,7 @@ class BackupWriter:
         finally:
             source.close()
 
-    def _find_continuable(
+    def _find_resumable_partitions(
         self, reader: ClusterReader, ends: Mapping[TopicIdPartition, LogRange], compacted: set[bytes]
     ) -> dict[TopicIdPartition, BackupPartition]:
         """Return the partition copies of the previous run that still match their logs and can be continued."""

@@ -56,7 +56,7 @@ class ClusterReader:
         self.timeout_s: Final = cluster.timeout_s
         self._cluster.retry(lambda: self._cluster.metadata([]))
 
-    def partition_name(self, key: TopicIdPartition) -> str:
+    def format_partition_name(self, key: TopicIdPartition) -> str:
         """Return the display name of a partition."""
         return f"{self._names[key[0]]}-{key[1]}"
 
@@ -69,16 +69,18 @@ class ClusterReader:
             MigrationError: A partition has no leader for the client's timeout.
         """
         keys = list(keys)
-        ends = self._gather(keys, lambda leader, some: self._list_offsets(leader, some, LATEST_TIMESTAMP))
-        starts = self._gather(keys, lambda leader, some: self._list_offsets(leader, some, EARLIEST_TIMESTAMP))
+        ends = self._query_leaders(keys, lambda leader, some: self._list_offsets(leader, some, LATEST_TIMESTAMP))
+        starts = self._query_leaders(keys, lambda leader, some: self._list_offsets(leader, some, EARLIEST_TIMESTAMP))
         # If the log start has moved past the end in the meantime, there is nothing left to copy.
         return {key: LogRange(min(starts[key], ends[key]), ends[key]) for key in keys if key in starts and key in ends}
 
     def read_epoch_ends(self, epochs: Mapping[TopicIdPartition, int]) -> dict[TopicIdPartition, tuple[int, int]]:
         """Return, for each partition, the largest leader epoch up to the given one and the end offset of that epoch."""
-        return self._gather(list(epochs), lambda leader, some: self._epoch_ends(leader, {k: epochs[k] for k in some}))
+        return self._query_leaders(
+            list(epochs), lambda leader, some: self._fetch_epoch_ends(leader, {k: epochs[k] for k in some})
+        )
 
-    def _gather(
+    def _query_leaders(
         self, keys: Iterable[TopicIdPartition], ask: Callable[[int, list[TopicIdPartition]], dict[TopicIdPartition, T]]
     ) -> dict[TopicIdPartition, T]:
         """Query the leaders with `ask` until every partition has a result. Partitions of deleted topics are omitted."""
@@ -86,8 +88,8 @@ class ClusterReader:
         left, began, reason = dict.fromkeys(keys), time.monotonic(), "no leader"
         while left:
             if time.monotonic() - began > self._cluster.timeout_s:
-                raise MigrationError(f"{self.partition_name(next(iter(left)))} is not available: {reason}")
-            for leader, led in self._by_leader(left).items():
+                raise MigrationError(f"{self.format_partition_name(next(iter(left)))} is not available: {reason}")
+            for leader, led in self._group_by_leader(left).items():
                 for first in range(0, len(led), PARTITIONS_PER_REQUEST):
                     try:
                         answers = ask(leader, led[first : first + PARTITIONS_PER_REQUEST])
@@ -113,7 +115,7 @@ class ClusterReader:
         """Return whether the partition's topic was deleted."""
         return key[0] not in self._image.topics_by_id
 
-    def _by_leader(self, keys: Iterable[TopicIdPartition]) -> dict[int, list[TopicIdPartition]]:
+    def _group_by_leader(self, keys: Iterable[TopicIdPartition]) -> dict[int, list[TopicIdPartition]]:
         led: dict[int, list[TopicIdPartition]] = {}
         for topic_id, index in keys:
             topic = self._image.topics_by_id.get(topic_id)
@@ -122,7 +124,7 @@ class ClusterReader:
                 led.setdefault(leader, []).append((topic_id, index))
         return led
 
-    def _indexes_by_topic(self, keys: Iterable[TopicIdPartition]) -> dict[str, list[int]]:
+    def _group_indexes_by_topic(self, keys: Iterable[TopicIdPartition]) -> dict[str, list[int]]:
         named: dict[str, list[int]] = {}
         for topic_id, index in keys:
             named.setdefault(self._names[topic_id], []).append(index)
@@ -136,7 +138,7 @@ class ClusterReader:
                     name=name,
                     partitions=[ListOffsetsPartition(partition_index=each, timestamp=timestamp) for each in indexes],
                 )
-                for name, indexes in self._indexes_by_topic(keys).items()
+                for name, indexes in self._group_indexes_by_topic(keys).items()
             ],
         )
         response = self._cluster.broker(leader).request(request, ListOffsetsResponse)
@@ -147,7 +149,7 @@ class ClusterReader:
             if not each.error_code
         }
 
-    def _epoch_ends(
+    def _fetch_epoch_ends(
         self, leader: int, epochs: Mapping[TopicIdPartition, int]
     ) -> dict[TopicIdPartition, tuple[int, int]]:
         request = OffsetForLeaderEpochRequest(
@@ -159,7 +161,7 @@ class ClusterReader:
                         for each in indexes
                     ],
                 )
-                for name, indexes in self._indexes_by_topic(epochs).items()
+                for name, indexes in self._group_indexes_by_topic(epochs).items()
             ],
         )
         response = self._cluster.broker(leader).request(request, OffsetForLeaderEpochResponse)
@@ -175,7 +177,7 @@ class ClusterReader:
     def fetch(self, positions: Mapping[TopicIdPartition, int]) -> dict[TopicIdPartition, PartitionData]:
         """Fetch records from the given offsets, with one request per leader."""
         found: dict[TopicIdPartition, PartitionData] = {}
-        for leader, keys in self._by_leader(positions).items():
+        for leader, keys in self._group_by_leader(positions).items():
             request = FetchRequest(
                 max_wait_ms=0,
                 min_bytes=0,
@@ -185,7 +187,7 @@ class ClusterReader:
                     FetchTopic(
                         topic=name, partitions=[self._fetch_partition(name, each, positions) for each in indexes]
                     )
-                    for name, indexes in self._indexes_by_topic(keys).items()
+                    for name, indexes in self._group_indexes_by_topic(keys).items()
                 ],
             )
             try:

@@ -108,6 +108,6 @@ def write_manifest(files: FileSystem, manifest: BackupManifest) -> None:
     write_atomically(files, MANIFEST_FILE, line + b"\n" + compute_digest(line).encode() + b"\n")
 
 
-def manifest_digest(manifest: BackupManifest) -> bytes:
+def compute_manifest_digest(manifest: BackupManifest) -> bytes:
     """Return a 16-byte digest that identifies the backup's contents."""
     return blake2b(msgspec.json.encode(manifest), digest_size=16).digest()

@@ -172,24 +172,24 @@ class PartitionCopier:
         active, progress_at = self._under_way, time.monotonic()
         while True:
             while len(active) < CONCURRENT_PARTITIONS and (key := next(left, None)) is not None:
-                active[key] = self._writer(key)
+                active[key] = self._create_chunk_writer(key)
             if not active:
                 return entries
             completed = [key for key, writer in active.items() if writer.offset >= self._ends[key].end]
-            entries.update((key, self._entry(key, active.pop(key))) for key in completed)
+            entries.update((key, self._build_manifest_entry(key, active.pop(key))) for key in completed)
             of, copied = pluralize(len(self._ends), "partition"), pluralize(self.bytes_copied, "byte")
             tell(f"copied: {len(entries):,} of {of}, {copied}")
-            if completed or self._copy_next():
+            if completed or self._copy_next_records():
                 progress_at = time.monotonic()
                 continue
             if time.monotonic() - progress_at > self._reader.timeout_s:
                 raise MigrationError(
-                    f"{self._reader.partition_name(next(iter(active)))} cannot be read: no progress in time"
+                    f"{self._reader.format_partition_name(next(iter(active)))} cannot be read: no progress in time"
                 )
             time.sleep(RETRY_DELAY_SECONDS)
-            self._refresh()
+            self._refresh_metadata()
 
-    def _writer(self, key: TopicIdPartition) -> BackupChunkWriter:
+    def _create_chunk_writer(self, key: TopicIdPartition) -> BackupChunkWriter:
         kept, (start, end) = self._kept.get(key), self._ends[key]
         offset = start if kept is None else kept.end
         writer = BackupChunkWriter(self._files, format_id(key[0]), key[1], self._run, offset, end)
@@ -199,15 +199,15 @@ class PartitionCopier:
             self._kept[key] = msgspec.structs.replace(kept, pieces=kept.pieces[:-1])
         return writer
 
-    def _copy_next(self) -> bool:
+    def _copy_next_records(self) -> bool:
         """Fetch and write the next records of all active partitions. Return whether any copy has progressed."""
         has_progressed = False
         for key, data in self._reader.fetch({key: each.offset for key, each in self._under_way.items()}).items():
             code = ErrorCode(data.error_code)
             if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-                has_progressed = self._restart(key) or has_progressed
+                has_progressed = self._restart_partition(key) or has_progressed
             elif code not in RETRIABLE_ERRORS:
-                raise_for_code(code, self._reader.partition_name(key))
+                raise_for_code(code, self._reader.format_partition_name(key))
                 writer, records = self._under_way[key], cast(memoryview, data.records or b"")
                 before = writer.offset
                 writer.add(records, continues=key in self._kept)
@@ -216,7 +216,7 @@ class PartitionCopier:
                     self.bytes_copied += len(records)
         return has_progressed
 
-    def _restart(self, key: TopicIdPartition) -> bool:
+    def _restart_partition(self, key: TopicIdPartition) -> bool:
         """Restart the copy of a partition whose log no longer contains the next offset to copy.
 
         The log was truncated, or its start offset moved past the copy. Return False if the topic was deleted.
@@ -226,21 +226,20 @@ class PartitionCopier:
             return False
         self._restarts[key] = self._restarts.get(key, 0) + 1
         if self._restarts[key] > RESTARTS_MAX:
-            raise MigrationError(
-                f"{self._reader.partition_name(key)}: the log start moves faster than the partition can be copied"
-            )
+            name = self._reader.format_partition_name(key)
+            raise MigrationError(f"{name}: the log start moves faster than the partition can be copied")
         end = min(self._ends[key].end, found.end)
         self._ends[key] = LogRange(found.start, max(found.start, end))
         self._kept.pop(key, None)
-        self._under_way[key] = self._writer(key)
+        self._under_way[key] = self._create_chunk_writer(key)
         return True
 
-    def _refresh(self) -> None:
+    def _refresh_metadata(self) -> None:
         self._reader.refresh()
         for key in [key for key in self._under_way if self._reader.is_deleted(key)]:
             del self._under_way[key]
 
-    def _entry(self, key: TopicIdPartition, writer: BackupChunkWriter) -> BackupPartition:
+    def _build_manifest_entry(self, key: TopicIdPartition, writer: BackupChunkWriter) -> BackupPartition:
         writer.close()
         kept, (start, end) = self._kept.get(key), self._ends[key]
         pieces = () if kept is None else tuple(piece for piece in kept.pieces if piece.end > start)

@@ -114,7 +114,7 @@ class _LazyApplication:
         if self._loaded is not None:
             self._loaded.close()
 
-    async def _application(self) -> RestApplication:
+    async def _load_application(self) -> RestApplication:
         async with self._loading:
             if self._loaded is None:
                 make = await asyncio.to_thread(self._load)
@@ -124,10 +124,10 @@ class _LazyApplication:
         return self._loaded
 
     async def prepare(self, request: HttpRequest, caller: ClientInfo) -> PreparedRequest:
-        return await (await self._application()).prepare(request, caller)
+        return await (await self._load_application()).prepare(request, caller)
 
     async def authorize_viewer(self, request: HttpRequest, caller: ClientInfo) -> PageViewer:
-        return await (await self._application()).authorize_viewer(request, caller)
+        return await (await self._load_application()).authorize_viewer(request, caller)
 
 
 _: type[HttpApplication] = _LazyApplication

@@ -60,7 +60,7 @@ class ConnectionLimits:
     def accept(self, host: str, now: float) -> ConnectionDecision:
         """Accept, delay or reject a new connection, and count it unless it is rejected."""
         address = normalize_host(host)
-        verdict = self._verdict(address, now)
+        verdict = self._evaluate_connection(address, now)
         if not verdict.rejection_reason:
             self._counts[address] = self._counts.get(address, 0) + 1
         return verdict
@@ -72,8 +72,8 @@ class ConnectionLimits:
         if count:
             self._counts[address] = count
 
-    def _verdict(self, address: str, now: float) -> ConnectionDecision:
-        count, maximum = self._counts.get(address, 0), self._connections_max(address)
+    def _evaluate_connection(self, address: str, now: float) -> ConnectionDecision:
+        count, maximum = self._counts.get(address, 0), self._get_connections_max(address)
         if count >= maximum:
             return ConnectionDecision(
                 f"{address} has {pluralize(count, 'connection')}, the maximum ({CONNECTIONS_PER_ADDRESS})"
@@ -95,7 +95,7 @@ class ConnectionLimits:
             )
         return ConnectionDecision("", wait_seconds)
 
-    def _connections_max(self, address: str) -> int:
+    def _get_connections_max(self, address: str) -> int:
         overrides = self._configs.broker_value(CONNECTIONS_PER_ADDRESS_OVERRIDES)
         override = _parse_overrides(overrides).get(address) if overrides else None
         return self._configs.broker_int(CONNECTIONS_PER_ADDRESS) if override is None else override

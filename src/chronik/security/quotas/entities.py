@@ -45,21 +45,23 @@ def validate_entity(pairs: Sequence[tuple[str, str | None]]) -> Entity:
     seen: dict[str, str] = {}
     for kind, name in pairs:
         if kind in seen:
-            raise _invalid(f"Invalid client quota entity, duplicate entity entry {kind}")
+            raise _build_invalid_request_error(f"Invalid client quota entity, duplicate entity entry {kind}")
         if kind not in ENTITY_TYPES:
-            raise _invalid(f"Unhandled client quota entity type: {kind}")
+            raise _build_invalid_request_error(f"Unhandled client quota entity type: {kind}")
         if name == "":
-            raise _invalid(f"Empty {kind} not supported")
+            raise _build_invalid_request_error(f"Empty {kind} not supported")
         if name is not None and len(name) > QUOTA_NAME_CHARACTERS_MAX:
-            raise _invalid(f"{kind} has more than {QUOTA_NAME_CHARACTERS_MAX} characters")
+            raise _build_invalid_request_error(f"{kind} has more than {QUOTA_NAME_CHARACTERS_MAX} characters")
         seen[kind] = DEFAULT_ENTITY if name is None else name
     if not seen:
-        raise _invalid("Invalid empty client quota entity")
+        raise _build_invalid_request_error("Invalid empty client quota entity")
     if IP_ENTITY in seen:
         if len(seen) > 1:
-            raise _invalid("Invalid quota entity combination, IP entity should not be combined with User or ClientId")
-        if seen[IP_ENTITY] and canonical_address(seen[IP_ENTITY]) is None:
-            raise _invalid(f"{seen[IP_ENTITY]} is not a valid IP: host names are not resolved")
+            raise _build_invalid_request_error(
+                "Invalid quota entity combination, IP entity should not be combined with User or ClientId"
+            )
+        if seen[IP_ENTITY] and to_canonical_address(seen[IP_ENTITY]) is None:
+            raise _build_invalid_request_error(f"{seen[IP_ENTITY]} is not a valid IP: host names are not resolved")
     return normalize_entity(seen.items())
 
 
@@ -73,9 +75,9 @@ def validate_changes(entity: Entity, changes: Iterable[QuotaValueChange]) -> Map
     found: dict[str, float | None] = {}
     for key, value in changes:
         if key in found:
-            raise _invalid(f"Duplicate quota key {key} not updating quota for this entity")
+            raise _build_invalid_request_error(f"Duplicate quota key {key} not updating quota for this entity")
         if key not in keys:
-            raise _invalid(f"Invalid configuration key {key}")
+            raise _build_invalid_request_error(f"Invalid configuration key {key}")
         if value is not None:
             _check_value(key, value)
         found[key] = value
@@ -84,16 +86,16 @@ def validate_changes(entity: Entity, changes: Iterable[QuotaValueChange]) -> Map
 
 def _check_value(key: str, value: float) -> None:
     if not value > 0 or not math.isfinite(value):
-        raise _invalid(f"Quota {key} must be greater than 0")
+        raise _build_invalid_request_error(f"Quota {key} must be greater than 0")
     if key in _INTEGER_LIMITS:
         most, kind = _INTEGER_LIMITS[key]
         if value > most:
-            raise _invalid(f"Proposed value for {key} is too large for {kind}.")
+            raise _build_invalid_request_error(f"Proposed value for {key} is too large for {kind}.")
         if value % 1 > 1e-6:
-            raise _invalid(f"{key} cannot be a fractional value.")
+            raise _build_invalid_request_error(f"{key} cannot be a fractional value.")
 
 
-def canonical_address(text: str) -> str | None:
+def to_canonical_address(text: str) -> str | None:
     """Return an IP address in canonical form (IPv4-mapped IPv6 as IPv4), or None if the text is not an address."""
     from ipaddress import IPv6Address, ip_address  # imported on use: a node without such quotas starts faster
 
@@ -105,5 +107,5 @@ def canonical_address(text: str) -> str | None:
     return str(mapped or address)
 
 
-def _invalid(message: str) -> KafkaError:
+def _build_invalid_request_error(message: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, message)

@@ -107,11 +107,11 @@ class QuotaUsage:
 
     def charge_produce(self, size: int) -> None:
         """Charge the produce quota for the bytes of a request."""
-        self._charge("produce", self._quotas.produce, self._limiter.produce, size)
+        self._charge_bucket("produce", self._quotas.produce, self._limiter.produce, size)
 
     def is_fetch_throttled(self) -> bool:
         """Return whether the client is throttled because of its previous fetches."""
-        return self._charge("fetch", self._quotas.fetch, self._limiter.fetch, 0) > 0
+        return self._charge_bucket("fetch", self._quotas.fetch, self._limiter.fetch, 0) > 0
 
     @property
     def fetch_bytes_max(self) -> int:
@@ -136,11 +136,11 @@ class QuotaUsage:
         if quota is None:
             return
         if strict:
-            if self._charge("mutation", quota, buckets, 0):
+            if self._charge_bucket("mutation", quota, buckets, 0):
                 raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
             buckets.get(quota.bucket_key, quota.rate, self._limiter.now()).tokens -= count
         else:
-            self._charge("mutation", quota, buckets, count)
+            self._charge_bucket("mutation", quota, buckets, count)
 
     def charge_request_time(self, seconds: float, *, may_throttle: bool = True) -> None:
         """Charge the request quota for event-loop time. Without `may_throttle`, only later requests are throttled."""
@@ -149,11 +149,11 @@ class QuotaUsage:
             return
         percent = seconds * PERCENT_PER_LOOP_SECOND
         if may_throttle:
-            self._charge("request", quota, buckets, percent, REQUEST_THROTTLE_SECONDS_MAX)
+            self._charge_bucket("request", quota, buckets, percent, REQUEST_THROTTLE_SECONDS_MAX)
         else:
             buckets.get(quota.bucket_key, quota.rate, self._limiter.now()).tokens -= percent
 
-    def _charge(
+    def _charge_bucket(
         self,
         name: str,
         quota: RateQuota | None,

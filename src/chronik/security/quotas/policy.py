@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from chronik.limits import TRACKED_QUOTA_ENTITIES_MAX
 from chronik.metadata.records import CLIENT_ID_ENTITY, DEFAULT_ENTITY, IP_ENTITY, USER_ENTITY, Entity, QuotaValues
-from chronik.security.quotas.entities import CLIENT_KEYS, CONNECTION_CREATION_RATE, canonical_address
+from chronik.security.quotas.entities import CLIENT_KEYS, CONNECTION_CREATION_RATE, to_canonical_address
 
 
 class RateQuota(NamedTuple):
@@ -57,7 +57,7 @@ class QuotaPolicy:
         if name == DEFAULT_ENTITY:
             self._default_address = rate
         else:
-            self._addresses[canonical_address(name) or name] = rate
+            self._addresses[to_canonical_address(name) or name] = rate
 
     def client_quotas(self, user: str, client_id: str) -> ClientQuotas:
         """Return the quotas that apply to a client."""
@@ -66,7 +66,7 @@ class QuotaPolicy:
             if len(self._cache) >= TRACKED_QUOTA_ENTITIES_MAX:  # client ids are chosen by clients
                 self._cache.clear()
             known = self._cache[user, client_id] = ClientQuotas(
-                *(self._look_up(key, user, client_id) for key in CLIENT_KEYS)
+                *(self._look_up_quota(key, user, client_id) for key in CLIENT_KEYS)
             )
         return known
 
@@ -74,7 +74,7 @@ class QuotaPolicy:
         """Return the limit on new connections per second of an IP address, or None."""
         return self._addresses.get(address, self._default_address)
 
-    def _look_up(self, key: str, user: str, client_id: str) -> RateQuota | None:
+    def _look_up_quota(self, key: str, user: str, client_id: str) -> RateQuota | None:
         """Return the quota for one key by Kafka's order of precedence (eight levels)."""
         for user_level in (user, DEFAULT_ENTITY):
             for client_level in (client_id, DEFAULT_ENTITY, None):

@@ -69,7 +69,7 @@ class TokenBuckets(Generic[K]):
     def get(self, key: K, rate: float, now: float) -> TokenBucket:
         """Return the bucket of the key, filled up to now."""
         bucket = self._buckets.pop(key, None)
-        self._forget(now)
+        self._evict_unused_buckets(now)
         if bucket is None:
             bucket = TokenBucket(rate * self._seconds_max, now, rate, self._seconds_max)
         else:
@@ -80,7 +80,7 @@ class TokenBuckets(Generic[K]):
     def clear(self) -> None:
         self._buckets.clear()
 
-    def _forget(self, now: float) -> None:
+    def _evict_unused_buckets(self, now: float) -> None:
         """Discard some of the least recently used buckets if they are full or the maximum number is reached."""
         for _ in range(EXPIRED_PER_USE):
             oldest = next(iter(self._buckets), None)

@@ -40,8 +40,8 @@ from chronik.security.sasl.scram_keys import (
     SALT_BYTES,
     ScramKeySet,
     ScramMechanism,
-    fake_position,
-    fake_salt,
+    derive_fake_salt,
+    derive_pseudorandom_position,
     salt_password,
 )
 from chronik.security.sasl.session import MechanismServer, SaslResponse, SaslSession
@@ -91,15 +91,15 @@ class LoginHistory:
 
     def record_success(self, network: str, user: str) -> None:
         """Record a successful login, which raises the priority of the user on the network."""
-        _set_newest(self._verified, (network, user), self._now())
+        _set_newest_time(self._verified, (network, user), self._now())
 
     def record_failure(self, network: str, user: str) -> None:
         """Record a failed login, which lowers the priority of the network except for other verified users."""
         self._verified.pop((network, user), None)
-        _set_newest(self._failed, network, self._now())
+        _set_newest_time(self._failed, network, self._now())
 
 
-def _set_newest(times: dict[K, float], key: K, now: float) -> None:
+def _set_newest_time(times: dict[K, float], key: K, now: float) -> None:
     """Set the key's time and move it to the end, evicting the oldest key if the dict is full."""
     times.pop(key, None)
     if len(times) >= ENTRIES_MAX:
@@ -123,15 +123,20 @@ class ScramUsers:
         image = self._image()
         credential = image.users.credentials(user).get(scram.number)
         if credential is not None:
-            return _keys_from_credential(credential), True
+            return _build_keys_from_credential(credential), True
         # Without a salt secret no user was ever created, and there is nothing to hide.
         secret = image.salt_secret or image.cluster_id.encode()
-        shape = image.users.shape_at(scram.number, fake_position(secret, scram.name, user)) or _DEFAULT_SHAPE
-        salt = fake_salt(secret, scram.name, user, shape.salt_bytes, is_lower_alphanumeric=shape.is_lower_alphanumeric)
+        shape = (
+            image.users.get_credential_shape_at(scram.number, derive_pseudorandom_position(secret, scram.name, user))
+            or _DEFAULT_SHAPE
+        )
+        salt = derive_fake_salt(
+            secret, scram.name, user, shape.salt_bytes, is_lower_alphanumeric=shape.is_lower_alphanumeric
+        )
         fake_key = scram.hmac(secret, salt)
         return ScramKeySet(salt, shape.iterations, fake_key, fake_key), False
 
-    def keys_of_any_mechanism(self, user: str) -> tuple[ScramMechanism, ScramKeySet, bool]:
+    def get_keys_of_any_mechanism(self, user: str) -> tuple[ScramMechanism, ScramKeySet, bool]:
         """Return the user's keys for any one mechanism. A PLAIN password can be verified with the keys of each."""
         users = self._image().users
         number = max(users.credentials(user), default=users.most_common_mechanism() or min(MECHANISMS_BY_NUMBER))
@@ -139,7 +144,7 @@ class ScramUsers:
         return (scram, *self.keys(scram, user))
 
 
-def _keys_from_credential(credential: ScramCredential) -> ScramKeySet:
+def _build_keys_from_credential(credential: ScramCredential) -> ScramKeySet:
     return ScramKeySet(credential.salt, credential.iterations, credential.stored_key, credential.server_key)
 
 
@@ -165,18 +170,18 @@ class Authenticator:
         self._work.close()
         self._token_work.close()
 
-    def new_session(
+    def create_session(
         self, mechanisms: Callable[[], Sequence[str]], lifetime_ms_max: Callable[[str], int]
     ) -> SaslSession:
         """Return the SASL session of a new connection."""
-        return SaslSession(mechanisms, self._machine, lifetime_ms_max)
+        return SaslSession(mechanisms, self._create_mechanism_server, lifetime_ms_max)
 
     def monotonic(self) -> float:
         return self._clock.monotonic()
 
-    def _machine(self, mechanism: str) -> MechanismServer:
+    def _create_mechanism_server(self, mechanism: str) -> MechanismServer:
         if mechanism == PLAIN:
-            return PlainServer(self._users.keys_of_any_mechanism)
+            return PlainServer(self._users.get_keys_of_any_mechanism)
         if mechanism == OAUTHBEARER:
             return OAuthBearerServer()
         scram = MECHANISMS_BY_NAME[mechanism]
@@ -204,7 +209,7 @@ class Authenticator:
         outcome = session.step(data)
         if isinstance(outcome, HashPassword | ValidateToken):
             return self._answer_in_thread(session, peer, outcome, began)
-        answer = self._settle(session, outcome)
+        answer = self._process_outcome(session, outcome)
         return self._delay_rejection(answer, peer, began) if answer.is_rejection else answer
 
     async def _answer_in_thread(
@@ -213,11 +218,11 @@ class Authenticator:
         outcome: SaslOutcome = asked
         while isinstance(outcome, HashPassword | ValidateToken):
             outcome = await self._run_in_thread(session.machine, outcome, peer.host)
-        answer = self._settle(session, outcome)
+        answer = self._process_outcome(session, outcome)
         return await self._delay_rejection(answer, peer, began) if answer.is_rejection else answer
 
-    def _settle(self, session: SaslSession, outcome: SaslOutcome) -> SaslResponse:
-        return session.conclude(outcome, self._clock.monotonic(), self._clock.now_ms())
+    def _process_outcome(self, session: SaslSession, outcome: SaslOutcome) -> SaslResponse:
+        return session.process_outcome(outcome, self._clock.monotonic(), self._clock.now_ms())
 
     async def _delay_rejection(self, answer: SaslResponse, peer: ConnectedClient, began: float) -> SaslResponse:
         """Delay a rejection, and log it if it does not close the connection."""
@@ -240,7 +245,7 @@ class Authenticator:
         if self._validator is None:
             return SaslFailure("no JWKS endpoint is configured for tokens")
         return machine.continue_with_token(
-            await self._validate_token(host, partial(_validate, self._validator, asked.token))
+            await self._validate_token(host, partial(_validate_token, self._validator, asked.token))
         )
 
     async def _check_password(self, machine: PlainServer, asked: HashPassword, network: str) -> SaslOutcome:
@@ -277,7 +282,7 @@ async def _wait_for_keys(reading: Future[None]) -> None:
         waiting.cancel()
 
 
-def _validate(validator: TokenValidator, token: str) -> ValidToken | InvalidToken:
+def _validate_token(validator: TokenValidator, token: str) -> ValidToken | InvalidToken:
     """Validate a token; raise KeysLoading if the keys must be loaded first."""
     try:
         return validator(token)

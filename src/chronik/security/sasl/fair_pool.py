@@ -82,7 +82,7 @@ class FairThreadPool:
             await self._wait_for_turn(client, priority)
         done: asyncio.Future[Any] = asyncio.get_running_loop().run_in_executor(self._executor, function)
         # The slot is released when the thread is free, even if the caller has stopped waiting.
-        done.add_done_callback(partial(self._finished, client))
+        done.add_done_callback(partial(self._on_function_done, client))
         found: T = await asyncio.shield(done)
         return found
 
@@ -101,12 +101,12 @@ class FairThreadPool:
             await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled():
-                self._release(client)  # the slot was granted, but the caller was cancelled
+                self._release_slot(client)  # the slot was granted, but the caller was cancelled
             raise
 
     def _evict_waiter(self, client: Hashable, priority: Priority) -> None:
         """Evict a queued function of another client, or raise Disconnect if the given client must be rejected."""
-        victim_priority, victim = self._choose_victim(client, priority)
+        victim_priority, victim = self._choose_client_to_evict(client, priority)
         waiters = self._waiting[victim_priority][victim]
         waiter = waiters.pop()
         if not waiters:
@@ -115,7 +115,7 @@ class FairThreadPool:
         if not waiter.granted.done():
             waiter.granted.set_exception(Disconnect(QUEUE_FULL_MESSAGE))
 
-    def _choose_victim(self, client: Hashable, priority: Priority) -> tuple[Priority, Hashable]:
+    def _choose_client_to_evict(self, client: Hashable, priority: Priority) -> tuple[Priority, Hashable]:
         """Return the client whose newest function is evicted in favor of the given client, and the function's priority.
 
         The candidate at each priority, from the lowest on, is the client with most queued functions. It is evicted
@@ -136,12 +136,12 @@ class FairThreadPool:
                 return each, fullest
         raise Disconnect(QUEUE_FULL_MESSAGE)
 
-    def _finished(self, client: Hashable, done: asyncio.Future[Any]) -> None:
+    def _on_function_done(self, client: Hashable, done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
             done.exception()  # retrieve it: asyncio would log an exception that the caller did not await
-        self._release(client)
+        self._release_slot(client)
 
-    def _release(self, client: Hashable) -> None:
+    def _release_slot(self, client: Hashable) -> None:
         """Release a slot and start the next client's function; that client moves to the end of the queue."""
         self._running[client] -= 1
         if not self._running[client]:
@@ -163,7 +163,7 @@ class FairThreadPool:
         firsts = [
             (priority, client)
             for priority, clients in self._waiting.items()
-            if (client := self._first_ready(clients)) is not None
+            if (client := self._find_first_ready_client(clients)) is not None
         ]
         if not firsts:
             return None
@@ -172,6 +172,6 @@ class FairThreadPool:
             return min(firsts, key=lambda each: self._waiting[each[0]][each[1]][0].sequence)
         return firsts[0]
 
-    def _first_ready(self, clients: dict[Hashable, deque[_Waiter]]) -> Hashable | None:
+    def _find_first_ready_client(self, clients: dict[Hashable, deque[_Waiter]]) -> Hashable | None:
         """Return the first client below its limit of running functions."""
         return next((each for each in clients if self._running[each] < self._per_client_max), None)

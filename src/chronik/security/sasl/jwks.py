@@ -50,7 +50,7 @@ class KeysLoading(ChronikError):
         self.loaded = reading
 
 
-def key_reader(url: str) -> KeyReader:
+def create_key_reader(url: str) -> KeyReader:
     """Return a function that loads the key set from a file://, http:// or https:// URL.
 
     Raises:
@@ -65,7 +65,7 @@ def key_reader(url: str) -> KeyReader:
             f"sasl.oauthbearer.jwks.endpoint.url = {url!r}: expected a URL that starts with file://, http:// or "
             "https://"
         )
-    return lambda: download(url, READ_SECONDS_MAX, JWKS_BYTES_MAX)
+    return lambda: download_url(url, READ_SECONDS_MAX, JWKS_BYTES_MAX)
 
 
 class JwksCache:
@@ -155,7 +155,7 @@ def _find_key(keys: dict[str | None, Any], kid: str | None) -> Any:
     return keys.get(kid)
 
 
-def download(url: str, seconds: float, bytes_max: int) -> bytes:
+def download_url(url: str, seconds: float, bytes_max: int) -> bytes:
     """Download a URL and return the body, with limits on the total time and the size.
 
     A socket timeout applies to each read only, so a server that sends one byte at a time could stall the caller
@@ -185,7 +185,7 @@ class _FetchDeadline:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._timer = threading.Timer(seconds, self._expire)
+        self._timer = threading.Timer(seconds, self._on_deadline_expired)
         self._timer.daemon = True
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
@@ -209,9 +209,9 @@ class _FetchDeadline:
         with self._lock:
             self._sockets.append(connected.dup())
         if self._is_expired:
-            self._expire()
+            self._on_deadline_expired()
 
-    def _expire(self) -> None:
+    def _on_deadline_expired(self) -> None:
         self._is_expired = True
         with self._lock:
             for each in self._sockets:
@@ -231,7 +231,7 @@ class _SecureConnection(HTTPSConnection, _Connection):
     """An HTTPS connection whose socket is registered with the deadline before the TLS handshake."""
 
 
-def _new_connection(kind: type[_Connection], deadline: _FetchDeadline, host: str, **options: Any) -> _Connection:
+def _create_connection(kind: type[_Connection], deadline: _FetchDeadline, host: str, **options: Any) -> _Connection:
     connection = kind(host, **options)
     connection.deadline = deadline
     return connection
@@ -243,7 +243,7 @@ class _HttpHandler(urllib.request.HTTPHandler):
         self._deadline = deadline
 
     def http_open(self, req: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(partial(_new_connection, _Connection, self._deadline), req)
+        return self.do_open(partial(_create_connection, _Connection, self._deadline), req)
 
 
 class _HttpsHandler(urllib.request.HTTPSHandler):
@@ -252,4 +252,4 @@ class _HttpsHandler(urllib.request.HTTPSHandler):
         self._deadline = deadline
 
     def https_open(self, req: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(partial(_new_connection, _SecureConnection, self._deadline), req)
+        return self.do_open(partial(_create_connection, _SecureConnection, self._deadline), req)

@@ -16,10 +16,10 @@ from chronik.security.sasl.scram_keys import (
     ITERATIONS_MIN,
     ScramKeySet,
     ScramMechanism,
-    client_proof,
+    compute_client_proof,
+    compute_server_signature,
     decode_base64,
     is_valid_proof,
-    server_signature,
 )
 
 _NAME: Final = rb"((?:[^=,\x00]|=2C|=3D)+)"
@@ -58,9 +58,9 @@ class ScramServer:
 
     def step(self, data: bytes) -> SaslOutcome:
         """Handle the client's first or final message, and return the challenge or the result of the authentication."""
-        return self._answer_first(data) if self._keys is None else self._answer_final(data, self._keys)
+        return self._answer_client_first(data) if self._keys is None else self._answer_client_final(data, self._keys)
 
-    def _answer_first(self, data: bytes) -> SaslOutcome:
+    def _answer_client_first(self, data: bytes) -> SaslOutcome:
         found = _CLIENT_FIRST.fullmatch(data)
         if found is None:
             return SaslFailure("malformed first SCRAM message, or it requires channel binding")
@@ -82,7 +82,7 @@ class ScramServer:
         self._nonce = nonce + self._nonce
         return SaslChallenge(self._first)
 
-    def _answer_final(self, data: bytes, keys: ScramKeySet) -> SaslOutcome:
+    def _answer_client_final(self, data: bytes, keys: ScramKeySet) -> SaslOutcome:
         found = _CLIENT_FINAL.fullmatch(data)
         if found is None:
             return SaslFailure("malformed final SCRAM message", user=self._user)
@@ -97,7 +97,7 @@ class ScramServer:
         is_right = is_valid_proof(self._scram, keys.stored_key, auth_message, client_proof_bytes)
         if not (is_right and self._exists):
             return SaslFailure("wrong password or unknown user", user=self._user)
-        signature = server_signature(self._scram, keys.server_key, auth_message)
+        signature = compute_server_signature(self._scram, keys.server_key, auth_message)
         return SaslSuccess(self._user, b"v=" + b64encode(signature))
 
 
@@ -144,7 +144,7 @@ class ScramClient:
     def continue_with_hash(self, salted_password: bytes) -> SaslOutcome:
         """Return the client's final message, which proves that the client knows the hashed password."""
         self._salted_password = salted_password
-        proof = client_proof(self._scram, salted_password, self._auth_message())
+        proof = compute_client_proof(self._scram, salted_password, self._build_auth_message())
         return SaslChallenge(self._without_proof + b",p=" + b64encode(proof))
 
     def _check_server_final(self, data: bytes) -> SaslOutcome:
@@ -153,8 +153,8 @@ class ScramClient:
             return SaslFailure("malformed final SCRAM message of the server")
         if found[1] is not None:
             return SaslFailure(f"the server rejected the authentication: {found[1].decode(errors='replace')}")
-        expected = server_signature(
-            self._scram, self._scram.hmac(self._salted_password, b"Server Key"), self._auth_message()
+        expected = compute_server_signature(
+            self._scram, self._scram.hmac(self._salted_password, b"Server Key"), self._build_auth_message()
         )
         try:
             is_right = hmac.compare_digest(decode_base64(found[2]), expected)
@@ -166,7 +166,7 @@ class ScramClient:
             else SaslFailure("the server's signature is wrong: it lacks the user's keys")
         )
 
-    def _auth_message(self) -> bytes:
+    def _build_auth_message(self) -> bytes:
         return b",".join([self._bare, self._first, self._without_proof])
 
 

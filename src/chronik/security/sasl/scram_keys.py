@@ -67,13 +67,13 @@ def derive_keys(scram: ScramMechanism, salted_password: bytes, salt: bytes, iter
     return ScramKeySet(salt, iterations, stored_key, scram.hmac(salted_password, b"Server Key"))
 
 
-def client_proof(scram: ScramMechanism, salted_password: bytes, auth_message: bytes) -> bytes:
+def compute_client_proof(scram: ScramMechanism, salted_password: bytes, auth_message: bytes) -> bytes:
     """Return the client's proof that it knows the password."""
     client_key = scram.hmac(salted_password, b"Client Key")
     return xor_bytes(client_key, scram.hmac(scram.hash(client_key), auth_message))
 
 
-def server_signature(scram: ScramMechanism, server_key: bytes, auth_message: bytes) -> bytes:
+def compute_server_signature(scram: ScramMechanism, server_key: bytes, auth_message: bytes) -> bytes:
     """Return the server's proof that it knows the stored keys."""
     return scram.hmac(server_key, auth_message)
 
@@ -86,18 +86,18 @@ def is_valid_proof(scram: ScramMechanism, stored_key: bytes, auth_message: bytes
     return hmac.compare_digest(scram.hash(client_key), stored_key)
 
 
-def new_salt(choose: Callable[[bytes], int]) -> bytes:
+def generate_salt(choose: Callable[[bytes], int]) -> bytes:
     """Return a random salt; `choose` picks one of the characters (`secrets.choice`)."""
     return bytes(choose(SALT_CHARACTERS) for _ in range(SALT_BYTES))
 
 
-def fake_position(secret: bytes, mechanism: str, user: str) -> float:
+def derive_pseudorandom_position(secret: bytes, mechanism: str, user: str) -> float:
     """Return a pseudorandom number in [0, 1) that is keyed by the user name and uniform over user names."""
     seed = b"\0".join([b"shape", mechanism.encode(), user.encode(errors="surrogatepass")])
     return int.from_bytes(hmac.digest(secret, seed, "sha256")[:6], "big") / 2**48
 
 
-def fake_salt(secret: bytes, mechanism: str, user: str, size: int, *, is_lower_alphanumeric: bool) -> bytes:
+def derive_fake_salt(secret: bytes, mechanism: str, user: str, size: int, *, is_lower_alphanumeric: bool) -> bytes:
     """Return the salt of a nonexistent user, which is deterministic and indistinguishable from a real salt."""
     stream = hashlib.shake_256(b"\0".join([secret, mechanism.encode(), user.encode(errors="surrogatepass")]))
     if not is_lower_alphanumeric:

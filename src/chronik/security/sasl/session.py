@@ -141,7 +141,7 @@ class SaslSession:
             return SaslFailure(f"message too large: {len(data)} bytes")  # applies to re-authentication, too
         return self._machine.step(data)
 
-    def conclude(self, outcome: SaslOutcome, now: float, now_ms: int) -> SaslResponse:
+    def process_outcome(self, outcome: SaslOutcome, now: float, now_ms: int) -> SaslResponse:
         """Return the response for the outcome of a SASL message; `now` is monotonic, `now_ms` wall-clock time."""
         if isinstance(outcome, SaslChallenge):
             return SaslResponse(
@@ -149,18 +149,18 @@ class SaslSession:
                 rejection_reason=self._describe_failure(outcome.rejection_reason) if outcome.rejection_reason else "",
             )
         if isinstance(outcome, SaslSuccess):
-            return self._accept(outcome, now, now_ms)
+            return self._accept_client(outcome, now, now_ms)
         assert isinstance(outcome, SaslFailure)
-        return self._reject(outcome)
+        return self._reject_client(outcome)
 
-    def _accept(self, success: SaslSuccess, now: float, now_ms: int) -> SaslResponse:
+    def _accept_client(self, success: SaslSuccess, now: float, now_ms: int) -> SaslResponse:
         principal = Principal(USER, success.user)
         if self.principal not in (None, principal):
             was = self.principal
             message = "Cannot change principals during re-authentication from {}.{}: {}.{}".format(*was, *principal)
-            return self._reject(SaslFailure("re-authentication as a different user", message, success.user))
+            return self._reject_client(SaslFailure("re-authentication as a different user", message, success.user))
         if success.expires_ms is not None and success.expires_ms <= now_ms:
-            return self._reject(SaslFailure("the credentials have expired", user=success.user))
+            return self._reject_client(SaslFailure("the credentials have expired", user=success.user))
         lifetimes = [] if success.expires_ms is None else [success.expires_ms - now_ms]
         longest = self._lifetime_ms_max(self._mechanism)
         lifetime_ms = min([*lifetimes, longest] if longest > 0 else lifetimes, default=0)
@@ -170,7 +170,7 @@ class SaslSession:
         self.expects_bare_messages = False
         return SaslResponse(success.data, lifetime_ms=lifetime_ms)
 
-    def _reject(self, failure: SaslFailure) -> SaslResponse:
+    def _reject_client(self, failure: SaslFailure) -> SaslResponse:
         message = failure.client_message or (
             f"Authentication failed during {self._phase} due to invalid credentials "
             f"with SASL mechanism {self._mechanism}"

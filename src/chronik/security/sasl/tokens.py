@@ -58,21 +58,21 @@ class JwtValidator:
 
     def __call__(self, token: str) -> ValidToken:
         """Validate the token. The message of InvalidToken contains no part of the token."""
-        claims = self._claims(token)
+        claims = self._decode_claims(token)
         self._check_times(claims)
         settings = self._settings
         if settings.issuer is not None and claims.get("iss") != settings.issuer:
             raise InvalidToken("wrong issuer")
-        if settings.audiences and not settings.audiences & _string_set(claims.get("aud")):
+        if settings.audiences and not settings.audiences & _to_string_set(claims.get("aud")):
             raise InvalidToken("wrong audience")
         user = claims.get(settings.sub_claim)
         if not isinstance(user, str) or not user.strip() or not _is_encodable(user):
             raise InvalidToken(f"missing or invalid claim {settings.sub_claim}")
         scopes = claims.get(settings.scope_claim)
-        scope_names = frozenset(scopes.split()) if isinstance(scopes, str) else _string_set(scopes)
+        scope_names = frozenset(scopes.split()) if isinstance(scopes, str) else _to_string_set(scopes)
         return ValidToken(user.strip(), int(claims["exp"] * 1000), scope_names)
 
-    def _claims(self, token: str) -> dict[str, Any]:
+    def _decode_claims(self, token: str) -> dict[str, Any]:
         from joserfc import jws, jwt
         from joserfc.errors import JoseError
 
@@ -93,15 +93,15 @@ class JwtValidator:
 
     def _check_times(self, claims: dict[str, Any]) -> None:
         now, skew = self._now_ms() / 1000, self._settings.skew_seconds
-        if _seconds(claims, "exp") + skew <= now:
+        if _read_seconds_claim(claims, "exp") + skew <= now:
             raise InvalidToken("expired")
-        if _seconds(claims, "iat") - skew > now:
+        if _read_seconds_claim(claims, "iat") - skew > now:
             raise InvalidToken("issued in the future")
-        if "nbf" in claims and _seconds(claims, "nbf") - skew > now:
+        if "nbf" in claims and _read_seconds_claim(claims, "nbf") - skew > now:
             raise InvalidToken("not valid yet")
 
 
-def _seconds(claims: dict[str, Any], name: str) -> float:
+def _read_seconds_claim(claims: dict[str, Any], name: str) -> float:
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= CLAIM_SECONDS_MAX:
         raise InvalidToken(f"missing or invalid claim {name}")
@@ -113,6 +113,6 @@ def _is_encodable(text: str) -> bool:
     return not any("\ud800" <= each <= "\udfff" for each in text)
 
 
-def _string_set(value: object) -> frozenset[str]:
+def _to_string_set(value: object) -> frozenset[str]:
     found = value if isinstance(value, list) else [value]
     return frozenset(each for each in found if isinstance(each, str))

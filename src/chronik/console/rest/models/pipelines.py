@@ -47,6 +47,10 @@ class PipelineTopic(msgspec.Struct):
     """The columns of the table; null if no driver has reported them yet."""
     columns_left_out: int
     """Number of columns omitted because of the size limit of the driver's report."""
+    round_rows: int = 0
+    """Number of rows of the last round that wrote records to the table."""
+    misfits: dict[str, int] = {}
+    """Number of values in that round that did not fit their column and are in `_rescued`, for columns with many."""
 
 
 class Pipeline(msgspec.Struct):

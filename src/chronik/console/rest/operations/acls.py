@@ -13,14 +13,14 @@ from chronik.protocol.permissions import AclOperation, AclResourceType
 from chronik.security.acls import AclPermission, PatternType
 
 
-def _values_by_name(numbers: Any) -> dict[str, int]:
+def _index_values_by_name(numbers: Any) -> dict[str, int]:
     return {each.name.lower().replace("_", "-"): int(each) for each in numbers}
 
 
-RESOURCES: Final = _values_by_name(AclResourceType)
-OPERATIONS: Final = _values_by_name(AclOperation)
-PATTERNS: Final = _values_by_name(PatternType)
-PERMISSIONS: Final = _values_by_name(AclPermission)
+RESOURCES: Final = _index_values_by_name(AclResourceType)
+OPERATIONS: Final = _index_values_by_name(AclOperation)
+PATTERNS: Final = _index_values_by_name(PatternType)
+PERMISSIONS: Final = _index_values_by_name(AclPermission)
 _RESOURCE_NAMES: Final = {number: word for word, number in RESOURCES.items()}
 _OPERATION_NAMES: Final = {number: word for word, number in OPERATIONS.items()}
 _PATTERN_NAMES: Final = {number: word for word, number in PATTERNS.items()}

@@ -74,7 +74,8 @@ class BatchReader:
                 session_epoch=NO_SESSION_EPOCH,
                 topics=[
                     FetchTopic(
-                        topic=topic, partitions=[self._fetch_partition(TopicPartition(topic, each)) for each in indexes]
+                        topic=topic,
+                        partitions=[self._build_fetch_partition(TopicPartition(topic, each)) for each in indexes],
                     )
                     for topic, indexes in group_by_topic(partitions_led).items()
                 ],
@@ -86,7 +87,7 @@ class BatchReader:
                     found += self._read(TopicPartition(topic.topic, data.partition_index), data)
         return found
 
-    def _fetch_partition(self, partition: TopicPartition) -> FetchPartition:
+    def _build_fetch_partition(self, partition: TopicPartition) -> FetchPartition:
         return FetchPartition(
             partition=partition.partition,
             fetch_offset=self.positions[partition],

@@ -81,7 +81,7 @@ def fetch_nodes(context: OperationContext) -> tuple[DescribeNodesResponse, bool]
 def require_describe_cluster(context: OperationContext) -> None:
     """Raise KafkaError unless the principal has the Describe permission on the cluster."""
     if not context.can_describe_cluster():
-        audit.log_denied(
+        audit.log_denied_request(
             context.cluster.peer, "DescribeNodes", AclOperation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME
         )
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -172,9 +172,9 @@ def _build_node(
         host=broker.host if broker is not None else None,
         port=broker.port if broker is not None else None,
         rack=described.rack,
-        status=_node_status(described, reported),
+        status=_get_node_status(described, reported),
         draining=described.draining,
-        role=_node_role(described, reported),
+        role=_get_node_role(described, reported),
         voter=described.is_voter,
         reachable=status is not None,
         version=reported.get("version"),
@@ -190,13 +190,13 @@ def _build_node(
     )
 
 
-def _node_status(described: DescribedNode, reported: StatusFields) -> str:
+def _get_node_status(described: DescribedNode, reported: StatusFields) -> str:
     if described.status == "unregistered":
         return "absent"
     return "fenced" if described.status == "online" and reported.get("fenced") else described.status
 
 
-def _node_role(described: DescribedNode, reported: StatusFields) -> str | None:
+def _get_node_role(described: DescribedNode, reported: StatusFields) -> str | None:
     role = reported.get("role")
     if role == "alone":
         return "standalone"
@@ -276,7 +276,9 @@ def _find_problems(
         yield Attention("error", f"metadata differs between nodes: {view.verdict}", "/nodes")
     if counted.offline:
         yield Attention(
-            "error", f"{_list_partitions(counted.offline, 'no leader')}", f"/topics/{_topic_of(counted.offline[0])}"
+            "error",
+            f"{_list_partitions(counted.offline, 'no leader')}",
+            f"/topics/{_get_topic_name(counted.offline[0])}",
         )
     for node in view.nodes:
         for damage in statuses.get(node.id, {}).get("damaged", ())[:LISTED_PARTITIONS_MAX]:
@@ -291,7 +293,7 @@ def _find_problems(
             yield Attention("info", f"node {node.id} is drained", f"/nodes/{node.id}")
     if counted.under_replicated:
         text = _list_partitions(counted.under_replicated, "replicas out of sync")
-        yield Attention("warning", text, f"/topics/{_topic_of(counted.under_replicated[0])}")
+        yield Attention("warning", text, f"/topics/{_get_topic_name(counted.under_replicated[0])}")
     if oldest_ms > LONG_TRANSACTION_MS:
         yield Attention("warning", f"a transaction has been open for {oldest_ms // 60_000} minutes", "/transactions")
 
@@ -303,5 +305,5 @@ def _list_partitions(partitions: Sequence[str], what: str) -> str:
     return f"{named}{more} {verb} {what}"
 
 
-def _topic_of(partition: str) -> str:
+def _get_topic_name(partition: str) -> str:
     return partition.rpartition("-")[0]

@@ -7,7 +7,7 @@ from typing import Final
 from chronik.client.cluster import raise_for_code
 from chronik.client.configs import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigTarget, alter_configs
 from chronik.client.connection import BrokerConnection
-from chronik.console.rest.context import OperationContext, not_found
+from chronik.console.rest.context import OperationContext, build_not_found_error
 from chronik.console.rest.errors import error_message
 from chronik.console.rest.models.cluster import Config, ConfigChanges, Configs
 from chronik.console.rest.models.common import NoQuestion, Plan
@@ -53,7 +53,7 @@ def require_broker(context: OperationContext, node_id: int) -> None:
     The existence of a broker is not confidential: every client's metadata lists all brokers.
     """
     if node_id not in context.node.services.image.brokers:
-        raise not_found(f"broker {node_id} does not exist")
+        raise build_not_found_error(f"broker {node_id} does not exist")
 
 
 def describe_resource_configs(broker: BrokerConnection, resource: ConfigTarget) -> list[Config]:
@@ -85,22 +85,22 @@ def _to_config(entry: DescribeConfigsResourceResult) -> Config:
 
 def alter_of_topic(context: OperationContext, params: ConfigChanges) -> Plan:
     """Alter the configs of a topic."""
-    return _alter(context, ConfigTarget(TOPIC_RESOURCE, context.path_parameters["topic"]), params)
+    return _alter_configs(context, ConfigTarget(TOPIC_RESOURCE, context.path_parameters["topic"]), params)
 
 
 def alter_of_node(context: OperationContext, params: ConfigChanges) -> Plan:
     """Alter the configs of a broker."""
     node_id = context.path_parameters["node"]
     require_broker(context, node_id)
-    return _alter(context, ConfigTarget(BROKER_RESOURCE, str(node_id)), params)
+    return _alter_configs(context, ConfigTarget(BROKER_RESOURCE, str(node_id)), params)
 
 
 def alter_of_cluster(context: OperationContext, params: ConfigChanges) -> Plan:
     """Alter the cluster-wide default configs of all brokers."""
-    return _alter(context, ConfigTarget(BROKER_RESOURCE, ""), params)
+    return _alter_configs(context, ConfigTarget(BROKER_RESOURCE, ""), params)
 
 
-def _alter(context: OperationContext, resource: ConfigTarget, params: ConfigChanges) -> Plan:
+def _alter_configs(context: OperationContext, resource: ConfigTarget, params: ConfigChanges) -> Plan:
     changes: dict[str, str | None] = {**params.set, **dict.fromkeys(params.delete)}
     plan = Plan([f"set {name} = {value}" for name, value in params.set.items()])
     plan.plan += [f"reset {name} to its default" for name in params.delete]

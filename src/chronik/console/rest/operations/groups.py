@@ -12,7 +12,7 @@ from chronik.client.errors import ClientError
 from chronik.client.groups import GroupOffset, commit_offsets, decode_assignment, describe_group, list_committed_offsets
 from chronik.client.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from chronik.client.records import TopicPartition
-from chronik.console.rest.context import OperationContext, bad_request
+from chronik.console.rest.context import OperationContext, build_bad_request_error
 from chronik.console.rest.errors import RestError
 from chronik.console.rest.models.common import Done, NoQuestion, Page, Searching
 from chronik.console.rest.models.groups import (
@@ -54,7 +54,7 @@ def list_all(context: OperationContext, params: Searching) -> Page[Group]:
     known = list_groups(context)
     page = paginate_names(known, params.search, params.after, params.limit)
     described = _describe_groups(context, {name: known[name][0] for name in page.items})
-    offsets = {name: _committed_or_empty(context, name) for name in page.items}
+    offsets = {name: _fetch_committed_offsets_or_empty(context, name) for name in page.items}
     ends = fetch_end_offsets(context, {each for group_offsets in offsets.values() for each in group_offsets})
     items = []
     for name in page.items:
@@ -108,7 +108,7 @@ def _describe_groups(context: OperationContext, coordinators: Mapping[str, int])
     return found
 
 
-def _committed_or_empty(context: OperationContext, name: str) -> Offsets:
+def _fetch_committed_offsets_or_empty(context: OperationContext, name: str) -> Offsets:
     """Return a group's committed offsets; empty if the group was deleted or its coordinator is unavailable."""
     try:
         return list_committed_offsets(context.cluster, name)
@@ -143,7 +143,7 @@ def show(context: OperationContext, params: NoQuestion) -> GroupDetails:
     }
     partitions = sorted({*offsets, *assigned})
     ends = fetch_end_offsets(context, partitions)
-    seconds = _lag_seconds(context, offsets, ends)
+    seconds = _fetch_lag_seconds(context, offsets, ends)
     rows = [_build_row(each, assigned, offsets.get(each), ends.get(each), seconds.get(each)) for each in partitions]
     members = [
         Member(
@@ -194,7 +194,7 @@ TIMED_PARTITIONS_MAX: Final = 64
 """Maximum number of partitions per group whose lag is measured in seconds. Each requires a fetch of one batch."""
 
 
-def _lag_seconds(
+def _fetch_lag_seconds(
     context: OperationContext, offsets: Offsets, ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, float]:
     """Return the age of the first uncommitted record of each partition that the principal may read."""
@@ -254,9 +254,9 @@ def delete_offsets(context: OperationContext, params: OffsetsToDelete) -> Done:
 def reset(context: OperationContext, params: OffsetReset) -> OffsetMoves:
     """Reset the committed offsets of a group without members."""
     name = context.path_parameters["group"]
-    committed = _require_inactive(context, name)
+    committed = _require_inactive_group(context, name)
     partitions = _select_partitions(context, params, committed)
-    new = _new_offsets(context, params.to, partitions, committed)
+    new = _compute_new_offsets(context, params.to, partitions, committed)
     moves = [
         OffsetMove(*each, committed[each].offset if each in committed else None, offset)
         for each, offset in sorted(new.items())
@@ -266,7 +266,7 @@ def reset(context: OperationContext, params: OffsetReset) -> OffsetMoves:
     return OffsetMoves(moves, not params.dry_run)
 
 
-def _require_inactive(context: OperationContext, name: str) -> Offsets:
+def _require_inactive_group(context: OperationContext, name: str) -> Offsets:
     """Return the committed offsets of a group without members; empty if the group does not exist.
 
     Raises:
@@ -293,7 +293,7 @@ def _select_partitions(context: OperationContext, params: OffsetReset, committed
     else:
         wanted = sorted(committed)
     if not wanted:
-        raise bad_request("the group has no committed offsets: specify topics or partitions")
+        raise build_bad_request_error("the group has no committed offsets: specify topics or partitions")
     return list(dict.fromkeys(wanted))
 
 
@@ -301,7 +301,7 @@ _SHIFT: Final = re.compile(r"[+-][0-9]{1,18}")
 _OFFSET: Final = re.compile(r"[0-9]{1,18}")
 
 
-def _new_offsets(
+def _compute_new_offsets(
     context: OperationContext, to: str, partitions: Sequence[TopicPartition], committed: Offsets
 ) -> dict[TopicPartition, int]:
     """Return the offsets to which a reset sets each partition, clamped to the partition's existing offsets."""
@@ -317,10 +317,10 @@ def _new_offsets(
         wanted = {each: found[each] if found[each] >= 0 else last[each] for each in partitions}
     elif _SHIFT.fullmatch(to):
         if missing := [str(each) for each in partitions if each not in committed]:
-            raise bad_request(f"{missing[0]}: has no committed offset to shift")
+            raise build_bad_request_error(f"{missing[0]}: has no committed offset to shift")
         wanted = {each: committed[each].offset + int(to) for each in partitions}
     elif _OFFSET.fullmatch(to):
         wanted = dict.fromkeys(partitions, int(to))
     else:
-        raise bad_request(f"to = {to!r}: expected start, end, an offset, +N, -N or @TIME")
+        raise build_bad_request_error(f"to = {to!r}: expected start, end, an offset, +N, -N or @TIME")
     return {each: min(max(offset, first[each]), last[each]) for each, offset in wanted.items()}

@@ -21,7 +21,7 @@ from chronik.console.rest.models.cluster import GroupLag, Latency, LiveCluster, 
 from chronik.console.rest.models.common import Error, NoQuestion
 from chronik.console.rest.operations.cluster import build_cluster_view
 from chronik.console.rest.operations.groups import fetch_end_offsets, list_groups, total_lag
-from chronik.console.rest.operations.shared import none_if_unauthorized
+from chronik.console.rest.operations.shared import call_or_none_if_unauthorized
 from chronik.console.rest.streams import CONTENT_TYPE, ServerSentEvent, encode_event
 from chronik.console.status_source import LatencyQuantiles as Seconds
 from chronik.console.status_source import NodeStats
@@ -128,14 +128,14 @@ class OverviewTicker:
     async def _produce_event(self) -> bytes:
         vitals = self._application.node.status_source.node_stats()
         try:
-            overview = await self._application.in_thread(self._build_overview, self._context, vitals)
+            overview = await self._application.run_in_thread(self._build_overview, self._context, vitals)
         except (ChronikError, RestError) as error:
             return encode_event(ServerSentEvent("error", Error(str(error))))
         return encode_event(ServerSentEvent("overview", overview))
 
     def _build_overview(self, context: OperationContext, vitals: NodeStats) -> Overview:
         overview = Overview(
-            context.node.services.clock.now_ms(), None, None, None, self._group_lags(context), None, None, None
+            context.node.services.clock.now_ms(), None, None, None, self._fetch_group_lags(context), None, None, None
         )
         if not context.can_describe_cluster():
             return overview
@@ -169,12 +169,12 @@ class OverviewTicker:
             _to_milliseconds(vitals.produce_latency_since(old)), _to_milliseconds(vitals.fetch_latency_since(old))
         )
 
-    def _group_lags(self, context: OperationContext) -> list[GroupLag]:
+    def _fetch_group_lags(self, context: OperationContext) -> list[GroupLag]:
         now = time.monotonic()
         if now - self._lag_at >= LAG_INTERVAL_SECONDS:
             acl_changes = self._acl_changes
             try:
-                self._lag = _largest_lags(context)
+                self._lag = _find_largest_lags(context)
                 if acl_changes == self._acl_changes:
                     self._lag_at = time.monotonic()
             except (KafkaError, ClientError):
@@ -182,10 +182,10 @@ class OverviewTicker:
         return self._lag
 
 
-def _largest_lags(context: OperationContext) -> list[GroupLag]:
+def _find_largest_lags(context: OperationContext) -> list[GroupLag]:
     offsets = {}
     for name in sorted(list_groups(context))[:GROUPS_READ_MAX]:
-        committed = none_if_unauthorized(lambda name=name: list_committed_offsets(context.cluster, name))  # type: ignore[misc]
+        committed = call_or_none_if_unauthorized(lambda name=name: list_committed_offsets(context.cluster, name))  # type: ignore[misc]
         if committed:
             offsets[name] = committed
     ends = fetch_end_offsets(context, {each for group_offsets in offsets.values() for each in group_offsets})

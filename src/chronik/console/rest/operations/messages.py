@@ -13,7 +13,7 @@ import msgspec
 
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
-from chronik.console.rest.context import OperationContext, bad_request
+from chronik.console.rest.context import OperationContext, build_bad_request_error
 from chronik.console.rest.models.messages import Message, Messages, NewMessage, Produced, ReadMessages
 from chronik.console.rest.operations.batch_reader import BatchReader
 from chronik.console.rest.operations.message_format import format_messages, value_bytes_max
@@ -21,7 +21,7 @@ from chronik.console.rest.operations.positions import (
     Offsets,
     available_partitions,
     fetch_offset_bounds,
-    format_next,
+    format_page_token,
     resolve_position,
 )
 
@@ -39,11 +39,11 @@ def read(context: OperationContext, params: ReadMessages) -> Messages:
     end_offsets = {each.partition: offset for each, offset in ends.items()}
     message_reader = _MessageReader(context, params, ends, committed=committed)
     if params.from_.startswith("-"):
-        return Messages(_read_last(message_reader, int(params.from_[1:]), starts), format_next(ends), end_offsets)
+        return Messages(_read_last(message_reader, int(params.from_[1:]), starts), format_page_token(ends), end_offsets)
     found = _sort_by_time(message_reader.read_first(start_offsets))
     items = found[: params.limit]
     next_offsets = message_reader.next_offsets(start_offsets, items, found)
-    return Messages(items, format_next(next_offsets) if next_offsets != ends else None, end_offsets)
+    return Messages(items, format_page_token(next_offsets) if next_offsets != ends else None, end_offsets)
 
 
 class _MessageReader:
@@ -72,7 +72,7 @@ class _MessageReader:
         """Return up to `limit` messages of each partition, starting at the given offsets."""
         found: list[Message] = []
         counts = dict.fromkeys(start_offsets, 0)
-        for partition, message in self._messages(start_offsets, lambda each: counts[each] < self._limit):
+        for partition, message in self._iter_messages(start_offsets, lambda each: counts[each] < self._limit):
             if counts[partition] < self._limit:
                 counts[partition] += 1
                 found.append(message)
@@ -83,11 +83,11 @@ class _MessageReader:
     def read_last(self, start_offsets: Offsets) -> list[Message]:
         """Read to the end offsets and return the last `limit` messages of each partition."""
         found: dict[TopicPartition, deque[Message]] = {each: deque(maxlen=self._limit) for each in start_offsets}
-        for partition, message in self._messages(start_offsets, lambda each: True):
+        for partition, message in self._iter_messages(start_offsets, lambda each: True):
             found[partition].append(message)
         return [message for messages in found.values() for message in messages]
 
-    def _messages(
+    def _iter_messages(
         self, start_offsets: Offsets, wants: Callable[[TopicPartition], bool]
     ) -> Iterator[tuple[TopicPartition, Message]]:
         reader = BatchReader(self._context, start_offsets, committed=self._committed)
@@ -144,8 +144,8 @@ def produce(context: OperationContext, params: NewMessage) -> Produced:
     name = context.path_parameters["topic"]
     context.cluster.retry(lambda: context.cluster.topic(name))  # A misspelt name must not auto-create a topic.
     record = OutgoingRecord(
-        _encode("value", params.value, params.value_format),
-        _encode("key", params.key, params.key_format),
+        _encode_text("value", params.value, params.value_format),
+        _encode_text("key", params.key, params.key_format),
         tuple((each.name, None if each.value is None else each.value.encode()) for each in params.headers),
         params.timestamp_ms,
         params.partition,
@@ -154,7 +154,7 @@ def produce(context: OperationContext, params: NewMessage) -> Produced:
     return Produced(produced.partition, produced.base_offset)
 
 
-def _encode(what: str, text: str | None, how: str | None) -> bytes | None:
+def _encode_text(what: str, text: str | None, how: str | None) -> bytes | None:
     if text is None:
         return None
     try:
@@ -165,6 +165,6 @@ def _encode(what: str, text: str | None, how: str | None) -> bytes | None:
             msgspec.json.decode(data)
         return data
     except (binascii.Error, UnicodeEncodeError):
-        raise bad_request(f"{what} is not valid {how or 'text'}") from None
+        raise build_bad_request_error(f"{what} is not valid {how or 'text'}") from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise bad_request(f"{what} is not valid JSON: {error}") from None
+        raise build_bad_request_error(f"{what} is not valid JSON: {error}") from None

@@ -18,7 +18,7 @@ import msgspec
 from chronik.client.cluster import raise_for_code
 from chronik.client.offsets import LATEST_TIMESTAMP
 from chronik.client.records import TopicPartition
-from chronik.console.rest.context import OperationContext, not_found
+from chronik.console.rest.context import OperationContext, build_not_found_error
 from chronik.console.rest.errors import RestError
 from chronik.console.rest.models.common import NoQuestion, Page, Searching
 from chronik.console.rest.models.pipelines import (
@@ -131,17 +131,17 @@ def show(context: OperationContext, params: NoQuestion) -> PipelineDetails:
     name = context.path_parameters["pipeline"]
     topics = _build_topics(context, _read_journal(context), name)
     if not topics:
-        raise not_found(f"pipeline {name!r} does not exist: no driver has reported it")
+        raise build_not_found_error(f"pipeline {name!r} does not exist: no driver has reported it")
     return PipelineDetails(name, topics)
 
 
 def _build_topics(context: OperationContext, journal: JournalState, name: str) -> list[PipelineTopic]:
     found = {journal_key for journal_key in journal.progress if journal_key.pipeline == name}
-    ends = _end_offsets(context, sorted({journal_key.topic for journal_key in found}))
+    ends = _fetch_end_offsets(context, sorted({journal_key.topic for journal_key in found}))
     return [_build_topic(journal, journal_key, ends) for journal_key in sorted(found)]
 
 
-def _end_offsets(context: OperationContext, topics: list[str]) -> dict[TopicPartition, int]:
+def _fetch_end_offsets(context: OperationContext, topics: list[str]) -> dict[TopicPartition, int]:
     """Return the end offsets of the topics that the principal may describe."""
     known = fetch_topic_metadata(context.cluster, topics)
     return {
@@ -179,6 +179,8 @@ def _build_topic(
         at_ms,
         None if schema is None else [TableColumn(column.name, column.type) for column in schema.columns],
         0 if schema is None else schema.left_out,
+        progress.round_rows,
+        progress.round_misfits,
     )
 
 
@@ -204,7 +206,9 @@ def require_running_driver(journal: JournalState, journal_key: PipelineTopicKey,
     """Raise RestError unless a driver of the pipeline is running."""
     report = journal.progress.get(journal_key)
     if report is None:
-        raise not_found(f"no driver has reported topic {journal_key.topic!r} of pipeline {journal_key.pipeline!r}")
+        raise build_not_found_error(
+            f"no driver has reported topic {journal_key.topic!r} of pipeline {journal_key.pipeline!r}"
+        )
     progress, at_ms = report
     if progress.state == LandingState.STOPPED:
         message = f"the driver of {journal_key.pipeline} has stopped: sample rows are available while it runs"

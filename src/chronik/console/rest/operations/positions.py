@@ -8,7 +8,7 @@ from typing import Final
 
 from chronik.client.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from chronik.client.records import TopicPartition
-from chronik.console.rest.context import OperationContext, bad_request
+from chronik.console.rest.context import OperationContext, build_bad_request_error
 from chronik.console.rest.operations.shared import fetch_available_offsets, partitions_by_leader
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.metadata import MetadataResponseTopic
@@ -74,35 +74,38 @@ def resolve_position(
     if where == "end":
         return dict(ends)
     if where.startswith("@"):
-        return _offsets_at_time(context, topic, parse_timestamp_ms(where[1:]), starts, ends)
+        return _find_offsets_at_time(context, topic, parse_timestamp_ms(where[1:]), starts, ends)
     if where.startswith(NEXT_PREFIX):
-        wanted = _parse_next(topic.name or "", where[1:])
-        return {each: _clamp(wanted.get(each, starts[each]), starts[each], ends[each]) for each in starts}
+        wanted = _parse_page_token(topic.name or "", where[1:])
+        return {each: _clamp_offset(wanted.get(each, starts[each]), starts[each], ends[each]) for each in starts}
     if where.startswith("-") and _NUMBER.fullmatch(where[1:]):
         return {each: max(starts[each], ends[each] - int(where[1:])) for each in starts}
     if _NUMBER.fullmatch(where):
-        return {each: _clamp(int(where), starts[each], ends[each]) for each in starts}
-    raise bad_request(f"{where[:40]!r}: {EXPECTED_POSITION}")
+        return {each: _clamp_offset(int(where), starts[each], ends[each]) for each in starts}
+    raise build_bad_request_error(f"{where[:40]!r}: {EXPECTED_POSITION}")
 
 
-def _offsets_at_time(
+def _find_offsets_at_time(
     context: OperationContext, topic: MetadataResponseTopic, moment_ms: int, starts: Offsets, ends: Offsets
 ) -> Offsets:
     found = fetch_available_offsets(context, partitions_by_leader([topic], set(starts)), moment_ms)
-    return {each: _clamp(found[each][0], starts[each], ends[each]) if each in found else ends[each] for each in starts}
+    return {
+        each: _clamp_offset(found[each][0], starts[each], ends[each]) if each in found else ends[each]
+        for each in starts
+    }
 
 
-def _parse_next(topic: str, text: str) -> Offsets:
+def _parse_page_token(topic: str, text: str) -> Offsets:
     found = {}
     for part in text.split(","):
         index, colon, offset = part.partition(":")
         if not colon or not _NUMBER.fullmatch(index) or not _NUMBER.fullmatch(offset):
-            raise bad_request(EXPECTED_POSITION)
+            raise build_bad_request_error(EXPECTED_POSITION)
         found[TopicPartition(topic, int(index))] = int(offset)
     return found
 
 
-def format_next(offsets: Offsets) -> str:
+def format_page_token(offsets: Offsets) -> str:
     """Format the offsets of partitions as the `next` value of a page."""
     return NEXT_PREFIX + ",".join(f"{each.partition}:{offset}" for each, offset in sorted(offsets.items()))
 
@@ -117,8 +120,8 @@ def parse_timestamp_ms(text: str) -> int:
         return max(0, (zoned - _EPOCH) // timedelta(milliseconds=1))
     except (ValueError, OverflowError):
         message = "expected a time such as 2026-05-31T12:00:00Z, or milliseconds since 1970"
-        raise bad_request(f"@{text[:40]}: {message}") from None
+        raise build_bad_request_error(f"@{text[:40]}: {message}") from None
 
 
-def _clamp(offset: int, start: int, end: int) -> int:
+def _clamp_offset(offset: int, start: int, end: int) -> int:
     return min(max(offset, start), end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from chronik.client.security import alter_quotas, describe_quotas
-from chronik.console.rest.context import OperationContext, bad_request
+from chronik.console.rest.context import OperationContext, build_bad_request_error
 from chronik.console.rest.models.common import Done, Page, Paging
 from chronik.console.rest.models.security import Quota, QuotaChange, QuotaEntity
 from chronik.console.rest.operations.shared import paginate
@@ -33,6 +33,8 @@ def put(context: OperationContext, params: QuotaChange) -> Done:
     given = {entity_type: getattr(params.entity, field) for field, entity_type in ENTITY_TYPES.items()}
     names = {kind: name or None for kind, name in given.items() if name is not None}
     if not names:
-        raise bad_request("entity: expected a user, a client_id or an ip; an empty name means the default entity")
+        raise build_bad_request_error(
+            "entity: expected a user, a client_id or an ip; an empty name means the default entity"
+        )
     alter_quotas(context.cluster, names, params.values)
     return Done()

@@ -71,7 +71,7 @@ class _Search:
         """Yield matches and progress, and finally the reason why the search ended."""
         reason, error = "end", None
         try:
-            for event in self._events(batches):
+            for event in self._search_batches(batches):
                 if isinstance(event, str):
                     reason = event
                 else:
@@ -81,13 +81,13 @@ class _Search:
         yield ServerSentEvent("progress", self._progress)
         yield ServerSentEvent("end", SearchEnd(reason, self._progress.scanned, self._progress.matches, error))  # type: ignore[arg-type]
 
-    def _events(self, batches: list[FetchedBatch]) -> Iterator[ServerSentEvent | str]:
+    def _search_batches(self, batches: list[FetchedBatch]) -> Iterator[ServerSentEvent | str]:
         """Yield events with matches and progress. If a limit of the search is reached, finally yield its name."""
         started = reported = time.monotonic()
         while not self._context.abandoned.is_set():
             batch_started = time.monotonic()
             for batch in batches:
-                for message in self._matches(batch):
+                for message in self._find_matching_messages(batch):
                     self._progress.matches += 1
                     yield ServerSentEvent("match", message)
                     if self._progress.matches >= self._asked.max_matches:
@@ -109,7 +109,7 @@ class _Search:
             time.sleep((now - batch_started) * IDLE_SECONDS_PER_WORK_SECOND)
             batches = self._reader.fetch(left)
 
-    def _matches(self, batch: FetchedBatch) -> Iterator[Message]:
+    def _find_matching_messages(self, batch: FetchedBatch) -> Iterator[Message]:
         """Yield the matching messages of a batch. A batch that does not contain the text is not decoded."""
         first, end = self._begun[batch.partition], self._until[batch.partition]
         count = min(batch.header.next_offset, end) - max(batch.header.base_offset, first)
@@ -120,7 +120,7 @@ class _Search:
         for record in batch.records():
             if first <= record.offset < end:
                 self._progress.scanned += 1
-                if _contains(record, self._text):
+                if _contains_text(record, self._text):
                     yield format_message(batch, record, "auto", value_bytes_max(self._asked.max_matches))
 
     def _may_contain_text(self, batch: FetchedBatch) -> bool:
@@ -129,7 +129,7 @@ class _Search:
         return self._text in (payload if codec is Codec.NONE else decompress(codec, payload))
 
 
-def _contains(record: Record, text: bytes) -> bool:
+def _contains_text(record: Record, text: bytes) -> bool:
     if text in (record.value or b"") or text in (record.key or b""):
         return True
     return any(text in name.encode() or text in (value or b"") for name, value in record.headers)
@@ -166,14 +166,14 @@ def _tail(
                     skipped += 1
                 count += 1
         if skipped:
-            yield ServerSentEvent("skipped", Skipped(skipped + _catch_up(context, params, reader)))
+            yield ServerSentEvent("skipped", Skipped(skipped + _skip_lagging_partitions(context, params, reader)))
         rest_s = TAIL_WAIT_SECONDS - (time.monotonic() - started)
         if count and rest_s > 0:
             context.abandoned.wait(rest_s)
         batches = reader.fetch(list(start_offsets), TAIL_WAIT_SECONDS)
 
 
-def _catch_up(context: OperationContext, params: TailMessages, reader: BatchReader) -> int:
+def _skip_lagging_partitions(context: OperationContext, params: TailMessages, reader: BatchReader) -> int:
     """Skip to the end offset of partitions that lag too far behind, and return the number of skipped messages."""
     topic, partitions = available_partitions(context, context.path_parameters["topic"], params.partition)
     _, ends = fetch_offset_bounds(context, topic, partitions, int(params.isolation == "committed"))

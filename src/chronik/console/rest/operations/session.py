@@ -9,7 +9,7 @@ import msgspec
 import chronik
 from chronik.console.http import HttpResponse
 from chronik.console.rest.application import AsyncOperationContext
-from chronik.console.rest.authentication import session_cookie_header, session_token
+from chronik.console.rest.authentication import parse_session_token, session_cookie_header
 from chronik.console.rest.errors import JSON, RestError
 from chronik.console.rest.models.common import Done, NoBody, NoQuestion
 from chronik.console.rest.models.security import Login, Session
@@ -32,15 +32,15 @@ async def login(context: AsyncOperationContext, params: Login) -> HttpResponse:
     """Log in and set a session cookie."""
     identity = context.application.authenticator
     user = await identity.log_in(params.username, params.password, context.client)
-    identity.sessions.remove(session_token(context.request.header(b"cookie")))
+    identity.sessions.remove(parse_session_token(context.request.header(b"cookie")))
     cookie = session_cookie_header(identity.sessions.create(user), is_encrypted=context.client.is_encrypted)
-    return _response(_build_session(context, user), cookie)
+    return _build_response(_build_session(context, user), cookie)
 
 
 async def logout(context: AsyncOperationContext, params: NoBody) -> HttpResponse:
     """End the session and delete its cookie."""
-    context.application.authenticator.sessions.remove(session_token(context.request.header(b"cookie")))
-    return _response(Done(), session_cookie_header("", is_encrypted=context.client.is_encrypted))
+    context.application.authenticator.sessions.remove(parse_session_token(context.request.header(b"cookie")))
+    return _build_response(Done(), session_cookie_header("", is_encrypted=context.client.is_encrypted))
 
 
 async def openapi(context: AsyncOperationContext, params: NoQuestion) -> HttpResponse:
@@ -66,5 +66,5 @@ def _build_session(context: AsyncOperationContext, user: Principal | None) -> Se
     return session
 
 
-def _response(found: msgspec.Struct, cookie: tuple[str, str]) -> HttpResponse:
+def _build_response(found: msgspec.Struct, cookie: tuple[str, str]) -> HttpResponse:
     return HttpResponse(HTTPStatus.OK, JSON, msgspec.json.encode(found) + b"\n", headers=(cookie,))

@@ -54,7 +54,7 @@ def paginate(items: Sequence[T], after: str | None, limit: int) -> Page[T]:
     return Page(page, str(start + limit) if start + limit < len(items) else None, len(items))
 
 
-def none_if_unauthorized(function: Callable[[], T]) -> T | None:
+def call_or_none_if_unauthorized(function: Callable[[], T]) -> T | None:
     """Call a function and return its result, or None if it raises an authorization error."""
     try:
         return function()

@@ -10,7 +10,7 @@ from chronik.client.cluster import raise_for_code
 from chronik.client.configs import TOPIC_RESOURCE, ConfigTarget, describe_configs
 from chronik.client.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, group_by_leader, group_by_topic
 from chronik.client.records import TopicPartition
-from chronik.console.rest.context import OperationContext, bad_request
+from chronik.console.rest.context import OperationContext, build_bad_request_error
 from chronik.console.rest.errors import error_message
 from chronik.console.rest.models.common import Done, NoQuestion, Page, Plan
 from chronik.console.rest.models.topics import (
@@ -65,7 +65,7 @@ def _build_topics(context: OperationContext, topics: Sequence[MetadataResponseTo
         fetch_available_offsets(context, led, LATEST_TIMESTAMP),
     )
     counts = {each: ends[each][0] - starts[each][0] for each in ends if each in starts}
-    policies = _cleanup_policies(context, [topic.name or "" for topic in topics])
+    policies = _fetch_cleanup_policies(context, [topic.name or "" for topic in topics])
     found = []
     for topic in topics:
         name = topic.name or ""
@@ -87,7 +87,7 @@ def _build_topics(context: OperationContext, topics: Sequence[MetadataResponseTo
     return found
 
 
-def _cleanup_policies(context: OperationContext, names: Sequence[str]) -> dict[str, str | None]:
+def _fetch_cleanup_policies(context: OperationContext, names: Sequence[str]) -> dict[str, str | None]:
     """Return the topics' cleanup policies, or an empty dict if the principal lacks the DescribeConfigs permission."""
     allowed = context.filter_authorized(AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, names)
     if not allowed:
@@ -217,7 +217,7 @@ def delete_records(context: OperationContext, params: RecordsToDelete) -> LowWat
     """Delete the records before given offsets."""
     name, cluster = context.path_parameters["topic"], context.cluster
     if not params.offsets:
-        raise bad_request("offsets: expected at least one partition")
+        raise build_bad_request_error("offsets: expected at least one partition")
     wanted = {TopicPartition(name, index): offset for index, offset in params.offsets.items()}
     found: dict[int, int] = {}
 

@@ -39,7 +39,7 @@ def list_all(context: OperationContext, params: Searching) -> Transactions:
     page = paginate_names(listed, params.search, params.after, params.limit)
     described = _describe_transactions(context, {name: listed[name].coordinator for name in page.items})
     items = [_build_transaction(listed[name].coordinator, described[name]) for name in page.items if name in described]
-    return Transactions(items, page.next, page.total, _find_holding(context, items))
+    return Transactions(items, page.next, page.total, _find_blocked_partitions(context, items))
 
 
 def _describe_transactions(
@@ -74,7 +74,7 @@ def _build_transaction(coordinator: int, description: DescribedTransaction) -> T
     )
 
 
-def _find_holding(context: OperationContext, items: list[Transaction]) -> list[Holding]:
+def _find_blocked_partitions(context: OperationContext, items: list[Transaction]) -> list[Holding]:
     """Return the partitions in which an open transaction keeps the last stable offset from advancing."""
     wanted = {
         TopicPartition(part.topic, part.partition)
@@ -88,11 +88,13 @@ def _find_holding(context: OperationContext, items: list[Transaction]) -> list[H
     ends = fetch_available_offsets(context, led, LATEST_TIMESTAMP)
     stable = fetch_available_offsets(context, led, LATEST_TIMESTAMP, READ_COMMITTED)
     held = sorted(each for each in ends if each in stable and stable[each][0] < ends[each][0])
-    holders = _find_holders(context, held)
+    holders = _find_oldest_open_transactions(context, held)
     return [Holding(*each, stable[each][0], ends[each][0], *holders.get(each, (None, None))) for each in held]
 
 
-def _find_holders(context: OperationContext, held: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+def _find_oldest_open_transactions(
+    context: OperationContext, held: list[TopicPartition]
+) -> dict[TopicPartition, tuple[int, int]]:
     """Return the producer id of the oldest open transaction in each partition, and the time of its last record."""
     found = {}
     for partition in held:

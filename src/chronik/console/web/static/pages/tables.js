@@ -125,12 +125,19 @@ const columns = (name) => [
   { label: "Last error", cell: (row) => (row.last_error ? h("span", { class: "clip", title: row.last_error }, row.last_error) : "none") },
 ];
 
+/** Values of the last round that did not fit the column and are in _rescued, if they are more than 1 %. */
+function misfits(topic, column) {
+  const count = (topic.misfits ?? {})[column] ?? 0;
+  return count ? badge(`${format.count(count)} of ${format.count(topic.round_rows)}`, "warning") : "";
+}
+
 function schema(topic) {
   if (!topic.columns) return h("p", { class: "hint" }, "Not reported yet. Drivers report the columns with their next round; drivers before 0.6 do not.");
   return [
     table(`Columns of ${topic.topic}`, [
       { label: "Column", cell: (each) => mono(each.name) },
       { label: "Type", cell: (each) => h("span", { class: "mono wrap" }, each.type) },
+      { label: "Did not fit", align: "end", cell: (each) => misfits(topic, each.name) },
     ], topic.columns, { key: (each) => each.name, empty: "The table has no columns." }).node,
     topic.columns_left_out ? h("p", { class: "hint" }, `${format.count(topic.columns_left_out)} more.`) : null,
   ];
