@@ -26,6 +26,7 @@ NAME: Final = "pipeline"
 """The name of the page and of the JSON file."""
 SECTIONS: Final = {
     "landing": ("Landing", "bench.pipeline.landing:measure_landing"),
+    "json": ("Landing of JSON", "bench.pipeline.landing:measure_json"),
     "growth": ("Growth", "bench.pipeline.growth:measure_growth"),
     "sql": ("SQL", "bench.pipeline.queries:measure_queries"),
 }

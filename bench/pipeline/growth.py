@@ -17,7 +17,7 @@ from bench.pipeline.plan import PipelineBenchmarkPlan, format_millions
 from bench.pipeline.processes import PeakMemory
 from bench.servers import ROOT
 from chronik.bench.errors import BenchmarkError
-from chronik.bench.report import rotate
+from chronik.bench.report import rotate_servers
 from chronik.bench.statistics import MEGABYTE
 
 RATE_RATIO_LEAST: Final = 0.8
@@ -32,7 +32,7 @@ def measure_growth(plan: PipelineBenchmarkPlan) -> list[Figure]:
     memory: dict[int, list[float]] = defaultdict(list)
     names = {str(size): size for size in plan.sizes}
     for number in range(plan.growth_rounds):
-        for name in rotate(list(names), number):
+        for name in rotate_servers(list(names), number):
             rate, peak = _land(plan, names[name])
             rates[names[name]].append(rate)
             memory[names[name]].append(peak / MEGABYTE)

@@ -27,6 +27,19 @@ TEMPLATE: Final = (
 )
 """A JSON event with random digits: neither constant, which Parquet would store once, nor pure noise."""
 
+ORDER_TEMPLATE: Final = (
+    b'{"id":1###########,"customer":"customer-########","session":"################","total":1####.##,'
+    b'"at":"2026-11-18T1#:1#:1#.1##Z","quantity":1##,"is_new":true,"page":"/products/########/details"}'
+)
+ORDER_SCHEMA: Final = (
+    "id bigint, customer string, session string, total double, at timestamp, quantity bigint, is_new boolean,"
+    " page string"
+)
+"""A JSON order with eight fields, and its schema, for the comparison of decoded landing."""
+
+ORDERS: Final = "orders"
+"""The use of topics with orders."""
+
 
 @dataclass(slots=True)
 class PipelineBenchmarkPlan:
@@ -48,20 +61,20 @@ class PipelineBenchmarkPlan:
         """Return the name of a topic with that many records, filling it on first use. Raises BenchFailed."""
         name = f"{use}-{records}"
         if name not in self._filled:
-            fill_topic(self.bootstrap, name, records)
+            fill_topic(self.bootstrap, name, records, ORDER_TEMPLATE if use == ORDERS else TEMPLATE)
             self._filled.add(name)
         return name
 
 
-def fill_topic(bootstrap: str, topic: str, records: int) -> None:
-    """Add records of 100 B, distributed evenly over the partitions. Raises BenchFailed."""
+def fill_topic(bootstrap: str, topic: str, records: int, template: bytes = TEMPLATE) -> None:
+    """Add records, distributed evenly over the partitions. Raises BenchFailed."""
     random = np.random.default_rng(1)
     with ClusterClient(bootstrap) as cluster:
         ensure_topic(cluster, topic, PARTITIONS)
         before = _count_records(cluster, topic)
         publisher = Publisher(cluster, PublishSettings(bootstrap, topic))
         for first in range(0, records, ROWS_PER_CALL):
-            publisher.publish(generate_events(min(ROWS_PER_CALL, records - first), random))
+            publisher.publish(generate_events(min(ROWS_PER_CALL, records - first), random, template))
         written = _count_records(cluster, topic) - before
     if written != records:
         raise BenchmarkError(f"topic {topic} received {written:,} records instead of {records:,}")
@@ -71,10 +84,11 @@ def _count_records(cluster: ClusterClient, topic: str) -> int:
     return sum(list_latest_offsets(cluster, cluster.partitions(topic)).values())
 
 
-def generate_events(count: int, random: np.random.Generator) -> pa.RecordBatch:
-    template: npt.NDArray[np.uint8] = np.frombuffer(TEMPLATE, np.uint8)
-    values = np.tile(template, (count, 1))
-    digits = np.flatnonzero(template == ord("#"))
+def generate_events(count: int, random: np.random.Generator, template: bytes = TEMPLATE) -> pa.RecordBatch:
+    """Return records whose values are the template with random digits."""
+    characters: npt.NDArray[np.uint8] = np.frombuffer(template, np.uint8)
+    values = np.tile(characters, (count, 1))
+    digits = np.flatnonzero(characters == ord("#"))
     values[:, digits] = random.integers(ord("0"), ord("9") + 1, (count, len(digits)), np.uint8)
     ends = np.arange(0, (count + 1) * len(template), len(template), dtype=np.int32)
     column = pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(values)])

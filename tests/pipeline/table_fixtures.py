@@ -16,20 +16,12 @@ from chronik.pipeline.maintenance.compaction import CompactionStats, commit_merg
 from chronik.pipeline.records.columns import HEADERS_TYPE, RecordColumns
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput
-from chronik.pipeline.tables.layout import (
-    ERROR,
-    VALUE,
-    Partitioning,
-    TableKind,
-    build_table_batch,
-    initial_schema,
-    system_columns,
-)
+from chronik.pipeline.tables.layout import ERROR, VALUE, TableKind, build_table_batch, initial_schema, system_columns
 from chronik.pipeline.tables.parquet import PartitionedParquetWriter
+from chronik.pipeline.tables.partitioning import Partitioning
 from chronik.pipeline.tables.storage import TableStorage, dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TableSnapshot, TableSpec, TopicTable
-from chronik.pipeline.tables.values.column_conversion import decode_json_values, decode_rows
-from chronik.pipeline.tables.values.schema_evolution import infer_fields
+from chronik.pipeline.tables.values.row_decoder import infer_statistics
 from chronik.testing import Broker
 
 SPEC = TableSpec("orders", "AAAAAAAAAAAAAAAAAAAAAQ")
@@ -174,10 +166,10 @@ def commit_rows(committer: TopicTable, partition: int, rows: RecordColumns, *, e
     span = PartitionRange(partition, committer.next_offsets().get(partition, offsets[0]), end or offsets[-1] + 1)
     own = system_columns(partition, rows)
     if committer.spec.kind is TableKind.DECODED:
-        committer.add_columns(infer_fields(decode_json_values(own[VALUE].to_pylist()).objects))
+        committer.add_columns(infer_statistics(own[VALUE].to_pylist()))
     schema = committer.snapshot().schema
     if committer.spec.kind is TableKind.DECODED:
-        own = decode_rows(own, schema).rows
+        own = committer.descriptor().row_decoder().decode_rows(own).rows
     if committer.spec.kind is TableKind.DEAD_LETTERS:
         own |= {ERROR: pa.array([DECODE_ERROR] * len(offsets), pa.string())}
     storage = TableStorage(committer.uri)

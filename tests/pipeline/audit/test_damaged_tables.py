@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -110,10 +110,10 @@ def test_missing_file_is_reported_while_table_gets_new_versions(
     before = open_audited_table(world.landing.root, TOPIC)
     assert before is not None
 
-    def open_moved_table(root: str, topic: str) -> comparing.AuditedTable | None:
+    def open_moved_table(root: str, topic: str, options: Mapping[str, str] | None) -> comparing.AuditedTable | None:
         open_table(uri).append_in_sequence([], "moves", len(commits))
         commits.append(topic)
-        return open_audited_table(root, topic)
+        return open_audited_table(root, topic, options)
 
     commits: list[str] = []
     monkeypatch.setattr(comparing, "open_audited_table", open_moved_table)
@@ -140,7 +140,7 @@ TOPICS = ("orders", "payments")
 class BrokerWithTables:
     """A broker with two topics that have both landed."""
 
-    def __init__(self, broker: Broker, root: Path) -> None:
+    def __init__(self, broker: Broker, root: Path | str) -> None:
         self.broker, self.root = broker, str(root)
         for topic in TOPICS:
             broker.create_topic(topic, 1)
@@ -217,10 +217,10 @@ def test_table_damaged_during_audit_is_reported_as_unchecked(
     remove(next(Path(table_uri(site.root, "orders")).rglob("*.parquet")))
     opened: list[str] = []
 
-    def break_and_open(root: str, topic: str) -> comparing.AuditedTable | None:
+    def break_and_open(root: str, topic: str, options: Mapping[str, str] | None) -> comparing.AuditedTable | None:
         opened.append(topic)
         truncate(site.log("orders")[-1])
-        return open_audited_table(root, topic)
+        return open_audited_table(root, topic, options)
 
     monkeypatch.setattr(comparing, "open_audited_table", break_and_open)
     report = site.audit()

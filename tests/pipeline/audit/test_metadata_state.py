@@ -10,7 +10,7 @@ import pytest
 from chronik.client.records import TopicPartition
 from chronik.errors import StorageError
 from chronik.files import DiskFileSystem
-from chronik.ids import new_id
+from chronik.ids import generate_id
 from chronik.metadata.commands.brokers import RegisterBroker
 from chronik.metadata.commands.cluster import CreateCluster
 from chronik.metadata.commands.envelope import Command, Envelope, encode_command
@@ -31,7 +31,7 @@ from chronik.pipeline.sink.exactly_once import EPOCHS_TOPIC
 from tests.pipeline.audit.replica_logs import flip_byte
 
 CLUSTER = CreateCluster("a cluster", 0)
-IDS = [new_id() for _ in range(20)]
+IDS = [generate_id() for _ in range(20)]
 
 
 def register_broker(number: int, host: str = "somewhere") -> RegisterBroker:

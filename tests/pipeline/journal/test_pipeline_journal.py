@@ -34,7 +34,7 @@ from chronik.pipeline_journal import (
     JournalState,
     LandingState,
     PipelineTopicKey,
-    TableSchema,
+    TableColumns,
     TopicProgress,
 )
 from chronik.testing import Broker
@@ -140,13 +140,16 @@ def test_latest_pause_request_of_topic_or_pipeline_is_valid() -> None:
 def test_schema_records_do_not_replace_progress() -> None:
     """Unknown kinds of records are ignored, as versions before 0.6 ignore schemas."""
     journal = build_journal(
-        encode_progress(ORDERS, LANDING), encode_schema(ORDERS, TableSchema(COLUMNS)), OutgoingRecord(b"{}", b"new/p/t")
+        encode_progress(ORDERS, LANDING),
+        encode_schema(ORDERS, TableColumns(COLUMNS)),
+        OutgoingRecord(b"{}", b"new/p/t"),
     )
     assert journal.progress[ORDERS].progress == LANDING
-    assert journal.schemas == {ORDERS: TableSchema(COLUMNS)}
+    assert journal.schemas == {ORDERS: TableColumns(COLUMNS)}
     assert (
         build_journal(
-            encode_schema(ORDERS, TableSchema(COLUMNS)), OutgoingRecord(b"[]", b"schema/chronik-pipeline-tables/orders")
+            encode_schema(ORDERS, TableColumns(COLUMNS)),
+            OutgoingRecord(b"[]", b"schema/chronik-pipeline-tables/orders"),
         ).schemas
         == {}
     )
@@ -158,7 +161,7 @@ def test_schema_is_limited_to_maximum_record_size() -> None:
     assert limited.columns == tuple(many[: len(limited.columns)])
     assert len(limited.columns) + limited.left_out == 2000
     assert SCHEMA_BYTES_MAX // 2 < len(encode_schema(ORDERS, limited).value or b"") < SCHEMA_BYTES_MAX * 1.1
-    assert build_schema(COLUMNS) == TableSchema(COLUMNS)
+    assert build_schema(COLUMNS) == TableColumns(COLUMNS)
 
 
 # With brokers
@@ -242,12 +245,12 @@ def test_schema_is_written_on_change_and_after_topic_deletion(
     with broker.cluster() as cluster, reporting(broker.bootstrap, heartbeat_s=0.1) as reporter:
         reader = JournalReader(cluster)
         reporter.report(build_report("orders", columns=COLUMNS))
-        wait_until(lambda: reader.catch_up().schemas.get(ORDERS) == TableSchema(COLUMNS), "columns are written")
+        wait_until(lambda: reader.catch_up().schemas.get(ORDERS) == TableColumns(COLUMNS), "columns are written")
         reporter.report(build_report("orders", columns=more))
-        wait_until(lambda: reader.catch_up().schemas.get(ORDERS) == TableSchema(more), "new columns are written")
+        wait_until(lambda: reader.catch_up().schemas.get(ORDERS) == TableColumns(more), "new columns are written")
         reporter.report(build_report("orders", LandingState.PAUSED))  # a report without columns
         JournalWriter(cluster).write(
-            [encode_schema(ORDERS, TableSchema(COLUMNS))]
+            [encode_schema(ORDERS, TableColumns(COLUMNS))]
         )  # another driver with an older schema
         for _ in range(3):
             received_ms = reader.catch_up().progress[ORDERS].at_ms
@@ -255,7 +258,7 @@ def test_schema_is_written_on_change_and_after_topic_deletion(
         assert len(written(cluster)) == 3, "drivers do not overwrite each other's schema alternately"
         delete_topics(cluster, [PIPELINES_TOPIC])
         wait_until(
-            lambda: reader.catch_up().schemas.get(ORDERS) == TableSchema(more), "the lost schema is written again"
+            lambda: reader.catch_up().schemas.get(ORDERS) == TableColumns(more), "the lost schema is written again"
         )
 
 

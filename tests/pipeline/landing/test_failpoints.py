@@ -32,6 +32,7 @@ PARTITIONS = 3
 RUN_SECONDS_MAX = 300
 
 RUNS = (
+    (failpoints.SCHEMA_CHANGE,),  # of the columns that a sample suggests
     (failpoints.BEFORE_FILES, failpoints.SCHEMA_CHANGE),
     (failpoints.AFTER_FILES, failpoints.SPARK_COMMIT),
     (failpoints.DEAD_LETTER_COMMIT,),
@@ -65,6 +66,7 @@ def build_records(run_number: int, size: int) -> list[OutgoingRecord]:
 
 def run(broker: Broker, root: Path, names: list[str], run_number: int, points: tuple[str, ...]) -> tuple[int, str]:
     arguments = ["--once", "-b", broker.bootstrap, "--table-root", str(root), "--topics", ",".join(names)]
+    arguments += ["--master", "local[*,4]"]  # so that tasks run in workers
     done = subprocess.run(
         [sys.executable, "-P", "-m", "chronik", "pipeline", "run", *arguments, "--group", f"turn-{run_number}"],
         env=os.environ | {failpoints.ENVIRONMENT_VARIABLE: ",".join(points)},

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,8 +28,8 @@ from chronik.pipeline.landing.settings import (
 )
 from chronik.pipeline.source.offset_ranges import Offsets
 from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput, plan_commit
-from chronik.pipeline.tables.layout import Partitioning, TableKind
-from chronik.pipeline.tables.values.schema_evolution import SchemaEvolution, merge_fields
+from chronik.pipeline.tables.layout import TableKind
+from chronik.pipeline.tables.partitioning import Partitioning
 from chronik.pipeline_journal import LandingState
 
 MANY = 10**9
@@ -131,32 +128,6 @@ def test_tasks_get_equal_shares_that_can_be_committed(sizes: list[int], tasks_ma
     assert len(found) == 1 or min(loads) >= TASK_RECORDS_MIN
     choice = plan_commit([TaskOutput(bundle) for bundle in found], dict.fromkeys(range(len(sizes)), 10))
     assert choice.next_offsets == {index: 10 + size for index, size in enumerate(sizes)}
-
-
-def types(fields: Iterable[pa.Field]) -> dict[str, pa.DataType]:
-    return {field.name: field.type for field in fields}
-
-
-def test_columns_requested_by_several_tasks_are_merged() -> None:
-    a = [pa.field("price", pa.int64()), pa.field("id", pa.string())]
-    b = [pa.field("price", pa.float64()), pa.field("at", pa.struct([pa.field("x", pa.int64())]))]
-    c = [pa.field("id", pa.int64()), pa.field("at", pa.struct([pa.field("y", pa.bool_())]))]
-    assert types(merge_fields([a, b, c])) == {
-        "price": pa.float64(),
-        "id": pa.string(),
-        "at": pa.struct([pa.field("x", pa.int64()), pa.field("y", pa.bool_())]),
-    }
-
-
-def test_new_fields_request_columns_with_common_types() -> None:
-    evolution = SchemaEvolution(pa.schema([pa.field("id", pa.int64())]))
-    evolution.add_rescued([None, {"id": "no number"}, {"ID": 1}])
-    assert types(evolution.requested_fields) == {}, "values with other types and names that clash request no columns"
-    evolution.add_rescued([{"price": 1, "at": {"x": 1}}])
-    evolution.add_rescued([None, {"price": 1.5, "at": {"y": True}}])
-    at = pa.struct([pa.field("x", pa.int64()), pa.field("y", pa.bool_())])
-    assert types(evolution.requested_fields) == {"price": pa.float64(), "at": at}
-    assert evolution.schema.names == ["id", "price", "at"]
 
 
 def test_table_settings_precedence_is_option_then_topic_then_default() -> None:

@@ -17,7 +17,8 @@ from chronik.errors import ChronikError
 from chronik.pipeline.journal.reports import ProgressReporter
 from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.driver import LandingDriver
-from chronik.pipeline.landing.landing_task import run_landing_task
+from chronik.pipeline.landing.landing_task import LandingTask, LandingTaskResult, run_landing_task
+from chronik.pipeline.landing.local_runner import LandingTaskRunner
 from chronik.pipeline.landing.round_plan import RecordsDeletedError
 from chronik.pipeline.landing.settings import LandingSettings, TableSettings
 from chronik.pipeline.landing.topic_landing import LandingRound, RoundResult, TopicLanding
@@ -25,12 +26,10 @@ from chronik.pipeline.records.columns import ColumnSelection
 from chronik.pipeline.source import range_reader
 from chronik.pipeline.source.offset_ranges import OffsetRange
 from chronik.pipeline.source.options import ReadSettings
-from chronik.pipeline.spark.tasks import Item, Result, SparkTaskRunner
 from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TableMismatchError
-from chronik.pipeline.tables.values import column_conversion
-from chronik.pipeline.tables.values.column_conversion import decode_json_values
+from chronik.pipeline.tables.values.json_decoder import DecodedValues, JsonDecoder
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -163,7 +162,7 @@ def test_deleted_records_of_initially_empty_partition_are_reported(
         landing.plan_next_round(1)
 
 
-class InThisProcess(SparkTaskRunner):
+class InThisProcess(LandingTaskRunner):
     """A task runner that runs tasks in this process, and then a callback."""
 
     def __init__(self, then: Callable[[], None]) -> None:
@@ -172,8 +171,8 @@ class InThisProcess(SparkTaskRunner):
     def parallelism(self) -> int:
         return 1
 
-    def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        outcomes = [function(item) for item in items]
+    def run(self, tasks: Sequence[LandingTask]) -> list[LandingTaskResult]:
+        outcomes = [run_landing_task(task) for task in tasks]
         self._then()
         return outcomes
 
@@ -283,12 +282,15 @@ def crash_after_dead_letters(monkeypatch: pytest.MonkeyPatch, round: LandingRoun
 
 def set_decoding_rules(monkeypatch: pytest.MonkeyPatch, replacements: dict[bytes, bytes]) -> None:
     """Decode these values as if they were others from now on."""
-    monkeypatch.setattr(
-        column_conversion,
-        "decode_json_values",
-        lambda values: decode_json_values([replacements.get(value, value) for value in values]),
-    )
 
+    def decode_replaced(self: JsonDecoder, values: Sequence[bytes | None]) -> DecodedValues:
+        return decode(self, [value if value is None else replacements.get(value, value) for value in values])
+
+    decode = UNCHANGED_DECODE
+    monkeypatch.setattr(JsonDecoder, "decode", decode_replaced)
+
+
+UNCHANGED_DECODE = JsonDecoder.decode
 
 GOOD, ODD, BAD = b'{"good": 1}', b'{"odd": 1}', b"bad"
 LENIENT, STRICT = {BAD: b'{"was": "bad"}'}, {ODD: b"odd"}

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, TableFeatures
 
@@ -21,6 +21,7 @@ from chronik.cli.main import main
 from chronik.pipeline.maintenance import compaction as module
 from chronik.pipeline.maintenance.compaction import (
     KEEP_HOURS_MIN,
+    CompactionFailedError,
     CompactionStats,
     MergeTask,
     VacuumOptions,
@@ -32,13 +33,17 @@ from chronik.pipeline.maintenance.compaction import (
     plan_merges,
     vacuum_table,
 )
+from chronik.pipeline.spark.jvm import SparkUnavailableError
+from chronik.pipeline.spark.tasks import Item, Result, TaskFailedError, run_locally
 from chronik.pipeline.tables.catalog import open_table
 from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput, WrittenFilesLostError
-from chronik.pipeline.tables.layout import Partitioning, TableKind, initial_schema
+from chronik.pipeline.tables.layout import TableKind, initial_schema
 from chronik.pipeline.tables.parquet import PartitionedParquetWriter
+from chronik.pipeline.tables.partitioning import TIME_PARTITIONINGS
 from chronik.pipeline.tables.storage import TableStorage
 from chronik.pipeline.tables.table_files import COMMIT_HOURS_MAX, ORPHAN_HOURS_MIN, LiveFile
 from chronik.pipeline.tables.topic_table import TableMismatchError, TableMissingError, TableSpec, TopicTable
+from chronik.pipeline.tables.values.row_decoder import infer_statistics
 from tests.pipeline.table_fixtures import (
     SPEC,
     TOPIC,
@@ -96,7 +101,7 @@ def test_second_compaction_changes_nothing(tmp_path: Path) -> None:
 def test_files_with_different_columns_are_merged(tmp_path: Path) -> None:
     committer = open_test_table(tmp_path, TableSpec(SPEC.topic, SPEC.topic_id, TableKind.DECODED))
     committer.commit([write_task_output(tmp_path, PartitionRange(0, 0, 5), schema=committer.snapshot().schema)])
-    evolved = committer.add_columns([pa.field("id", pa.int64())])
+    evolved = committer.add_columns(infer_statistics([b'{"id": 1}']))
     committer.commit([write_task_output(tmp_path, PartitionRange(0, 5, 9), schema=evolved.schema)])
     compact_table(str(tmp_path))
     snapshot = committer.snapshot()
@@ -226,7 +231,7 @@ def test_files_are_grouped_by_partition_up_to_target_size() -> None:
 
 
 def test_every_partitioning_can_be_compacted(tmp_path: Path) -> None:
-    for partitioning in Partitioning:
+    for partitioning in TIME_PARTITIONINGS:
         directory = tmp_path / partitioning.value
         committer = open_test_table(directory, TableSpec(SPEC.topic, SPEC.topic_id, partitioning=partitioning))
         for start in (0, 5):
@@ -507,3 +512,41 @@ def test_compact_command_needs_no_spark_without_small_files(tmp_path: Path, caps
     assert "stop the pipeline" in capsys.readouterr().err
     assert main([*words, "--topics", "orderz"]) == 1
     assert capsys.readouterr().err == f"chronik: no table of orderz under {tmp_path}\n"
+
+
+class CrashingTaskRunner:
+    """A task runner that fails every job with a merge of one table, as if its worker crashed in all attempts."""
+
+    def __init__(self, crashing: str) -> None:
+        self._crashing = crashing
+        self.jobs: list[int] = []
+
+    def __call__(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        self.jobs.append(len(items))
+        if any(self._crashing in item.table.uri for item in items if isinstance(item, MergeTask)):
+            raise TaskFailedError("Python worker exited unexpectedly (crashed)")
+        return run_locally(function, items)
+
+
+def test_crashing_merge_does_not_stop_other_merges(tmp_path: Path) -> None:
+    create_tables(tmp_path)
+    tasks = CrashingTaskRunner("~dead_letters")
+    with pytest.raises(CompactionFailedError) as failed:
+        compact_tables(str(tmp_path), tasks=tasks)
+    assert str(failed.value) == (
+        f"1 of 2 merges failed: {TOPIC}~dead_letters: Python worker exited unexpectedly (crashed); "
+        "the other files are merged, and nothing was vacuumed"
+    )
+    assert tasks.jobs == [2, 1, 1], "after a failed job, each merge runs in a job of its own"
+    assert len(create_empty_table(tmp_path, TableKind.RAW).snapshot().file_uris) == 1
+    assert len(create_empty_table(tmp_path, TableKind.DEAD_LETTERS).snapshot().file_uris) == 4
+
+
+def test_ended_spark_stops_compaction(tmp_path: Path) -> None:
+    create_tables(tmp_path)
+
+    def lose_spark(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        raise SparkUnavailableError("the Spark JVM has ended")
+
+    with pytest.raises(SparkUnavailableError):
+        compact_tables(str(tmp_path), tasks=lose_spark)

@@ -20,7 +20,8 @@ from chronik.pipeline.maintenance.compaction import KEEP_HOURS_MIN, vacuum_table
 from chronik.pipeline.maintenance.dead_letter_tasks import write_decoded_rows
 from chronik.pipeline.maintenance.dead_letters import RetryResult, list_dead_letters, retry_dead_letters
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
-from chronik.pipeline.tables.layout import Partitioning, TableKind
+from chronik.pipeline.tables.layout import TableKind
+from chronik.pipeline.tables.partitioning import TIME_PARTITIONINGS, Partitioning
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TableMismatchError, TableMissingError, TableSpec, TopicTable
 from tests.pipeline.table_fixtures import (
@@ -62,7 +63,7 @@ def table_offsets(table: TopicTable) -> list[int]:
     return [offset for _, offset in read_offsets(table.snapshot())]
 
 
-@pytest.mark.parametrize("partitioning", list(Partitioning))
+@pytest.mark.parametrize("partitioning", TIME_PARTITIONINGS)
 def test_decodable_dead_letters_become_rows_and_others_stay(tmp_path: Path, partitioning: Partitioning) -> None:
     table, _ = create_tables(tmp_path, partitioning)
     before = read_rows(table.snapshot()).sort_by("_offset")
@@ -236,11 +237,11 @@ if place == "before writing rows":
 elif place == "before committing rows":
     DeltaTopicTable.append_in_sequence = die
 elif place == "before removing dead letters":
-    dead_letters._TablePair._remove_settled = die
+    dead_letters._TablePair._remove_landed_dead_letters = die
 elif place == "before committing the removal":
     DeltaTopicTable.replace_files = die
 elif place == "before recording the retry":
-    dead_letters._TablePair._record_settled = die
+    dead_letters._TablePair._record_completed_retry = die
 dead_letters.retry_dead_letters(root)
 """
 

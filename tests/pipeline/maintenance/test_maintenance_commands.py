@@ -37,19 +37,22 @@ json.dump(outcomes, sys.stdout)
 """Script that runs several commands in one process, so that the JVM starts once. Each has its own session."""
 
 OLDER_RULES = """
-from chronik.pipeline.tables.values import column_conversion
+from chronik.pipeline.tables.values.json_decoder import JsonDecoder
+from chronik.pipeline.tables.values.value_codecs import MisfitError
 
-decode_today = column_conversion.decode_json_values
+parse_today, take_apart_today = JsonDecoder._parse, JsonDecoder._take_apart
 
-def decode_json_values(values):
-    values = list(values)
-    found = decode_today(values)
-    for row, value in enumerate(values):
-        if value is not None and b"modern" in value:
-            found.errors[row], found.objects[row] = "not decodable yet", None
-    return column_conversion.DecodedValues(found.objects, dict(sorted(found.errors.items())))
+def parse(self, values, result):
+    objects = parse_today(self, values, result)
+    result.slow_rows.update(row for row, value in enumerate(values) if value is not None and b"modern" in value)
+    return objects
 
-column_conversion.decode_json_values = decode_json_values
+def take_apart(self, row, value, result):
+    if b"modern" in value:
+        raise MisfitError("not decodable yet")
+    return take_apart_today(self, row, value, result)
+
+JsonDecoder._parse, JsonDecoder._take_apart = parse, take_apart
 """
 """A sitecustomize module for the driver and Spark's workers, with older decoding rules."""
 

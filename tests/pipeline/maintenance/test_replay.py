@@ -17,13 +17,15 @@ from chronik.pipeline.maintenance.replay import (
     ReplayBound,
     ReplayFailedError,
     ReplayRejectedError,
-    header_names_warning,
+    format_header_names_warning,
     replay,
 )
 from chronik.pipeline.maintenance.replay_tasks import RowGroup, read_ordered_rows, split_into_windows
 from chronik.pipeline.records.columns import ColumnSelection, build_columns, iter_records_of_batches
 from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.topic_table import TableMissingError, TopicTable
+from chronik.pipeline.tables.values.record_rebuild import build_outgoing_rows
+from chronik.pipeline.tables.values.table_schema import INFERRED
 from chronik.protocol.batch import HEADER_BYTES, parse_header
 from chronik.protocol.records import Record, encode_batch
 from chronik.testing import Broker
@@ -106,7 +108,7 @@ def test_replay_reports_replaced_header_names(tmp_path: Path, chronik_broker: Br
     assert (done.records, done.names_replaced) == (4, 1)
     names = [record.headers[0][0] for record in chronik_broker.records(chronik_topic)]
     assert names == ["h0", "\ufffd1", "\u00e9", "h3"]
-    assert "1 of them with header names that were not UTF-8" in header_names_warning(done)
+    assert "1 of them with header names that were not UTF-8" in format_header_names_warning(done)
 
 
 @pytest.mark.parametrize("compacted", [False, True])
@@ -306,11 +308,10 @@ def test_replay_of_decoded_table_restores_equal_values(
 
 
 def _rebuild_values(table: TopicTable) -> list[list[bytes | None]]:
-    from chronik.pipeline.tables.values.record_rebuild import build_outgoing_rows
-
     end = table.next_offsets()[0]
     return [
-        build_outgoing_rows(rows).column("value").to_pylist() for rows in read_ordered_rows(table.files(), 0, 0, end)
+        build_outgoing_rows(rows, INFERRED).column("value").to_pylist()
+        for rows in read_ordered_rows(table.files(), 0, 0, end)
     ]
 
 

@@ -7,10 +7,10 @@ import pytest
 from chronik.pipeline.query.lexer import SqlToken, TokenKind, split_statements, tokenize_sql
 from chronik.pipeline.query.name_resolution import (
     AmbiguousNameError,
-    TopicHalf,
     TopicNames,
     TopicView,
-    referenced_columns,
+    TopicViewScope,
+    find_referenced_columns,
 )
 
 COLUMNS = ["_partition", "_offset", "_key", "Amount", "user"]
@@ -69,22 +69,22 @@ def test_text_is_split_into_statements_at_semicolons(text: str, found: list[str]
 def test_statement_resolves_only_named_views() -> None:
     statement = "SELECT * FROM orders o JOIN orders_cold c USING (id) JOIN `Users_HOT` USING (id)"
     assert views(statement, "orders", "users", "clicks") == [
-        ("orders", "orders", TopicHalf.BOTH),
-        ("orders_cold", "orders", TopicHalf.COLD),
-        ("Users_HOT", "users", TopicHalf.HOT),
+        ("orders", "orders", TopicViewScope.BOTH),
+        ("orders_cold", "orders", TopicViewScope.COLD),
+        ("Users_HOT", "users", TopicViewScope.HOT),
     ]
 
 
 def test_topic_named_like_a_half_takes_precedence() -> None:
-    assert views("FROM orders_hot", "orders", "orders_hot") == [("orders_hot", "orders_hot", TopicHalf.BOTH)]
+    assert views("FROM orders_hot", "orders", "orders_hot") == [("orders_hot", "orders_hot", TopicViewScope.BOTH)]
 
 
 def test_unquoted_name_is_resolved_if_unambiguous() -> None:
     names = TopicNames(["eu.orders", "us-orders", "us_orders", "a.b", "a-b"])
-    assert names.resolve("eu.orders") == TopicView("eu.orders", "eu.orders", TopicHalf.BOTH)
-    assert names.resolve("eu_orders_hot") == TopicView("eu_orders_hot", "eu.orders", TopicHalf.HOT)
-    assert names.resolve("us_orders") == TopicView("us_orders", "us_orders", TopicHalf.BOTH)
-    assert names.resolve("a-b_cold") == TopicView("a-b_cold", "a-b", TopicHalf.COLD)
+    assert names.resolve("eu.orders") == TopicView("eu.orders", "eu.orders", TopicViewScope.BOTH)
+    assert names.resolve("eu_orders_hot") == TopicView("eu_orders_hot", "eu.orders", TopicViewScope.HOT)
+    assert names.resolve("us_orders") == TopicView("us_orders", "us_orders", TopicViewScope.BOTH)
+    assert names.resolve("a-b_cold") == TopicView("a-b_cold", "a-b", TopicViewScope.COLD)
     with pytest.raises(AmbiguousNameError, match=r"a_b could refer to several topics: write `a-b` or `a\.b`"):
         names.resolve("a_b")
     assert names.resolve("eu") is None
@@ -95,8 +95,8 @@ def test_unquoted_name_is_resolved_if_unambiguous() -> None:
 
 def test_topics_differing_in_case_are_ambiguous_in_one_statement() -> None:
     names = TopicNames(["Orders", "orders"])
-    assert names.resolve("Orders") == TopicView("Orders", "Orders", TopicHalf.BOTH)
-    assert names.resolve("orders_hot") == TopicView("orders_hot", "orders", TopicHalf.HOT)
+    assert names.resolve("Orders") == TopicView("Orders", "Orders", TopicViewScope.BOTH)
+    assert names.resolve("orders_hot") == TopicView("orders_hot", "orders", TopicViewScope.HOT)
     with pytest.raises(AmbiguousNameError, match="write `Orders` or `orders`"):
         names.resolve("ORDERS")
     with pytest.raises(AmbiguousNameError, match="different topics, but the same name in Spark"):
@@ -113,7 +113,7 @@ def test_topics_differing_in_case_are_ambiguous_in_one_statement() -> None:
     ],
 )
 def test_unreferenced_columns_are_pruned(statement: str, found: list[str]) -> None:
-    assert referenced_columns(statement, COLUMNS) == found
+    assert find_referenced_columns(statement, COLUMNS) == found
 
 
 @pytest.mark.parametrize(
@@ -139,4 +139,4 @@ def test_unreferenced_columns_are_pruned(statement: str, found: list[str]) -> No
     ],
 )
 def test_statement_with_implicit_columns_gets_all_columns(statement: str) -> None:
-    assert referenced_columns(statement, COLUMNS) == COLUMNS
+    assert find_referenced_columns(statement, COLUMNS) == COLUMNS

@@ -18,7 +18,7 @@ import pytest
 from chronik.cli.main import main
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
-from chronik.pipeline.spark.connect_server import running_server, stop_server
+from chronik.pipeline.spark.connect_server import find_running_server, stop_server
 from chronik.pipeline.tables.catalog import open_or_create_table
 from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.storage import table_uri
@@ -129,13 +129,12 @@ def create_orders(broker: Broker, root: str) -> None:
         ]
         Producer(cluster).send("orders", records)
         (topic,) = cluster.metadata(["orders"]).topics
-    import pyarrow as pa
-
     from chronik.ids import format_id
+    from chronik.pipeline.tables.values.row_decoder import infer_statistics
 
     spec = TableSpec("orders", format_id(topic.topic_id), TableKind.DECODED)
     table = open_or_create_table(table_uri(root, "orders"), spec)
-    table.add_columns([pa.field("n", pa.int64()), pa.field("text", pa.string())])
+    table.add_columns(infer_statistics([b'{"n": 1, "text": "x"}']))
 
 
 def test_running_server_serves_later_queries(shell: Shell, tmp_path: Path) -> None:
@@ -223,7 +222,7 @@ def test_prompt_runs_statements_and_completes_names(shell: Shell) -> None:
 
 def test_query_runs_on_given_connect_server(shell: Shell, tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = shell._directory / "chronik" / "connect"
-    server = running_server(directory)
+    server = find_running_server(directory)
     assert server is not None
     result = shell.sql("SELECT sum(n) FROM orders_hot", "--master", server.url, "--timing")
     assert (result.code, result.out.split()) == (0, ["sum(n)", "6"]), result.err

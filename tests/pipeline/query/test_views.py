@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chronik.pipeline.query import views as module
-from chronik.pipeline.query.name_resolution import TopicHalf
+from chronik.pipeline.query.name_resolution import TopicViewScope
 from chronik.pipeline.query.topic_snapshots import TopicSnapshot
 from chronik.pipeline.query.views import create_all_views, prepare_views, views
 
@@ -52,7 +52,7 @@ class FakeSnapshotReader:
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def frame(session: FakeSession, snapshot: TopicSnapshot, half: TopicHalf, *_: Any) -> FakeDataFrame:
+    def frame(session: FakeSession, snapshot: TopicSnapshot, half: TopicViewScope, *_: Any) -> FakeDataFrame:
         return FakeDataFrame(session)
 
     monkeypatch.setattr(module, "ClusterClient", lambda *_, **__: nullcontext())

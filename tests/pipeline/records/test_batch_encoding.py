@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from chronik.client.producer import BATCH_BYTES_MAX
 from chronik.pipeline.errors import SchemaError
 from chronik.pipeline.records.columns import HEADERS_TYPE
-from chronik.pipeline.records.encoder import batch_slices, encode_headers, encode_record_batch
+from chronik.pipeline.records.encoder import encode_headers, encode_record_batch, split_into_batches
 from chronik.pipeline.records.varints import encode_varints
 from chronik.pipeline.sink.publisher import Publisher, PublishSettings
 from chronik.protocol.batch import BatchHeader
@@ -83,7 +83,7 @@ def test_header_without_name_is_rejected() -> None:
 @given(st.lists(st.sampled_from([0, 1, 1000, BATCH_BYTES_MAX // 3, BATCH_BYTES_MAX, 2 * BATCH_BYTES_MAX]), max_size=9))
 def test_batch_slices_fill_batches_with_at_least_one_row(sizes: list[int]) -> None:
     keys, values = pa.nulls(len(sizes), pa.binary()), pa.array([bytes(size) for size in sizes], pa.binary())
-    slices = list(batch_slices(keys, values, None))
+    slices = list(split_into_batches(keys, values, None))
     assert [number for each in slices for number in range(each.start, each.stop)] == list(range(len(sizes)))
     for each in slices:
         assert each.stop - each.start == 1 or sum(sizes[each]) <= BATCH_BYTES_MAX

@@ -14,7 +14,7 @@ from chronik.client.cluster import ClusterClient
 from chronik.client.partitioner import choose_partition, murmur2
 from chronik.pipeline.errors import SchemaError
 from chronik.pipeline.records.columns import HEADERS_TYPE
-from chronik.pipeline.sink.partitioner import KEY_BYTES_MAX, murmur2_hashes, partitions_for_keys
+from chronik.pipeline.sink.partitioner import KEY_BYTES_MAX, compute_murmur2_hashes, compute_partitions_for_keys
 from chronik.pipeline.sink.publisher import Publisher, PublishSettings
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import KafkaError
@@ -27,18 +27,18 @@ KEYS = st.lists(st.one_of(st.binary(max_size=20), st.binary(min_size=60, max_siz
 @given(KEYS, st.integers(0, 3))
 def test_vectorised_murmur2_equals_scalar_hash(keys: list[bytes], slice_offset: int) -> None:
     column = pa.array([*([b"skipped"] * slice_offset), *keys], pa.binary()).slice(slice_offset)
-    assert murmur2_hashes(column).tolist() == [murmur2(key) for key in keys]
+    assert compute_murmur2_hashes(column).tolist() == [murmur2(key) for key in keys]
 
 
 @pytest.mark.parametrize("size", [KEY_BYTES_MAX - 1, KEY_BYTES_MAX, KEY_BYTES_MAX + 1, KEY_BYTES_MAX + 5])
 def test_long_keys_are_hashed_correctly(size: int) -> None:
     keys = [bytes(range(256)) * 5, b"short", b"x" * size]
-    assert murmur2_hashes(pa.array(keys, pa.binary())).tolist() == [murmur2(key) for key in keys]
+    assert compute_murmur2_hashes(pa.array(keys, pa.binary())).tolist() == [murmur2(key) for key in keys]
 
 
 def test_key_partitions_match_kafka_clients() -> None:
     keys = [b"key%d" % number for number in range(200)]
-    chosen = partitions_for_keys(pa.array(keys, pa.binary()), 7).tolist()
+    chosen = compute_partitions_for_keys(pa.array(keys, pa.binary()), 7).tolist()
     assert chosen == [choose_partition(key, 7) for key in keys]
     assert set(chosen) == set(range(7))
 

@@ -90,7 +90,8 @@ def test_batch_with_transactional_id_is_written_once(
         (["'v' AS value", "'0' AS partition"], {"topic": "t"}, "append", "column `partition` is string"),
         (["'v' AS value"], {"topic": "t", "compression": "rar"}, "append", "compression = 'rar'"),
         (["'v' AS value"], {"topic": "t", "exactlyOnce": "true"}, "append", "a batch needs a transactionalId"),
-        (["'v' AS value"], {"topic": "t"}, "overwrite", "cannot be overwritten"),
+        (["'v' AS value"], {"topic": "t"}, "overwrite", r"cannot be overwritten: use \.mode\(\"append\"\)"),
+        (["'v' AS value"], {"topics": "t"}, "append", "unknown option 'topics' of the chronik sink; did you mean 'top"),
     ],
 )
 def test_invalid_rows_are_rejected_before_writing(
@@ -105,3 +106,14 @@ def test_invalid_rows_are_rejected_before_writing(
 
     with pytest.raises(PySparkException, match=message):
         save(spark.range(1).selectExpr(*columns), chronik_broker, mode, **options)
+
+
+def test_write_without_mode_is_rejected_in_one_line(spark: SparkSession, chronik_broker: Broker) -> None:
+    """Spark rejects it before it calls the sink, whose default mode the API cannot set."""
+    from pyspark.errors import AnalysisException
+
+    writer = spark.range(1).selectExpr("'v' AS value").write.format("chronik")
+    with pytest.raises(AnalysisException) as failed:
+        writer.option("bootstrap.servers", chronik_broker.bootstrap).option("topic", "t").save()
+    (line,) = str(failed.value).strip().splitlines()
+    assert 'cannot be written in the "ErrorIfExists" mode. Please use either the "Append"' in line

@@ -17,8 +17,8 @@ from chronik.pipeline.errors import DataLossError, OptionError
 from chronik.pipeline.source.micro_batch_planner import (
     START_OFFSETS_KEY,
     MicroBatchPlanner,
-    end_offsets,
-    micro_batch_ranges,
+    parse_end_offsets,
+    plan_micro_batch_ranges,
 )
 from chronik.pipeline.source.offset_ranges import OffsetRange
 from chronik.pipeline.source.offset_resolver import OffsetResolver
@@ -68,12 +68,12 @@ def test_consecutive_micro_batches_have_no_gap_or_overlap(
     produce(cluster, chronik_topic, 7, 3)
     offset = planner.initial_offset()
     ranges: list[OffsetRange] = []
-    while (following := planner.plan_next(offset, 4)) != offset:
-        ranges += micro_batch_ranges(offset, following)
+    while (following := planner.plan_next_batch(offset, 4)) != offset:
+        ranges += plan_micro_batch_ranges(offset, following)
         offset = json_roundtrip(following)
     read = [(each.partition, number) for each in ranges for number in range(each.start, each.end)]
     assert sorted(read) == [(0, number) for number in range(7)] + [(1, number) for number in range(3)]
-    assert end_offsets(offset) == {TopicPartition(chronik_topic, 0): 7, TopicPartition(chronik_topic, 1): 3}
+    assert parse_end_offsets(offset) == {TopicPartition(chronik_topic, 0): 7, TopicPartition(chronik_topic, 1): 3}
     assert planner.latest_offset() == {chronik_topic: {"0": 7, "1": 3}}
 
 
@@ -83,9 +83,9 @@ def test_offset_is_unchanged_without_new_records(
     """Spark compares offsets as text, so a different text would start another micro-batch."""
     planner = create_planner(cluster, stream_options(chronik_broker, chronik_topic))
     produce(cluster, chronik_topic, 2, 0)
-    end = planner.plan_next(planner.initial_offset(), None)
+    end = planner.plan_next_batch(planner.initial_offset(), None)
     assert START_OFFSETS_KEY in end
-    assert json.dumps(planner.plan_next(json_roundtrip(end), None)) == json.dumps(end)
+    assert json.dumps(planner.plan_next_batch(json_roundtrip(end), None)) == json.dumps(end)
 
 
 def test_retried_first_micro_batch_reads_same_ranges(
@@ -97,12 +97,12 @@ def test_retried_first_micro_batch_reads_same_ranges(
     before = create_planner(cluster, options)
     start = before.initial_offset()
     produce(cluster, chronik_topic, 2, 1)
-    end = before.plan_next(start, None)
+    end = before.plan_next_batch(start, None)
     produce(cluster, chronik_topic, 9, 9)
     after = create_planner(cluster, options)
     assert after.initial_offset() != start
-    assert micro_batch_ranges(after.initial_offset(), json_roundtrip(end)) == micro_batch_ranges(start, end)
-    assert micro_batch_ranges(start, end) == [
+    assert plan_micro_batch_ranges(after.initial_offset(), json_roundtrip(end)) == plan_micro_batch_ranges(start, end)
+    assert plan_micro_batch_ranges(start, end) == [
         OffsetRange(chronik_topic, 0, 5, 7),
         OffsetRange(chronik_topic, 1, 5, 6),
     ]
@@ -113,11 +113,11 @@ def test_new_partitions_are_read_from_their_first_record(
 ) -> None:
     planner = create_planner(cluster, stream_options(chronik_broker, chronik_topic))
     produce(cluster, chronik_topic, 1, 1)
-    offset = planner.plan_next(planner.initial_offset(), None)
+    offset = planner.plan_next_batch(planner.initial_offset(), None)
     create_partitions(cluster, chronik_topic, 3)
     produce(cluster, chronik_topic, 0, 0, 4)
-    following = planner.plan_next(offset, None)
-    assert micro_batch_ranges(offset, following) == [OffsetRange(chronik_topic, 2, 0, 4)]
+    following = planner.plan_next_batch(offset, None)
+    assert plan_micro_batch_ranges(offset, following) == [OffsetRange(chronik_topic, 2, 0, 4)]
 
 
 def test_available_now_excludes_later_records(
@@ -127,9 +127,9 @@ def test_available_now_excludes_later_records(
     produce(cluster, chronik_topic, 3, 3)
     planner.stop_at_latest()
     produce(cluster, chronik_topic, 5, 0)
-    offset = planner.plan_next(planner.initial_offset(), None, records_min=1000)
-    assert end_offsets(offset) == {TopicPartition(chronik_topic, 0): 3, TopicPartition(chronik_topic, 1): 3}
-    assert planner.plan_next(offset, None) == offset
+    offset = planner.plan_next_batch(planner.initial_offset(), None, records_min=1000)
+    assert parse_end_offsets(offset) == {TopicPartition(chronik_topic, 0): 3, TopicPartition(chronik_topic, 1): 3}
+    assert planner.plan_next_batch(offset, None) == offset
 
 
 def test_min_offsets_per_trigger_waits_until_max_delay(
@@ -139,10 +139,10 @@ def test_min_offsets_per_trigger_waits_until_max_delay(
     planner = create_planner(cluster, stream_options(chronik_broker, chronik_topic, maxTriggerDelay="10s"), clock)
     start = planner.initial_offset()
     produce(cluster, chronik_topic, 3, 1)
-    assert planner.plan_next(start, None, records_min=5) == start
-    assert planner.plan_next(start, None, records_min=4) != start
+    assert planner.plan_next_batch(start, None, records_min=5) == start
+    assert planner.plan_next_batch(start, None, records_min=4) != start
     clock.now = 20.5
-    assert planner.plan_next(start, None, records_min=5) != start
+    assert planner.plan_next_batch(start, None, records_min=5) != start
 
 
 def test_deleted_partition_fails_stream_or_is_skipped(
@@ -154,13 +154,13 @@ def test_deleted_partition_fails_stream_or_is_skipped(
     options = replace(options, subscription=replace(options.subscription, topics=(), pattern=f"{chronik_topic}.*"))
     produce(cluster, other, 2)
     planner = create_planner(cluster, options)
-    offset = planner.plan_next(planner.initial_offset(), None)
-    assert TopicPartition(other, 0) in end_offsets(offset)
+    offset = planner.plan_next_batch(planner.initial_offset(), None)
+    assert TopicPartition(other, 0) in parse_end_offsets(offset)
     delete_topics(cluster, [other])
     with pytest.raises(DataLossError, match=f"{other}-0.*no longer exists"):
-        planner.plan_next(offset, None)
+        planner.plan_next_batch(offset, None)
     tolerant = replace(options, read=replace(options.read, fail_on_data_loss=False))
-    assert set(end_offsets(create_planner(cluster, tolerant).plan_next(offset, None))) == {
+    assert set(parse_end_offsets(create_planner(cluster, tolerant).plan_next_batch(offset, None))) == {
         TopicPartition(chronik_topic, 0),
         TopicPartition(chronik_topic, 1),
     }
@@ -173,11 +173,11 @@ def test_truncated_partition_fails_stream_or_continues_at_new_end(
     produce(cluster, chronik_topic, 2, 2)
     later_offset = {chronik_topic: {"0": 9, "1": 2}}
     with pytest.raises(DataLossError, match="offsets 2 to 8 cannot be read: the partition now ends at 2"):
-        create_planner(cluster, options).plan_next(later_offset, None)
+        create_planner(cluster, options).plan_next_batch(later_offset, None)
     tolerant = replace(options, read=replace(options.read, fail_on_data_loss=False))
-    end = create_planner(cluster, tolerant).plan_next(later_offset, None)
-    assert end_offsets(end)[TopicPartition(chronik_topic, 0)] == 2
-    assert micro_batch_ranges(later_offset, end) == []
+    end = create_planner(cluster, tolerant).plan_next_batch(later_offset, None)
+    assert parse_end_offsets(end)[TopicPartition(chronik_topic, 0)] == 2
+    assert plan_micro_batch_ranges(later_offset, end) == []
 
 
 def test_starting_offsets_must_name_every_partition(

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from chronik.client.records import TopicPartition
 from chronik.pipeline.source.offset_ranges import (
     OffsetRange,
+    build_ranges,
     limit_end_offsets,
     offsets_from_json,
     offsets_to_json,
-    ranges_between,
     split_ranges_evenly,
 )
 
@@ -29,7 +29,7 @@ def partitions(count: int) -> list[TopicPartition]:
 def test_split_ranges_cover_every_offset_once_in_order(sizes: list[int], partitions_min: int, records_max: int) -> None:
     starts = {each: 10 * each.partition for each in partitions(len(sizes))}
     ends = {each: starts[each] + sizes[each.partition] for each in starts}
-    whole = ranges_between(starts, ends)
+    whole = build_ranges(starts, ends)
     parts = split_ranges_evenly(whole, partitions_min=partitions_min, records_max=records_max)
     for each in whole:
         range_parts = [part for part in parts if part.topic_partition == each.topic_partition]

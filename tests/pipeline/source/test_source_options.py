@@ -15,7 +15,7 @@ from chronik.pipeline.source.options import (
     Subscription,
     Transport,
     parse_source_options,
-    source_columns,
+    select_source_columns,
 )
 
 COMMON = {"kafka.bootstrap.servers": "a:1,b:2", "subscribe": "one, two"}
@@ -58,8 +58,8 @@ def test_starting_timestamp_overrides_per_partition_timestamps_and_offsets() -> 
 
 
 def test_columns_keep_order_of_option() -> None:
-    assert source_columns({"columns": "value, OFFSET,value"}) == ("value", "offset")
-    assert source_columns({"includeHeaders": "true"}) == COLUMN_NAMES
+    assert select_source_columns({"columns": "value, OFFSET,value"}) == ("value", "offset")
+    assert select_source_columns({"includeHeaders": "true"}) == COLUMN_NAMES
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,45 @@ def test_columns_keep_order_of_option() -> None:
     [
         (False, {"assign": '{"one": [0]}'}, "exactly one of subscribe"),
         (False, {"subscribe": ""}, "names no topic"),
-        (False, {"startingOffsets": "latest"}, "would read nothing"),
-        (False, {"startingOffsets": '{"one": {"0": -1}}'}, "would read nothing"),
-        (False, {"endingOffsets": "earliest"}, "would read nothing"),
+        (False, {"startingOffsets": "latest"}, "startingOffsets = latest: a batch query would read nothing"),
+        (False, {"startingOffsets": '{"one": {"0": 0, "1": -1}}'}, r"startingOffsets: one-1 = -1 \(latest\): a batch"),
+        (False, {"endingOffsets": "earliest"}, "endingOffsets = earliest: the query would read nothing"),
+        (False, {"endingOffsets": '{"one": {"0": 9, "1": -2}}'}, r"endingOffsets: one-1 = -2 \(earliest\): the query"),
+        (
+            False,
+            {"startingOffsets": '{"one": {"0": 5}}', "endingOffsets": '{"one": {"0": 4}}'},
+            "one-0: the start offset 5 is greater than the end offset 4",
+        ),
+        (
+            False,
+            {"startingOffsets": '{"one": {"0": 5, "1": 0}}', "endingOffsets": '{"one": {"0": 6, "2": 9}}'},
+            "startingOffsets and endingOffsets name different partitions: one-1 only in startingOffsets; "
+            "one-2 only in endingOffsets",
+        ),
+        (
+            False,
+            {"startingOffsetsByTimestamp": '{"one": {"0": 5}}', "endingOffsetsByTimestamp": '{"one": {"0": 4}}'},
+            "one-0: the start timestamp 5 is greater than the end timestamp 4",
+        ),
+        (
+            False,
+            {"startingOffsetsByTimestamp": '{"one": {"0": 5}}', "endingOffsetsByTimestamp": '{"one": {"1": 6}}'},
+            "startingOffsetsByTimestamp and endingOffsetsByTimestamp name different partitions",
+        ),
+        (
+            False,
+            {"startingTimestamp": "5", "endingTimestamp": "4"},
+            "startingTimestamp = 5 is greater than endingTimestamp = 4",
+        ),
+        (False, {"subscribe": "one", "minPartitions": "0"}, "minPartitions = '0': expected a whole number, 1 or more"),
+        (False, {"maxRecordsPerPartition": "-1"}, "maxRecordsPerPartition = '-1': expected a whole number, 1 or more"),
+        (
+            True,
+            {"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"},
+            "minOffsetsPerTrigger = 6 is greater than maxOffsetsPerTrigger = 5",
+        ),
+        (True, {"endingTimestamp": "7"}, "endingTimestamp is for batch queries only"),
+        (True, {"endingOffsetsByTimestamp": "{}"}, "endingOffsetsByTimestamp is for batch queries only"),
         (False, {"startingOffsets": "soon"}, "expected JSON"),
         (False, {"startingOffsets": '{"one": {"0": -3}}'}, "below -2"),
         (False, {"startingTimestamp": "yesterday"}, "whole number, 0 or more"),
@@ -83,12 +119,31 @@ def test_columns_keep_order_of_option() -> None:
         (False, {"transport": "pigeon"}, "fetch or segments"),
         (False, {"transport": "segments"}, "segmentDirs is missing"),
         (False, {"kafka.security.protocol": "TLS"}, "kafka.security.protocol = 'TLS': expected PLAINTEXT or SSL"),
-        (False, {"kafka.sasl.kerberos.service.name": "k"}, "unknown client setting"),
+        (False, {"kafka.sasl.kerberos.service.name": "k"}, "kerberos.service.name is not supported"),
     ],
 )
 def test_invalid_option_error_names_the_option(streaming: bool, options: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         parse_source_options(COMMON | options, streaming=streaming)
+
+
+def test_start_and_end_may_be_equal_or_sentinels() -> None:
+    parse(startingOffsets='{"one": {"0": 5}}', endingOffsets='{"one": {"0": 5}}')
+    parse(startingOffsets='{"one": {"0": 5}}', endingOffsets='{"one": {"0": -1}}')
+    parse(startingOffsets='{"one": {"0": -2}}', endingOffsets='{"one": {"0": 0}}')
+    parse(startingTimestamp="5", endingTimestamp="5")
+
+
+def test_empty_subscription_is_rejected() -> None:
+    for name, value in (("subscribePattern", " "), ("assign", '{"one": []}')):
+        options = {"bootstrap.servers": "a:1", name: value}
+        with pytest.raises(OptionError, match=f"{name} = .*: (the pattern is empty|no partition to read)"):
+            parse_source_options(options, streaming=False)
+
+
+def test_path_without_subscription_is_explained() -> None:
+    with pytest.raises(OptionError, match=r"set exactly one of .*; the path 'orders' is not used, subscribe names to"):
+        parse_source_options({"bootstrap.servers": "a:1", "path": "orders"}, streaming=False)
 
 
 def test_missing_bootstrap_servers_is_rejected() -> None:

@@ -189,6 +189,98 @@ def test_kafka_connector_stream_resumes_from_checkpoint(
     assert len(everything) == 120
 
 
+def test_chronik_stream_continues_from_offsets_of_kafka_checkpoint(
+    connector_spark: SparkSession, chronik_broker: Broker, chronik_topic: str, tmp_path: Path
+) -> None:
+    """As in docs/guides/from-spark-kafka.md."""
+    fill(chronik_broker, chronik_topic, 90)
+    options = options_of(chronik_broker.bootstrap, subscribe=chronik_topic)
+    frame = connector_spark.readStream.format("kafka").options(**options, startingOffsets="earliest").load()
+    seen: list[list[tuple[int, int]]] = []
+    run_available(frame, tmp_path / "kafka", seen)
+    fill(chronik_broker, chronik_topic, 30, first=90)
+    last = max(int(file.name) for file in (tmp_path / "kafka" / "commits").iterdir() if file.name.isdigit())
+    offsets = (tmp_path / "kafka" / "offsets" / str(last)).read_text(encoding="utf-8").splitlines()[-1]
+    continued = connector_spark.readStream.format("chronik").options(**options, startingOffsets=offsets).load()
+    run_available(continued, tmp_path / "chronik", seen)
+    everything = sorted(position for batch in seen for position in batch)
+    assert everything == [(each.partition, each.offset) for each in chronik_broker.records(chronik_topic)]
+    assert len(everything) == 120
+
+
+# Options
+
+TOPIC = "<topic>"
+"""Stands for the topic's name in the options below."""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": "latest"},
+        {"startingOffsets": '{"<topic>": {"0": 0, "1": 0, "2": -1}}'},
+        {"startingOffsets": '{"<topic>": {"0": 0, "1": 0}}'},
+        {"startingOffsets": '{"<topic>": {"0": 0, "1": 0, "2": 0, "3": 0}}'},
+        {"startingOffsets": '{"<topic>": {"0": 0, "1": 0, "2": 999}}'},
+        {"startingOffsets": "soon"},
+        {"endingOffsets": "earliest"},
+        {"endingOffsets": '{"<topic>": {"0": 1, "1": 1, "2": -2}}'},
+        {
+            "startingOffsets": '{"<topic>": {"0": 0, "1": 0, "2": 2}}',
+            "endingOffsets": '{"<topic>": {"0": 1, "1": 1, "2": 1}}',
+        },
+        {"startingOffsetsByTimestamp": '{"<topic>": {"0": 0, "1": 0}}'},
+        {
+            "startingOffsetsByTimestamp": '{"<topic>": {"0": 0, "1": 0, "2": 2}}',
+            "endingOffsetsByTimestamp": '{"<topic>": {"0": 0, "1": 0, "2": 1}}',
+        },
+        {"startingTimestamp": str(FIRST_MS + 10**6)},
+        {"startingTimestamp": "yesterday"},
+        {"startingOffsetsByTimestampStrategy": "earliest"},
+        {"minPartitions": "0"},
+        {"maxRecordsPerPartition": "0"},
+        {"minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"},
+        {"assign": '{"<topic>": [0]}'},
+        {"kafka.auto.offset.reset": "earliest"},
+        {"kafka.key.deserializer": "org.example.Deserializer"},
+        {"kafka.value.deserializer": "org.example.Deserializer"},
+        {"kafka.enable.auto.commit": "true"},
+        {"kafka.interceptor.classes": "org.example.Interceptor"},
+    ],
+    ids=str,
+)
+def test_options_that_kafka_connector_rejects_fail_in_chronik_source(
+    connector_spark: SparkSession, chronik_broker: Broker, chronik_topic: str, options: dict[str, str]
+) -> None:
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    fill(chronik_broker, chronik_topic, 30)
+    given = {name: value.replace(TOPIC, chronik_topic) for name, value in options.items()}
+    # Some checks of the connector are assertions in Scala, which PySpark does not convert.
+    for source, kinds in (("kafka", (PySparkException, Py4JJavaError)), ("chronik", (PySparkException,))):
+        reader = connector_spark.read.format(source).options(**options_of(chronik_broker.bootstrap, **given))
+        with pytest.raises(kinds):
+            reader.option("subscribe", chronik_topic).load().collect()
+
+
+def test_options_that_kafka_connector_ignores_are_accepted_by_chronik_source(
+    connector_spark: SparkSession, chronik_broker: Broker, chronik_topic: str
+) -> None:
+    fill(chronik_broker, chronik_topic, 30)
+    given = {
+        "subscribe": chronik_topic,
+        "groupIdPrefix": "prefix",
+        "fetchOffset.numRetries": "3",
+        "maxOffsetsPerTrigger": "5",
+        "kafka.fetch.max.bytes": "100000",
+        "kafka.client.id": "reader",
+    }
+    for source in ("kafka", "chronik"):
+        reader = connector_spark.read.format(source).options(**options_of(chronik_broker.bootstrap, **given))
+        assert len(positions(reader.load("ignored"))) == 30
+
+
 # Writing
 
 

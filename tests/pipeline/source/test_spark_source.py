@@ -13,6 +13,7 @@ from chronik.client.cluster import ClusterClient
 from chronik.client.groups import list_committed_offsets
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
+from chronik.pipeline.source.lag import compute_offsets_behind_latest
 from chronik.protocol.compression import Codec
 from chronik.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -102,6 +103,38 @@ def test_batch_query_honours_offset_bounds_and_min_partitions(
     assert frame.rdd.getNumPartitions() == 4
 
 
+def first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0]
+
+
+def test_error_report_starts_with_message(spark: SparkSession, chronik_broker: Broker, chronik_topic: str) -> None:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(PySparkException) as misspelled:
+        load(spark, chronik_broker, chronik_topic, startingOffset="earliest")
+    assert "unknown option 'startingoffset' of the chronik source; did you mean 'startingOffsets'?" in first_line(
+        misspelled.value
+    )
+    assert "Traceback (most recent call last)" in str(misspelled.value)
+    starts = json.dumps({chronik_topic: {"0": 0, "1": 0, "2": 5}})
+    with pytest.raises(PySparkException) as contradicting:
+        load(spark, chronik_broker, chronik_topic, startingOffsets=starts).collect()
+    assert f"{chronik_topic}-2: the start offset 5 is greater than the end offset 0" in first_line(contradicting.value)
+
+
+def test_temporary_view_reads_topic_and_table_is_rejected(
+    spark: SparkSession, chronik_broker: Broker, cluster: ClusterClient, chronik_topic: str
+) -> None:
+    from pyspark.errors import PySparkException
+
+    fill(cluster, chronik_topic, 5)
+    options = f"`bootstrap.servers` '{chronik_broker.bootstrap}', subscribe '{chronik_topic}'"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW records USING chronik OPTIONS ({options})")
+    assert spark.sql("SELECT count(*) FROM records").collect()[0][0] == 5
+    with pytest.raises(PySparkException, match="CREATE TABLE … USING chronik is not supported"):
+        spark.sql(f"CREATE TABLE no_records USING chronik OPTIONS ({options})")
+
+
 def test_user_defined_schema_is_rejected(spark: SparkSession, chronik_broker: Broker, chronik_topic: str) -> None:
     from pyspark.errors import PySparkException
 
@@ -130,8 +163,10 @@ def test_deleted_records_fail_query_unless_data_loss_is_allowed(
     start = {"startingOffsets": json.dumps({chronik_topic: {"0": 2, "1": 0, "2": 0}})}
     for transport in ("fetch", "segments"):
         options = start | {"transport": transport, "segmentDirs": str(chronik_broker.data_dir)}
-        with pytest.raises(PySparkException, match="offsets 2 to 5 cannot be read: the partition now starts at 6"):
+        with pytest.raises(PySparkException) as failed:
             load(spark, chronik_broker, chronik_topic, **options).collect()
+        reason = str(failed.value).strip().splitlines()[1]  # after Spark's own line
+        assert "offsets 2 to 5 cannot be read: the partition now starts at 6" in reason
         tolerant = load(spark, chronik_broker, chronik_topic, failOnDataLoss="false", **options)
         assert positions(tolerant) == [(0, offset) for offset in range(6, 10)]
 
@@ -173,6 +208,7 @@ def test_stream_reads_every_record_once_and_commits_to_group(
     ends = {TopicPartition(chronik_topic, partition): offset + 1 for partition, offset in expected}
     committed = list_committed_offsets(cluster, f"{chronik_topic}-group")
     assert {partition: found.offset for partition, found in committed.items()} == ends
+    assert compute_offsets_behind_latest(query.lastProgress.sources[0])["maxOffsetsBehindLatest"] == "0"
     latest = json.loads(query.lastProgress.sources[0].latestOffset)
     assert latest == {chronik_topic: {str(each.partition): end for each, end in ends.items()}}
     fill(cluster, chronik_topic, 30, first=90)

@@ -105,7 +105,7 @@ def test_table_root_check_reports_whether_root_is_writable(tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
     assert environment_checks.check_table_root(str(tmp_path / "file")).state is CheckStatus.ERROR
     assert environment_checks.check_table_root("/proc/self/tables").state is CheckStatus.ERROR
-    assert environment_checks.check_table_root("s3://lake/tables").state is CheckStatus.WARNING
+    assert environment_checks.check_table_root("gs://lake/tables").state is CheckStatus.WARNING
 
 
 def build_results(*states: CheckStatus) -> list[CheckResult]:

@@ -13,7 +13,7 @@ from chronik.pipeline.spark.installation import (
     JavaInstallation,
     JavaNotFoundError,
     find_java,
-    java_version,
+    get_java_version,
     spark_java_home,
 )
 
@@ -47,11 +47,11 @@ def _without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_java_version_is_read_from_release_file_or_command(
     tmp_path: Path, text: str, version: int, release: bool
 ) -> None:
-    assert java_version(create_java(tmp_path / "java", text, release=release)) == version
+    assert get_java_version(create_java(tmp_path / "java", text, release=release)) == version
 
 
 def test_directory_without_java_has_no_version(tmp_path: Path) -> None:
-    assert java_version(tmp_path) is None
+    assert get_java_version(tmp_path) is None
 
 
 def test_java_home_has_precedence(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_concurrent_processes_create_directory_once(tmp_path: Path) -> None:
         (directory / "inside" / "file").write_text("complete")
 
     with ThreadPoolExecutor(8) as threads:
-        folders = set(threads.map(lambda _: installation.create_once(tmp_path / "made", make), range(8)))
+        folders = set(threads.map(lambda _: installation.create_directory_once(tmp_path / "made", make), range(8)))
     assert folders == {tmp_path / "made"}
     assert made
     assert [each.name for each in tmp_path.iterdir()] == ["made"]

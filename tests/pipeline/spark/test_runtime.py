@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from chronik.errors import ConfigError
 from chronik.pipeline.spark import connect_server, runtime
-from chronik.pipeline.spark.connect_server import ServerStartError, ensure_server, running_server, stop_server
+from chronik.pipeline.spark.connect_server import ServerStartError, ensure_server, find_running_server, stop_server
 from chronik.pipeline.spark.installation import (
     PySparkNotFoundError,
     private_spark_home,
@@ -56,6 +57,17 @@ for line in sys.stdin:
 """
 
 
+WITH_UI = """
+import sys, urllib.request
+from chronik.pipeline.spark.runtime import session
+spark = session("local[1]", **{"spark.ui.enabled": "true", "spark.driver.extraJavaOptions": sys.argv[1]})
+address = spark.sparkContext.uiWebUrl
+print(address, urllib.request.urlopen(address, timeout=60).status)
+spark.stop()
+print(session("local[1]").sparkContext.uiWebUrl)
+"""
+
+
 def run_python(code: str, *arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
@@ -71,11 +83,11 @@ def test_session_starts_in_empty_environment_without_java(tmp_path: Path) -> Non
 
 
 def test_connect_server_is_started_once_and_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert running_server(tmp_path) is None
+    assert find_running_server(tmp_path) is None
     server = ensure_server("local[2]", tmp_path)
     try:
         assert ensure_server("local[2]", tmp_path) == server
-        assert running_server(tmp_path) == server
+        assert find_running_server(tmp_path) == server
         ran = run_python(REMOTE, server.url, env=dict(os.environ))
         assert (ran.returncode, ran.stdout) == (0, "10\n"), ran.stderr
         unauthenticated = run_python(REMOTE, f"sc://localhost:{server.port}", env=dict(os.environ))
@@ -85,7 +97,7 @@ def test_connect_server_is_started_once_and_reused(tmp_path: Path, monkeypatch: 
     finally:
         assert stop_server(tmp_path)
     assert not server.is_alive
-    assert running_server(tmp_path) is None
+    assert find_running_server(tmp_path) is None
     assert not stop_server(tmp_path)
 
 
@@ -93,13 +105,13 @@ def test_connect_server_start_failure_shows_log(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(connect_server, "default_settings", lambda master: {"spark.driver.memory": "much"})
     with pytest.raises(ServerStartError, match="much"):
         ensure_server("local[1]", tmp_path)
-    assert running_server(tmp_path) is None
+    assert find_running_server(tmp_path) is None
 
 
 def test_reused_pid_is_not_taken_for_connect_server(tmp_path: Path) -> None:
     record = '{"pid": %d, "started": "before", "port": 1, "token": "t", "master": "local[*]", "log": ""}'
     (tmp_path / "server.json").write_text(record % os.getpid())
-    assert running_server(tmp_path) is None
+    assert find_running_server(tmp_path) is None
     assert not stop_server(tmp_path)
 
 
@@ -151,3 +163,37 @@ def test_pyspark_without_jars_is_reported(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(PySparkNotFoundError, match="not installed"):
         pyspark_directory()
+
+
+def test_session_prints_address_of_spark_ui_on_loopback() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_IP"}
+    ran = run_python(WITH_UI, " ".join(QUICK_TO_START), env=environment)
+    assert ran.returncode == 0, ran.stderr
+    (address, status), (without,) = (line.split() for line in ran.stdout.splitlines())
+    assert address.startswith("http://127.0.0.1:")
+    assert (status, without) == ("200", "None")
+    assert ran.stderr == f"Spark UI: {address}\n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "variable", "enabled"),
+    [
+        (None, None, False),
+        (None, "1", True),
+        (None, "true", True),
+        (None, "0", False),
+        ("false", "1", False),
+        ("true", None, True),
+    ],
+)
+def test_spark_ui_is_enabled_by_setting_or_environment(
+    setting: str | None, variable: str | None, enabled: bool
+) -> None:
+    environment = {} if variable is None else {"CHRONIK_SPARK_UI": variable}
+    conf = {} if setting is None else {"spark.ui.enabled": setting}
+    assert runtime.is_ui_enabled(conf, environment) is enabled
+
+
+def test_invalid_ui_variable_is_rejected() -> None:
+    with pytest.raises(ConfigError, match="CHRONIK_SPARK_UI = 'perhaps': expected 1 or 0"):
+        runtime.is_ui_enabled({}, {"CHRONIK_SPARK_UI": "perhaps"})

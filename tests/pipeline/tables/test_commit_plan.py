@@ -14,8 +14,8 @@ from chronik.pipeline.tables.commit_plan import (
     OverlappingRangesError,
     PartitionRange,
     TaskOutput,
+    exclude_committed_offsets,
     plan_commit,
-    remaining_ranges,
 )
 
 
@@ -101,7 +101,7 @@ def test_task_output_without_ranges_violates_invariant() -> None:
 def test_ranges_planned_from_next_offsets_are_always_accepted(bounds: list[int], position: int) -> None:
     """For any split into ranges, and any next offset of the table."""
     spans = [PartitionRange(0, start, end) for start, end in pairwise(bounds)]
-    rest = remaining_ranges(spans, {0: position} if position >= bounds[0] else {})
+    rest = exclude_committed_offsets(spans, {0: position} if position >= bounds[0] else {})
     choice = plan_commit([TaskOutput((span,)) for span in rest], {0: position} if position >= bounds[0] else {})
     assert len(choice.new_outputs) == len(rest)
     assert [span.start for span in rest[:1]] == ([max(position, bounds[0])] if position < bounds[-1] else [])

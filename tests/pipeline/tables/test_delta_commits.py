@@ -18,11 +18,12 @@ from chronik.pipeline.tables.commit_plan import (
     OverlappingRangesError,
     PartitionRange,
     TaskOutput,
-    remaining_ranges,
+    exclude_committed_offsets,
 )
 from chronik.pipeline.tables.delta import table as delta
 from chronik.pipeline.tables.delta.table import FAILURES_MAX, DeltaTopicTable
-from chronik.pipeline.tables.layout import DECODING_RULES_VERSION, Partitioning, TableKind
+from chronik.pipeline.tables.layout import DECODING_RULES_VERSION, TableKind
+from chronik.pipeline.tables.partitioning import Partitioning
 from chronik.pipeline.tables.topic_table import (
     SequenceConflictError,
     TableCommitError,
@@ -136,7 +137,7 @@ def test_concurrent_drivers_land_every_offset_once(tmp_path: Path) -> None:
     def drive(step: int) -> int:
         committer = open_test_table(tmp_path)
         refused = 0
-        while spans := remaining_ranges(
+        while spans := exclude_committed_offsets(
             [PartitionRange(0, 0, end), PartitionRange(step, 0, end)], committer.next_offsets()
         ):
             cut = [PartitionRange(span.partition, span.start, min(span.end, span.start + step)) for span in spans]

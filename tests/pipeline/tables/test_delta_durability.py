@@ -6,15 +6,16 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from chronik.pipeline.maintenance.compaction import vacuum_table
 from chronik.pipeline.tables.catalog import open_table
 from chronik.pipeline.tables.commit_plan import PartitionRange
 from chronik.pipeline.tables.delta import table as delta
-from chronik.pipeline.tables.layout import Partitioning, TableKind
+from chronik.pipeline.tables.layout import TableKind
+from chronik.pipeline.tables.partitioning import Partitioning
 from chronik.pipeline.tables.topic_table import TableSpec, TopicTable, TornLogError
+from chronik.pipeline.tables.values.row_decoder import infer_statistics
 from tests.pipeline.table_fixtures import (
     SPEC,
     compact_table,
@@ -52,7 +53,7 @@ def commit_functions(directory: Path, committer: TopicTable) -> dict[str, Callab
     return {
         "data": lambda: committer.commit([write_task_output(directory, PartitionRange(0, 20, 30))]),
         "numbered": lambda: committer.append_in_sequence((), "retries", 0),
-        "columns": lambda: committer.add_columns([pa.field("new", pa.int64())]),
+        "columns": lambda: committer.add_columns(infer_statistics([b'{"new": 1}'])),
         "replace": lambda: compact_table(str(directory)),
         "vacuum": lambda: vacuum_table(open_table(str(directory)), keep_hours=0, pipeline_stopped=True),
     }

@@ -20,15 +20,15 @@ from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput
 from chronik.pipeline.tables.layout import (
     MS_OF_YEAR_10000,
-    Partitioning,
     TableKind,
     build_table_batch,
+    compute_value_checksums,
     initial_schema,
     restore_timestamps_ms,
     system_columns,
-    value_checksums,
 )
 from chronik.pipeline.tables.parquet import PartitionedParquetWriter
+from chronik.pipeline.tables.partitioning import TIME_PARTITIONINGS, Partitioning
 from chronik.pipeline.tables.storage import TableStorage, dead_letters_uri, local_directory, table_uri
 from chronik.pipeline.tables.table_files import scan
 from chronik.pipeline.tables.topic_table import TableSpec
@@ -79,7 +79,7 @@ def test_date_column_is_null_outside_1970_to_9999(timestamp_ms: int, day: date |
 @given(st.lists(st.none() | st.binary(max_size=20), max_size=20), st.integers(0, 5))
 def test_value_checksums_match_values_and_are_null_for_null(values: list[bytes | None], start: int) -> None:
     for kind in (pa.binary(), pa.large_binary()):
-        found = value_checksums(pa.array(values, kind).slice(start)).to_pylist()
+        found = compute_value_checksums(pa.array(values, kind).slice(start)).to_pylist()
         assert found == [None if value is None else crc32c.crc32c(value) for value in values[start:]]
 
 
@@ -121,7 +121,7 @@ def test_each_date_has_its_partition_directory(tmp_path: Path) -> None:
     assert found == [(0, second), (1, first), (2, None), (3, second), (4, first), (5, None)]
 
 
-@pytest.mark.parametrize("partitioning", Partitioning)
+@pytest.mark.parametrize("partitioning", TIME_PARTITIONINGS)
 def test_every_partitioning_returns_same_rows(tmp_path: Path, partitioning: Partitioning) -> None:
     committer = open_test_table(tmp_path, TableSpec(SPEC.topic, SPEC.topic_id, partitioning=partitioning))
     span = PartitionRange(0, 0, 5)
@@ -131,7 +131,7 @@ def test_every_partitioning_returns_same_rows(tmp_path: Path, partitioning: Part
     committer.commit([TaskOutput((span,), writer.files)])
     found = read_rows(committer.snapshot()).sort_by("_offset").to_pylist()
     assert [row["_date"] for row in found] == [date(1970, 1, 1)] * 2 + [None, date(1970, 1, 1), date(1970, 1, 2)]
-    if partitioning is Partitioning.HOUR:
+    if partitioning.by_hour:
         assert [row["_hour"] for row in found] == [0, 1, None, 0, 23]
     assert len(writer.files) == {"date": 3, "hour": 4, "none": 1}[partitioning.value]
 

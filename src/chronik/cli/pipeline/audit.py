@@ -16,6 +16,7 @@ from chronik.cli.arguments import (
     parse_bootstrap_access,
 )
 from chronik.cli.output import print_json
+from chronik.cli.pipeline.table_location import S3_HELP, add_table_root_arguments, parse_storage_options
 
 if TYPE_CHECKING:
     from chronik.config import Address
@@ -52,7 +53,7 @@ def add_arguments(actions: Any) -> None:
         help="a broker of the running cluster; without it, the nodes must be stopped",
     )
     add_client_config_argument(parser)
-    parser.add_argument("--table-root", metavar="DIR", help="also compare the tables in DIR with the logs")
+    add_table_root_arguments(parser, help=f"also compare the tables in DIR, {S3_HELP}, with the logs")
     parser.add_argument("--topics", metavar="A,B", help="audit only these topics (default: all)")
     parser.add_argument(
         "--http",
@@ -90,16 +91,17 @@ def _run(arguments: argparse.Namespace) -> int:
     require_packages("pyspark", "pyarrow", "deltalake")
     from chronik.pipeline.audit import audit
 
-    http, http_way = _parse_http(arguments)
+    http, http_way = _parse_http_access(arguments)
     report = audit(
         arguments.data_dir,
         bootstrap=parse_bootstrap_access(arguments) if arguments.bootstrap_server else None,
         table_root=arguments.table_root,
+        storage_options=parse_storage_options(arguments),
         topics=None if arguments.topics is None else [name for name in arguments.topics.split(",") if name],
         http=http,
         http_access=http_way,
         master=arguments.master,
-        progress=_progress_bars(),
+        progress=_create_progress_callback(),
     )
     if arguments.json:
         print_json(report.to_json())
@@ -108,7 +110,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return report.exit_code
 
 
-def _parse_http(arguments: argparse.Namespace) -> tuple[list[Address], HttpAccess]:
+def _parse_http_access(arguments: argparse.Namespace) -> tuple[list[Address], HttpAccess]:
     """Return the --http addresses, the token and the TLS context; raise InvalidInput if an address is invalid."""
     from chronik.client.access.tls import create_ssl_context
     from chronik.client.cluster import parse_bootstrap
@@ -122,7 +124,7 @@ def _parse_http(arguments: argparse.Namespace) -> tuple[list[Address], HttpAcces
     return addresses, HttpAccess(os.environ.get(TOKEN_VARIABLE) or None, tls)
 
 
-def _progress_bars() -> AuditProgressCallback:
+def _create_progress_callback() -> AuditProgressCallback:
     """Return a progress callback that shows a bar while logs are read, then one while tables are read."""
     from chronik.limits import MIB
     from chronik.pipeline.journal.progress_bar import ProgressBar

@@ -13,10 +13,13 @@ from chronik.cli.arguments import (
 )
 from chronik.cli.output import format_table, print_json
 from chronik.cli.pipeline import audit as pipeline_audit
+from chronik.cli.pipeline import rebuild as pipeline_rebuild
 from chronik.cli.pipeline import run as pipeline_run
+from chronik.cli.pipeline import schema as pipeline_schema
 from chronik.cli.pipeline import sql as pipeline_sql
 from chronik.cli.pipeline import status as pipeline_status
 from chronik.cli.pipeline import tables as pipeline_tables
+from chronik.cli.pipeline.table_location import S3_HELP, add_table_root_arguments, parse_storage_options
 
 EXIT_OK, EXIT_FAILED = 0, 1
 
@@ -31,9 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         actions.add_parser("server", help="manage a Spark Connect server, so that queries start quickly")
     )
     pipeline_status.add_arguments(actions)
+    pipeline_schema.add_arguments(actions)
     pipeline_sql.add_arguments(actions)
     pipeline_audit.add_arguments(actions)
     pipeline_tables.add_arguments(actions)
+    pipeline_rebuild.add_arguments(actions)
 
 
 def add_master_argument(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +55,7 @@ def _add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
     add_master_argument(parser)
     parser.add_argument("-b", "--bootstrap-server", metavar="HOST:PORT", help="also check whether this broker answers")
     add_client_config_argument(parser)
-    parser.add_argument("--table-root", metavar="DIR", help="also check whether tables can be created in DIR")
+    add_table_root_arguments(parser, help=f"also check whether tables can be created in DIR, {S3_HELP}")
     add_json_argument(parser)
     add_debug_argument(parser)
 
@@ -63,6 +68,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
             master=arguments.master,
             bootstrap=parse_bootstrap_access(arguments) if arguments.bootstrap_server else None,
             table_root=arguments.table_root,
+            storage_options=parse_storage_options(arguments),
         )
     )
     wrong = [finding for finding in findings if finding.state is CheckStatus.ERROR]
@@ -113,9 +119,9 @@ def run_server_stop(arguments: argparse.Namespace) -> int:
 
 
 def run_server_status(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.spark.connect_server import running_server
+    from chronik.pipeline.spark.connect_server import find_running_server
 
-    server = running_server()
+    server = find_running_server()
     if arguments.json:
         # The token is not printed, because it allows its holder to run code.
         found = None if server is None else {"pid": server.pid, "port": server.port, "master": server.master}

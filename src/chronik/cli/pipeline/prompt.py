@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -168,34 +168,37 @@ class SqlPrompt:
 
 
 class TableCatalog:
-    def __init__(self, bootstrap: Bootstrap, table_root: str) -> None:
+    def __init__(self, bootstrap: Bootstrap, table_root: str, storage_options: Mapping[str, str] | None = None) -> None:
         self._bootstrap = bootstrap
         self._table_root = table_root
+        self._storage_options = storage_options
         self._topics: tuple[float, list[str]] = float("-inf"), []
         self._columns: dict[str, tuple[float, list[str]]] = {}
 
     def tables(self) -> list[str]:
         """Return the names of all tables, cached for a short time."""
         from chronik.pipeline.query.topic_snapshots import SnapshotReader
-        from chronik.pipeline.tables.storage import absolute_root
+        from chronik.pipeline.tables.storage import to_absolute_root
 
         at, found = self._topics
         if time.monotonic() - at > CACHE_SECONDS:
             with ClusterClient(self._bootstrap, client_id=CLIENT_ID, timeout_s=TIMEOUT_SECONDS) as cluster:
-                found = SnapshotReader(cluster, absolute_root(self._table_root)).list_topics()
+                root = to_absolute_root(self._table_root)
+                found = SnapshotReader(cluster, root, self._storage_options).list_topics()
             self._topics = time.monotonic(), found
         return [topic + half for topic in found if not topic.startswith("__") for half in HALVES]
 
     def columns(self, table: str) -> list[str]:
         """Return the columns of a table, cached for a short time."""
         from chronik.pipeline.query.topic_snapshots import SnapshotReader
-        from chronik.pipeline.tables.storage import absolute_root
+        from chronik.pipeline.tables.storage import to_absolute_root
 
         topic = table if table in self._topics[1] else table.removesuffix("_cold").removesuffix("_hot")
         at, found = self._columns.get(topic, (float("-inf"), []))
         if time.monotonic() - at > CACHE_SECONDS:
             with ClusterClient(self._bootstrap, client_id=CLIENT_ID, timeout_s=TIMEOUT_SECONDS) as cluster:
-                snapshot = SnapshotReader(cluster, absolute_root(self._table_root)).take_snapshots([topic])[topic]
+                reader = SnapshotReader(cluster, to_absolute_root(self._table_root), self._storage_options)
+                snapshot = reader.take_snapshots([topic])[topic]
             found = list(snapshot.schema.names)
             self._columns[topic] = time.monotonic(), found
         return found
@@ -247,30 +250,30 @@ def complete_word(
     if dot and not word.startswith("`"):
         table_name = _find_table(_unquote(qualifier), tables)
         return (
-            [f"{qualifier}.{quote_identifier(each)}" for each in _matching(start, columns(table_name))]
+            [f"{qualifier}.{quote_identifier(each)}" for each in _filter_by_prefix(start, columns(table_name))]
             if table_name
             else []
         )
     words = [each.text.upper() for each in tokenize_sql(before) if each.kind is not TokenKind.STRING]
     previous = words[-1] if words else ""
     if previous in BEFORE_TABLES or before.rstrip().upper().endswith(BEFORE_TABLES):
-        return [quote_identifier(each) for each in _matching(word, tables)]
-    named = _named_tables(f"{before} {after}", tables)
-    found = [quote_identifier(each) for table in named for each in _matching(word, columns(table))]
+        return [quote_identifier(each) for each in _filter_by_prefix(word, tables)]
+    named = _find_named_tables(f"{before} {after}", tables)
+    found = [quote_identifier(each) for table in named for each in _filter_by_prefix(word, columns(table))]
     if word:
-        found += _matching(word, COMMON_COLUMNS) if not named else []
-        found += [each if word.isupper() else each.lower() for each in _matching(word, KEYWORDS)]
-        found += [f"{each}(" for each in _matching(word, FUNCTIONS)]
-        found += [quote_identifier(each) for each in _matching(word, tables)]
+        found += _filter_by_prefix(word, COMMON_COLUMNS) if not named else []
+        found += [each if word.isupper() else each.lower() for each in _filter_by_prefix(word, KEYWORDS)]
+        found += [f"{each}(" for each in _filter_by_prefix(word, FUNCTIONS)]
+        found += [quote_identifier(each) for each in _filter_by_prefix(word, tables)]
     return list(dict.fromkeys(found))
 
 
-def _matching(word: str, names: Iterable[str]) -> list[str]:
+def _filter_by_prefix(word: str, names: Iterable[str]) -> list[str]:
     start = _unquote(word).casefold()
     return [name for name in names if name.casefold().startswith(start)]
 
 
-def _named_tables(text: str, tables: Sequence[str]) -> list[str]:
+def _find_named_tables(text: str, tables: Sequence[str]) -> list[str]:
     """Return the tables whose names occur in a SQL statement."""
     words = {each.text.casefold() for each in tokenize_sql(text) if each.kind in (TokenKind.WORD, TokenKind.QUOTED)}
     return [name for name in tables if name.casefold() in words]
@@ -353,10 +356,10 @@ class LineEditor:
     def _complete(self, word: str, state: int) -> str | None:
         """Return the completion with index `state`, or None after the last one (readline's completer protocol)."""
         if state == 0:
-            self._matches = self._completions(word)
+            self._matches = self._list_completions(word)
         return self._matches[state] if state < len(self._matches) else None
 
-    def _completions(self, word: str) -> list[str]:
+    def _list_completions(self, word: str) -> list[str]:
         assert self._readline is not None
         line = self._readline.get_line_buffer()
         before = self._typed() + line[: self._readline.get_begidx()]

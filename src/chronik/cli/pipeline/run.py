@@ -10,16 +10,20 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from chronik.cli.arguments import (
+    InvalidInput,
     add_client_arguments,
     add_json_argument,
     parse_bootstrap_access,
-    positive_int,
-    positive_seconds,
+    parse_positive_int,
+    parse_positive_seconds,
+    parse_timestamp_ms,
 )
+from chronik.cli.pipeline.table_location import S3_HELP, add_table_root_arguments, parse_storage_options
 from chronik.wording import pluralize
 
 if TYPE_CHECKING:
     from chronik.pipeline.journal.reports import ProgressReporter
+    from chronik.pipeline.landing.settings import StartPosition
 
 EXIT_OK = 0
 INTERVAL_SECONDS = 10.0
@@ -29,20 +33,33 @@ STARTING = "starting Spark …"
 def add_arguments(actions: Any) -> None:
     parser: argparse.ArgumentParser = actions.add_parser("run", help="land topics in tables until stopped")
     add_client_arguments(parser, run_landing)
-    parser.add_argument("--table-root", metavar="DIR", required=True, help="directory of the tables, one per topic")
+    add_table_root_arguments(parser, required=True, help=f"directory of the tables, one per topic, {S3_HELP}")
     parser.add_argument("--topics", metavar="A,B", help="topics to land (default: all with columnar.enabled=true)")
+    parser.add_argument(
+        "--schema",
+        metavar="FILE|COLUMNS",
+        help="TOML or JSON file, or 'id bigint, name string' (implies --format json)",
+    )
+    parser.add_argument(
+        "--from", dest="start", action="append", default=[], metavar="[TOPIC=]START",
+        help="where a new table starts: earliest (default), latest, a time, or offset:N",
+    )  # fmt: skip
     parser.add_argument("--once", action="store_true", help="stop when all records that exist now have landed")
     parser.add_argument("--format", choices=("raw", "json"), help="store values as bytes, or JSON fields as columns")
     parser.add_argument(
-        "--partition-by", choices=("date", "hour", "none"), help="table partitioning by record time (default: date)"
+        "--partition-by",
+        metavar="LIST",
+        help="partitioning of new tables: date (default), hour, none, NAME, day(NAME), hour(NAME), bucket(N, NAME)",
     )
     parser.add_argument(
         "--group", metavar="NAME", help="name of the pipeline, and of the group to which it commits offsets"
     )
-    parser.add_argument("--max-records-per-round", type=positive_int, metavar="N", help="maximum per topic and commit")
+    parser.add_argument(
+        "--max-records-per-round", type=parse_positive_int, metavar="N", help="maximum per topic and commit"
+    )
     parser.add_argument(
         "--interval",
-        type=positive_seconds,
+        type=parse_positive_seconds,
         default=INTERVAL_SECONDS,
         metavar="SECONDS",
         help="time between rounds with little traffic; longer intervals give fewer, larger files "
@@ -51,6 +68,9 @@ def add_arguments(actions: Any) -> None:
     parser.add_argument("--allow-data-loss", action="store_true", help="skip records that are no longer available")
     parser.add_argument("--master", metavar="URL", help="spark://HOST:PORT, sc://HOST:PORT, local[N]; also"
                         " CHRONIK_SPARK_MASTER (default: this machine)")  # fmt: skip
+    parser.add_argument(
+        "--spark-ui", action="store_true", help="start Spark's web UI and print its address; also CHRONIK_SPARK_UI=1"
+    )
     add_json_argument(parser, help="print one JSON object per round")
 
 
@@ -58,31 +78,34 @@ def run_landing(arguments: argparse.Namespace) -> int:
     from chronik.pipeline.spark.environment_checks import require_packages
 
     require_packages("pyspark", "deltalake", "pyarrow")
-    from chronik.pipeline.landing.runner import landing_session, run
+    from chronik.pipeline.landing.runner import run
     from chronik.pipeline.landing.settings import ROUND_RECORDS_MAX, default_group
-    from chronik.pipeline.tables.storage import absolute_root
+    from chronik.pipeline.spark.runtime import UI_SETTING
+    from chronik.pipeline.tables.storage import to_absolute_root
 
     topics = arguments.topics
-    pipeline = arguments.group or default_group(absolute_root(arguments.table_root))
-    if not arguments.json:
-        print(STARTING, file=sys.stderr)
-    with landing_session(arguments.master) as spark:
-        summary = run(
-            parse_bootstrap_access(arguments),
-            arguments.table_root,
-            None if topics is None else [name.strip() for name in topics.split(",") if name.strip()],
-            once=arguments.once,
-            format=arguments.format,
-            partition_by=arguments.partition_by,
-            group=pipeline,
-            round_records_max=arguments.max_records_per_round or ROUND_RECORDS_MAX,
-            interval_s=arguments.interval,
-            allow_data_loss=arguments.allow_data_loss,
-            timeout_s=arguments.timeout,
-            spark=spark,
-            reporter=_create_reporter(arguments, pipeline),
-            stop=_install_stop_handlers(),
-        )
+    pipeline = arguments.group or default_group(to_absolute_root(arguments.table_root))
+    summary = run(
+        parse_bootstrap_access(arguments),
+        arguments.table_root,
+        None if topics is None else [name.strip() for name in topics.split(",") if name.strip()],
+        once=arguments.once,
+        format=arguments.format,
+        partition_by=arguments.partition_by,
+        group=pipeline,
+        round_records_max=arguments.max_records_per_round or ROUND_RECORDS_MAX,
+        interval_s=arguments.interval,
+        allow_data_loss=arguments.allow_data_loss,
+        storage_options=parse_storage_options(arguments),
+        timeout_s=arguments.timeout,
+        master=arguments.master,
+        schema=arguments.schema,
+        spark_settings={UI_SETTING: "true"} if arguments.spark_ui else None,
+        start=_parse_starts(arguments.start),
+        on_spark_start=lambda: None if arguments.json else print(STARTING, file=sys.stderr),
+        reporter=_create_reporter(arguments, pipeline),
+        stop=_install_stop_handlers(),
+    )
     if not arguments.json:
         dead = sum(summary.dead_letters.values())
         print(
@@ -90,6 +113,28 @@ def run_landing(arguments: argparse.Namespace) -> int:
             f"topics: {len(summary.rows)}"
         )
     return EXIT_OK
+
+
+def _parse_starts(texts: list[str]) -> dict[str, StartPosition]:
+    """Parse `--from` arguments; the empty topic stands for all other topics. Raises InvalidInput."""
+    starts: dict[str, StartPosition] = {}
+    for text in texts:
+        topic, _, start = text.rpartition("=")
+        starts[topic] = _parse_start(start)
+    return starts
+
+
+def _parse_start(text: str) -> StartPosition:
+    from chronik.pipeline.landing.settings import EARLIEST, LATEST, OFFSET_PREFIX, StartPosition
+
+    if text in (EARLIEST, LATEST):
+        return StartPosition(is_latest=text == LATEST)
+    if text.startswith(OFFSET_PREFIX):
+        number = text.removeprefix(OFFSET_PREFIX)
+        if not number.isdecimal():
+            raise InvalidInput(f"{text!r}: expected a number after {OFFSET_PREFIX}")
+        return StartPosition(offset=int(number))
+    return StartPosition(timestamp_ms=parse_timestamp_ms(text))
 
 
 def _create_reporter(arguments: argparse.Namespace, pipeline: str) -> ProgressReporter:
@@ -103,8 +148,7 @@ def _create_reporter(arguments: argparse.Namespace, pipeline: str) -> ProgressRe
 def _install_stop_handlers() -> threading.Event:
     """Install signal handlers, and return the event that SIGINT and SIGTERM set to stop the pipeline.
 
-    The current round completes, unless a second SIGINT arrives. Call this after the Spark session is
-    created, because that installs a SIGINT handler of its own.
+    The current round completes, unless a second SIGINT arrives.
     """
     stop = threading.Event()
 

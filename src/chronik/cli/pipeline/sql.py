@@ -17,8 +17,9 @@ from chronik.cli.arguments import (
     add_bootstrap_argument,
     add_debug_argument,
     parse_bootstrap_access,
-    positive_int,
+    parse_positive_int,
 )
+from chronik.cli.pipeline.table_location import S3_HELP, add_table_root_arguments, parse_storage_options
 from chronik.wording import pluralize
 
 if TYPE_CHECKING:
@@ -50,15 +51,15 @@ def add_arguments(actions: Any) -> None:
     )
     parser.add_argument("-f", "--file", metavar="FILE", help="file with statements, separated by ;")
     add_bootstrap_argument(parser)
-    parser.add_argument(
-        "--table-root", metavar="DIR", default="tables", help="directory of the tables (default: %(default)s)"
+    add_table_root_arguments(
+        parser, default="tables", help=f"directory of the tables, {S3_HELP} (default: %(default)s)"
     )
     parser.add_argument("--format", choices=FORMATS, default="table", help="json: one object per line")
     parser.add_argument("--json", action="store_const", dest="format", const="json", help="same as --format json")
     parser.add_argument(
         "-n",
         "--rows",
-        type=positive_int,
+        type=parse_positive_int,
         metavar="N",
         default=DEFAULT_ROWS,
         help="maximum rows in a table (default: %(default)s)",
@@ -126,7 +127,7 @@ def _run_prompt(session: SparkSession, arguments: argparse.Namespace) -> None:
     r"""Run the statements that the user enters, until \\q or the end of the input."""
     from chronik.cli.pipeline.prompt import HELP, LineEditor, SqlPrompt, TableCatalog
 
-    names = TableCatalog(parse_bootstrap_access(arguments), arguments.table_root)
+    names = TableCatalog(parse_bootstrap_access(arguments), arguments.table_root, parse_storage_options(arguments))
 
     def run(statement: str) -> None:
         began = time.monotonic()
@@ -158,27 +159,27 @@ def _cancel_queries(session: SparkSession) -> None:
 
 
 def _open_session(arguments: argparse.Namespace) -> SparkSession:
-    from chronik.pipeline.spark.masters import is_connect, resolve_master
+    from chronik.pipeline.spark.masters import is_connect_master, resolve_master
     from chronik.pipeline.spark.runtime import session
 
     master = resolve_master(arguments.master)
-    if master is not None and is_connect(master):
+    if master is not None and is_connect_master(master):
         return session(master, **{"spark.sql.session.timeZone": "UTC"})  # the server may have another default
-    url = None if arguments.no_server else _server_url(master)
+    url = None if arguments.no_server else _find_or_start_server(master)
     if url is None:
         print(STARTING_EMBEDDED, file=sys.stderr)
     return session(url or master)
 
 
-def _server_url(master: str | None) -> str | None:
+def _find_or_start_server(master: str | None) -> str | None:
     """Return the address of a Spark Connect server, starting one if necessary; None if it cannot be started."""
-    from chronik.pipeline.spark.connect_server import ServerStartError, ensure_server, matching_server
+    from chronik.pipeline.spark.connect_server import ServerStartError, ensure_server, find_matching_server
     from chronik.pipeline.spark.environment_checks import installed_version
 
     if installed_version("grpcio") is None:
         print("pyspark[connect] is not installed: every query starts its own Spark", file=sys.stderr)
         return None
-    server = matching_server(master)
+    server = find_matching_server(master)
     if server is None:
         print(STARTING, file=sys.stderr)
         try:
@@ -197,15 +198,24 @@ def _run(spark: SparkSession, statement: str, arguments: argparse.Namespace, *, 
 
     from chronik.pipeline.query.error_summary import SqlFailedError, summarize_error
     from chronik.pipeline.query.sql import query
+    from chronik.pipeline.spark.jvm import report_ended_jvm
 
     try:
-        frame = query(spark, statement, parse_bootstrap_access(arguments), arguments.table_root, prune=prune)
-        _print(frame, arguments, sys.stdout)
+        with report_ended_jvm(spark):
+            frame = query(
+                spark,
+                statement,
+                parse_bootstrap_access(arguments),
+                arguments.table_root,
+                prune=prune,
+                storage_options=parse_storage_options(arguments),
+            )
+            _print_rows(frame, arguments, sys.stdout)
     except PySparkException as error:
         raise SqlFailedError(summarize_error(str(error))) from error
 
 
-def _print(frame: DataFrame, arguments: argparse.Namespace, out: TextIO) -> None:
+def _print_rows(frame: DataFrame, arguments: argparse.Namespace, out: TextIO) -> None:
     from chronik.cli.row_formats import write_csv, write_json, write_table
 
     names: Sequence[str] = frame.columns
@@ -231,7 +241,7 @@ def _show_progress(spark: SparkSession) -> Iterator[None]:
         yield
         return
     with ProgressBar("query", unit="tasks") as bar:
-        handler = _progress_handler(bar)
+        handler = _create_progress_handler(bar)
         spark.registerProgressHandler(handler)
         try:
             yield
@@ -241,7 +251,7 @@ def _show_progress(spark: SparkSession) -> Iterator[None]:
             spark.removeProgressHandler(handler)
 
 
-def _progress_handler(bar: ProgressBar) -> Callable[..., None]:
+def _create_progress_handler(bar: ProgressBar) -> Callable[..., None]:
     def handler(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         known = list(stages or ())
         if known:

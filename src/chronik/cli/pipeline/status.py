@@ -86,14 +86,14 @@ def format_status(topics: Sequence[TopicStatus]) -> str:
     if not topics:
         return "no pipeline has reported its status; start one with `chronik pipeline run`"
     parts = [
-        format_table(TOPIC_COLUMNS, map(_topic_row, topics)),
-        format_table(PARTITION_COLUMNS, _partition_rows(topics)),
+        format_table(TOPIC_COLUMNS, map(_build_topic_row, topics)),
+        format_table(PARTITION_COLUMNS, _build_partition_rows(topics)),
     ]
     notes = [note for topic in topics for note in _format_notes(topic)]
     return "\n\n".join([*parts, "\n".join(notes)] if notes else parts)
 
 
-def _topic_row(topic: TopicStatus) -> tuple[str | int | None, ...]:
+def _build_topic_row(topic: TopicStatus) -> tuple[str | int | None, ...]:
     from chronik.pipeline.journal.progress_bar import format_duration
 
     state = f"{topic.state}, pausing" if topic.pause_asked and topic.state != "paused" else topic.state
@@ -110,7 +110,7 @@ def _topic_row(topic: TopicStatus) -> tuple[str | int | None, ...]:
     )
 
 
-def _partition_rows(topics: Sequence[TopicStatus]) -> list[tuple[str | int | None, ...]]:
+def _build_partition_rows(topics: Sequence[TopicStatus]) -> list[tuple[str | int | None, ...]]:
     return [
         (topic.topic, each.partition, each.next_offset, each.high_watermark, each.lag)
         for topic in topics
@@ -121,7 +121,11 @@ def _partition_rows(topics: Sequence[TopicStatus]) -> list[tuple[str | int | Non
 def _format_notes(topic: TopicStatus) -> list[str]:
     from chronik.pipeline.journal.progress_bar import format_duration
 
-    notes = []
+    notes = [
+        f"{topic.topic}: column {name}: {count:,} of {topic.round_rows:,} values of the last round did not fit and are"
+        " in _rescued"
+        for name, count in topic.misfits.items()
+    ]
     if topic.is_silent:
         notes.append(
             f"{topic.topic}: no report for {format_duration(topic.quiet_seconds)} from {topic.host}:{topic.pid}"

@@ -14,9 +14,10 @@ from chronik.cli.arguments import (
     add_debug_argument,
     add_json_argument,
     parse_bootstrap_access,
-    positive_int,
+    parse_positive_int,
 )
 from chronik.cli.output import format_table, print_json
+from chronik.cli.pipeline.table_location import S3_HELP, add_table_root_arguments, parse_storage_options
 from chronik.protocol.compression import Codec
 from chronik.wording import pluralize
 
@@ -42,7 +43,7 @@ def add_arguments(actions: Any) -> None:
 
 
 def _add_table_arguments(parser: argparse.ArgumentParser, *, topics: bool = True) -> None:
-    parser.add_argument("--table-root", metavar="DIR", required=True, help="directory of the tables")
+    add_table_root_arguments(parser, required=True, help=f"directory of the tables, {S3_HELP}")
     if topics:
         parser.add_argument("--topics", type=_parse_names, metavar="A,B", help="topics (default: all)")
 
@@ -68,6 +69,11 @@ def _add_compact_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run_compact)
     _add_table_arguments(parser)
     parser.add_argument("--since", type=_parse_date, metavar="DATE", help="compact only days from DATE on")
+    order = parser.add_mutually_exclusive_group()
+    order.add_argument("--sort-by", type=_parse_names, metavar="A,B", help="also sort the rows of all files by columns")
+    order.add_argument(
+        "--z-order-by", type=_parse_names, metavar="A,B", help="also order the rows of all files along a Z-order curve"
+    )
     parser.add_argument("--vacuum", action="store_true", help="also remove files that no retained version needs")
     parser.add_argument(
         "--retention-hours",
@@ -102,18 +108,22 @@ def run_compact(arguments: argparse.Namespace) -> int:
     require_packages("pyspark", "deltalake", "pyarrow")
     from chronik.pipeline.journal.progress_bar import ProgressBar
     from chronik.pipeline.maintenance.compaction import DEFAULT_KEEP_HOURS, VacuumOptions, compact_tables
+    from chronik.pipeline.maintenance.row_order import RowOrder
     from chronik.pipeline.spark.tasks import LazySparkTaskRunner
-    from chronik.pipeline.tables.storage import absolute_root
+    from chronik.pipeline.tables.storage import to_absolute_root
 
+    columns = arguments.sort_by or arguments.z_order_by
     hours = DEFAULT_KEEP_HOURS if arguments.retention_hours is None else arguments.retention_hours
     with LazySparkTaskRunner(arguments.master) as tasks, ProgressBar("compact", unit="bytes") as bar:
         compacted_tables = compact_tables(
-            absolute_root(arguments.table_root),
+            to_absolute_root(arguments.table_root),
             arguments.topics,
             tasks=tasks,
             since=arguments.since,
+            order=RowOrder(tuple(columns), arguments.z_order_by is not None) if columns else None,
             vacuum_options=VacuumOptions(hours, arguments.pipeline_stopped) if arguments.vacuum else None,
             progress=bar.update,
+            storage_options=parse_storage_options(arguments),
         )
     if arguments.json:
         print_json(
@@ -180,7 +190,7 @@ def _parse_time(text: str) -> datetime:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
-def _replay_bound(offset: Offsets | None, time: datetime | None) -> ReplayBound:
+def _build_replay_bound(offset: Offsets | None, time: datetime | None) -> ReplayBound:
     from chronik.pipeline.maintenance.replay import ReplayBound
 
     everywhere = offset if isinstance(offset, int) else None
@@ -193,11 +203,12 @@ def run_replay(arguments: argparse.Namespace) -> int:
     require_packages("pyspark", "deltalake", "pyarrow")
     from chronik.pipeline.journal.progress_bar import ProgressBar
     from chronik.pipeline.maintenance.dead_letters import list_dead_letters
-    from chronik.pipeline.maintenance.replay import header_names_warning, replay
+    from chronik.pipeline.maintenance.replay import format_header_names_warning, replay
     from chronik.pipeline.spark.tasks import LazySparkTaskRunner
-    from chronik.pipeline.tables.storage import absolute_root
+    from chronik.pipeline.tables.storage import to_absolute_root
 
-    topic, target, root = arguments.topic, arguments.to_topic, absolute_root(arguments.table_root)
+    topic, target, root = arguments.topic, arguments.to_topic, to_absolute_root(arguments.table_root)
+    options = parse_storage_options(arguments)
     left: RemainingRanges | None = None
 
     def progress(records: int, rest: RemainingRanges) -> None:
@@ -214,26 +225,27 @@ def run_replay(arguments: argparse.Namespace) -> int:
                 target,
                 bootstrap=parse_bootstrap_access(arguments),
                 table_root=root,
-                start=_replay_bound(arguments.from_offset, arguments.from_time),
-                end=_replay_bound(arguments.to_offset, arguments.to_time),
+                start=_build_replay_bound(arguments.from_offset, arguments.from_time),
+                end=_build_replay_bound(arguments.to_offset, arguments.to_time),
                 create=arguments.create,
                 by_key=arguments.by_key,
                 codec=Codec[arguments.codec.upper()],
                 tasks=tasks,
                 progress=progress,
+                storage_options=options,
             )
         except KeyboardInterrupt:
             if left is not None:
                 print(f"\nremaining: {left}", file=sys.stderr)
             raise
-    letters = list_dead_letters(root, [topic], limit=0).count
+    letters = list_dead_letters(root, [topic], limit=0, storage_options=options).count
     if arguments.json:
         print_json({"topic": topic, "to_topic": target, **asdict(done), "dead_letters": letters})
         return EXIT_OK
     where = "in their original partitions" if done.partitions_kept else "in partitions chosen by key"
     print(f"{pluralize(done.records, 'record')} of {topic} written to {target}, {where}")
     if done.names_replaced:
-        print(header_names_warning(done))
+        print(format_header_names_warning(done))
     if letters:
         print(f"{pluralize(letters, 'dead-letter record')} of {topic} not in its table and not replayed")
     return EXIT_OK
@@ -246,7 +258,11 @@ def _add_list_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run_list)
     _add_table_arguments(parser)
     parser.add_argument(
-        "--limit", type=positive_int, default=DEFAULT_LIMIT, metavar="N", help="list the first N (default: %(default)s)"
+        "--limit",
+        type=parse_positive_int,
+        default=DEFAULT_LIMIT,
+        metavar="N",
+        help="list the first N (default: %(default)s)",
     )
     add_json_argument(parser)
     add_debug_argument(parser)
@@ -258,7 +274,12 @@ def run_list(arguments: argparse.Namespace) -> int:
     require_packages("deltalake", "pyarrow")
     from chronik.pipeline.maintenance.dead_letters import list_dead_letters
 
-    listing = list_dead_letters(arguments.table_root, arguments.topics, limit=arguments.limit)
+    listing = list_dead_letters(
+        arguments.table_root,
+        arguments.topics,
+        limit=arguments.limit,
+        storage_options=parse_storage_options(arguments),
+    )
     if arguments.json:
         print_json({"count": listing.count, "letters": [_dead_letter_to_json(letter) for letter in listing.letters]})
         return EXIT_OK
@@ -307,11 +328,15 @@ def run_retry(arguments: argparse.Namespace) -> int:
     from chronik.pipeline.journal.progress_bar import ProgressBar
     from chronik.pipeline.maintenance.dead_letters import retry_dead_letters
     from chronik.pipeline.spark.tasks import LazySparkTaskRunner
-    from chronik.pipeline.tables.storage import absolute_root
+    from chronik.pipeline.tables.storage import to_absolute_root
 
     with LazySparkTaskRunner(arguments.master) as tasks, ProgressBar("retry", unit="files") as bar:
         done = retry_dead_letters(
-            absolute_root(arguments.table_root), arguments.topics, tasks=tasks, progress=bar.update
+            to_absolute_root(arguments.table_root),
+            arguments.topics,
+            tasks=tasks,
+            progress=bar.update,
+            storage_options=parse_storage_options(arguments),
         )
     if arguments.json:
         print_json([asdict(each) for each in done])

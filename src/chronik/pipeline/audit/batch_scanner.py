@@ -207,7 +207,7 @@ class BatchScanner:
                 position, expected = yield from self._scan_file(reader, segment, following, expected)
                 last = segment.path, position
         if self.next_offset < self.end and not self._is_finished and self.is_last and self.must_reach_end:
-            yield self._short_log_finding(last)
+            yield self._build_short_log_finding(last)
 
     def _check_log_start(self, segments: list[SegmentFile]) -> Iterator[Finding]:
         """Yield a finding if records between the log start offset and the first segment are missing."""
@@ -217,7 +217,7 @@ class BatchScanner:
         self.next_offset = self.start = max(self.next_offset, min(read_log_start_offset(self.directory), self.end))
         if first.base_offset > self.next_offset:
             end = min(first.base_offset, self.end)
-            yield self._missing_records_finding(self.next_offset, end, first.path, 0)
+            yield self._build_missing_records_finding(self.next_offset, end, first.path, 0)
             self.next_offset = end
 
     # Scanning one file
@@ -244,7 +244,7 @@ class BatchScanner:
                     break
                 position, expected = yield from self._skip_damage(reader, position, expected, offset_after_damage)
             elif expected < self.next_offset and (
-                header.next_offset <= self.next_offset or self._is_checked_before(header)
+                header.next_offset <= self.next_offset or self._belongs_to_previous_range(header)
             ):
                 is_expected_certain = is_expected_certain and header.base_offset == expected
                 position, expected = position + header.size, max(expected, header.next_offset)
@@ -273,7 +273,7 @@ class BatchScanner:
             return 0, expected
         return hint.position, hint.offset
 
-    def _is_checked_before(self, header: BatchHeader) -> bool:
+    def _belongs_to_previous_range(self, header: BatchHeader) -> bool:
         return self.has_predecessor and header.base_offset < self.start
 
     def _skip_damage(
@@ -283,7 +283,7 @@ class BatchScanner:
         found = reader.find_next_valid_batch(position + 1, expected)
         after = max(expected, reader.base_offset_at(found, offset_after_damage))
         if after > self.next_offset:
-            yield self._damage_finding(reader, position, max(expected, self.next_offset), found, after)
+            yield self._build_damage_finding(reader, position, max(expected, self.next_offset), found, after)
             self.next_offset = min(after, max(self.end, self.next_offset))
         return found, after
 
@@ -303,20 +303,20 @@ class BatchScanner:
         if header.base_offset >= self.end and (problem is None or problem.kind is FindingKind.MISSING_RECORDS):
             self._is_finished = True
             if problem is not None and self.is_last:
-                yield self._missing_records_finding(expected, self.end, reader.path, position)
+                yield self._build_missing_records_finding(expected, self.end, reader.path, position)
             return position, expected
         if problem is not None:
             yield problem
         elif position == 0 and header.base_offset != segment.base_offset:
             message = f"the file is named after offset {segment.base_offset} but starts with {header.base_offset}"
-            yield self._finding(FindingKind.HEADER, message, header, reader.path, position)
+            yield self._build_finding(FindingKind.HEADER, message, header, reader.path, position)
         is_displaced = problem is not None and problem.kind is FindingKind.HEADER
         is_good = verify_crc(data, 0, header.size)
         if is_good:
             yield from self._check_content(header, data, reader.path, position)
         else:
             message = f"wrong checksum of the batch with offsets {_format_offsets(header)}"
-            yield self._finding(FindingKind.CHECKSUM, message, header, reader.path, position)
+            yield self._build_finding(FindingKind.CHECKSUM, message, header, reader.path, position)
         yield CheckedBatch(header, reader.path, position, data, is_good and not is_displaced)
         if is_displaced:
             return next_position, expected + header.last_offset_delta + 1
@@ -348,14 +348,14 @@ class BatchScanner:
             )
         if base < expected:
             message = f"offsets {_format_offsets(header)} occur again where offset {expected} is expected"
-            return self._finding(FindingKind.DUPLICATE_BATCH, message, header, reader.path, position)
-        return self._missing_records_finding(expected, base, reader.path, position)
+            return self._build_finding(FindingKind.DUPLICATE_BATCH, message, header, reader.path, position)
+        return self._build_missing_records_finding(expected, base, reader.path, position)
 
     def _check_content(self, header: BatchHeader, data: memoryview, path: str, position: int) -> Iterator[Finding]:
         """Check the record count, leader epoch and producer of a batch with a correct checksum, and yield findings."""
         count = header.last_offset_delta + 1
         if header.record_count != count and (not self.is_compacted or header.record_count > count):
-            yield self._record_count_finding(header, data, path, position)
+            yield self._build_record_count_finding(header, data, path, position)
         epoch, base = header.partition_leader_epoch, header.base_offset
         if epoch != self._epoch or not self._epoch_start <= base < self._epoch_end:  # differs from the previous batch
             yield from self._check_epoch(header, path, position)
@@ -364,10 +364,10 @@ class BatchScanner:
 
     def _check_epoch(self, header: BatchHeader, path: str, position: int) -> Iterator[Finding]:
         epoch = header.partition_leader_epoch
-        known, end = self._epochs.epoch_at(header.base_offset)
+        known, end = self._epochs.find_epoch_at(header.base_offset)
         if known != epoch and known >= 0:
             self._epochs, _ = read_leader_epochs(self.directory)  # a new leader epoch may have started since
-            known, end = self._epochs.epoch_at(header.base_offset)
+            known, end = self._epochs.find_epoch_at(header.base_offset)
         if epoch < self._epoch:
             message = f"the batch has leader epoch {epoch}, but follows one with {self._epoch}"
         elif known not in (epoch, -1) and self._are_epochs_intact:
@@ -375,7 +375,7 @@ class BatchScanner:
         else:
             self._epoch, self._epoch_start, self._epoch_end = epoch, header.base_offset, end
             return
-        yield self._finding(FindingKind.EPOCH, message, header, path, position)
+        yield self._build_finding(FindingKind.EPOCH, message, header, path, position)
 
     def _check_producer(self, header: BatchHeader, path: str, position: int) -> Iterator[Finding]:
         """Yield a finding if a batch repeats its producer's previous batch (same sequence number and checksum)."""
@@ -386,29 +386,29 @@ class BatchScanner:
                 f"the batch with offsets {_format_offsets(header)} duplicates the one at offset {offset}: "
                 f"producer {header.producer_id}, sequence {header.base_sequence}"
             )
-            yield self._finding(FindingKind.DUPLICATE_BATCH, message, header, path, position)
+            yield self._build_finding(FindingKind.DUPLICATE_BATCH, message, header, path, position)
         if len(self._producers) >= PRODUCERS_MAX:
             self._producers.clear()
         self._producers[header.producer_id] = (*identity, header.base_offset)
 
     # Findings
 
-    def _finding(self, kind: FindingKind, message: str, header: BatchHeader, path: str, position: int) -> Finding:
+    def _build_finding(self, kind: FindingKind, message: str, header: BatchHeader, path: str, position: int) -> Finding:
         first, end = header.base_offset, header.next_offset
         return self.replica_id.make_finding(kind, message, offset=first, end_offset=end, file=path, position=position)
 
-    def _missing_records_finding(self, first: int, end: int, path: str, position: int) -> Finding:
+    def _build_missing_records_finding(self, first: int, end: int, path: str, position: int) -> Finding:
         message = f"offsets {first} to {end - 1} are missing" if end - first > 1 else f"offset {first} is missing"
         return self.replica_id.make_finding(
             FindingKind.MISSING_RECORDS, message, offset=first, end_offset=end, file=path, position=position
         )
 
-    def _record_count_finding(self, header: BatchHeader, data: memoryview, path: str, position: int) -> Finding:
+    def _build_record_count_finding(self, header: BatchHeader, data: memoryview, path: str, position: int) -> Finding:
         try:
             present = {record.offset for record in decode_batch(bytes(data))}
         except CorruptRecords as error:
             message = f"the batch with offsets {_format_offsets(header)} cannot be decoded: {error}"
-            return self._finding(FindingKind.HEADER, message, header, path, position)
+            return self._build_finding(FindingKind.HEADER, message, header, path, position)
         absent = [each for each in range(header.base_offset, header.next_offset) if each not in present]
         first = absent[0] if absent else header.base_offset
         message = (
@@ -424,7 +424,9 @@ class BatchScanner:
             position=position,
         )
 
-    def _damage_finding(self, reader: SegmentReader, position: int, expected: int, found: int, after: int) -> Finding:
+    def _build_damage_finding(
+        self, reader: SegmentReader, position: int, expected: int, found: int, after: int
+    ) -> Finding:
         message = f"no valid batch where offset {expected} is expected"
         if found < reader.size:
             message += f"; the next valid batch has offset {after} and is at byte {found}"
@@ -437,7 +439,7 @@ class BatchScanner:
             position=position,
         )
 
-    def _short_log_finding(self, last: tuple[str, int] | None) -> Finding:
+    def _build_short_log_finding(self, last: tuple[str, int] | None) -> Finding:
         message = (
             f"the log ends at offset {self.next_offset}, before the high watermark {self.end}, but the replica is "
             "in sync"
@@ -498,7 +500,7 @@ def _decode_group(
         return
     except (CorruptRecords, KafkaError) as error:
         if len(group) == 1:
-            yield _undecodable_finding(group[0], replica_id, error)
+            yield _build_undecodable_finding(group[0], replica_id, error)
             return
     for batch in group:
         yield from _decode_group([batch], replica_id, start, end)
@@ -518,7 +520,7 @@ def _decode_columns(group: list[CheckedBatch], start: int, end: int) -> Iterator
     return decode_batches(b"".join(batch.data for batch in group), stored, start, end)
 
 
-def _undecodable_finding(batch: CheckedBatch, replica_id: ReplicaId, error: Exception) -> Finding:
+def _build_undecodable_finding(batch: CheckedBatch, replica_id: ReplicaId, error: Exception) -> Finding:
     header = batch.header
     return replica_id.make_finding(
         FindingKind.HEADER,

@@ -72,12 +72,12 @@ def compare_compacted_replicas(task: CompactedComparisonTask) -> list[Finding]:
     missing: list[_MissingRecords] = []
     for start, end in task.chunks:
         held = {each.node: _read_records(task, each, start, min(end, each.end)) for each in task.replicas}
-        findings += _find_different(task, held)
-        missing += _find_missing(held)
+        findings += _find_different_records(task, held)
+        missing += _find_missing_records(held)
         if sum(len(each.offsets) for each in missing) >= KEYS_MAX:
-            findings += _check_superseded(task, missing)
+            findings += _find_unsuperseded_records(task, missing)
             missing = []
-    findings += _check_superseded(task, missing)
+    findings += _find_unsuperseded_records(task, missing)
     return findings[:FINDINGS_MAX]
 
 
@@ -95,7 +95,8 @@ def _scan_columns(
 def _read_records(task: CompactedComparisonTask, replica: AuditedReplica, start: int, end: int) -> _ReplicaRecords:
     scanner, columns = _scan_columns(task, replica, start, end)
     parts = [
-        (each.offset.to_numpy(), _content_hashes(each), _key_hashes(each), _droppable_mask(each)) for each in columns
+        (each.offset.to_numpy(), _hash_contents(each), _hash_keys(each), _compute_droppable_mask(each))
+        for each in columns
     ]
     empty = np.empty(0, np.int64)
     if not parts:
@@ -105,7 +106,7 @@ def _read_records(task: CompactedComparisonTask, replica: AuditedReplica, start:
     )
 
 
-def _content_hashes(records: RecordColumns) -> Int64Array:
+def _hash_contents(records: RecordColumns) -> Int64Array:
     assert records.key is not None
     assert records.value is not None
     assert records.headers is not None
@@ -119,12 +120,12 @@ def _content_hashes(records: RecordColumns) -> Int64Array:
     return np.fromiter(map(hash, rows), np.int64, len(records))
 
 
-def _key_hashes(records: RecordColumns) -> Int64Array:
+def _hash_keys(records: RecordColumns) -> Int64Array:
     assert records.key is not None
     return np.fromiter(map(hash, records.key.to_pylist()), np.int64, len(records))
 
 
-def _droppable_mask(records: RecordColumns) -> npt.NDArray[np.bool_]:
+def _compute_droppable_mask(records: RecordColumns) -> npt.NDArray[np.bool_]:
     assert records.key is not None
     assert records.value is not None
     nulls = [each.is_null().to_numpy(zero_copy_only=False) for each in (records.key, records.value)]
@@ -132,7 +133,7 @@ def _droppable_mask(records: RecordColumns) -> npt.NDArray[np.bool_]:
     return dropped
 
 
-def _find_different(task: CompactedComparisonTask, held: dict[int, _ReplicaRecords]) -> Iterator[Finding]:
+def _find_different_records(task: CompactedComparisonTask, held: dict[int, _ReplicaRecords]) -> Iterator[Finding]:
     """Yield findings for offsets at which replicas have different records."""
     contents: dict[int, dict[int, int]] = {}
     for node, records in held.items():
@@ -152,7 +153,7 @@ def _find_different(task: CompactedComparisonTask, held: dict[int, _ReplicaRecor
                 )
 
 
-def _find_missing(held: dict[int, _ReplicaRecords]) -> Iterator[_MissingRecords]:
+def _find_missing_records(held: dict[int, _ReplicaRecords]) -> Iterator[_MissingRecords]:
     """Yield the records that a replica lacks and another one has, except those that compaction may always remove."""
     start = max(records.start for records in held.values())
     for node, lacking in held.items():
@@ -165,13 +166,13 @@ def _find_missing(held: dict[int, _ReplicaRecords]) -> Iterator[_MissingRecords]
                 yield _MissingRecords(node, having.offsets[absent], having.keys[absent])
 
 
-def _check_superseded(task: CompactedComparisonTask, missing: list[_MissingRecords]) -> Iterator[Finding]:
+def _find_unsuperseded_records(task: CompactedComparisonTask, missing: list[_MissingRecords]) -> Iterator[Finding]:
     """Yield findings for missing records that no later record with the same key supersedes."""
     if not missing:
         return
     wanted = np.unique(np.concatenate([each.keys for each in missing]))
     first = min(int(each.offsets.min()) for each in missing)
-    last = _last_offsets(task, wanted, first)
+    last = _find_last_offsets_of_keys(task, wanted, first)
     reported: set[tuple[int, int]] = set()
     for lacking_replica in missing:
         superseded = last[np.searchsorted(wanted, lacking_replica.keys)] > lacking_replica.offsets
@@ -185,13 +186,13 @@ def _check_superseded(task: CompactedComparisonTask, missing: list[_MissingRecor
                 yield replica_id.make_finding(FindingKind.DIVERGED, says, offset=offset)
 
 
-def _last_offsets(task: CompactedComparisonTask, wanted: Int64Array, first: int) -> Int64Array:
+def _find_last_offsets_of_keys(task: CompactedComparisonTask, wanted: Int64Array, first: int) -> Int64Array:
     """Return the highest offset of each key across all replicas."""
     last = np.full(len(wanted), -1, np.int64)
     for replica in task.replicas:
         _, columns = _scan_columns(task, replica, first, OFFSET_LIMIT)
         for records in columns:
-            keys = _key_hashes(records)
+            keys = _hash_keys(records)
             indexes = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)
             found = wanted[indexes] == keys
             np.maximum.at(last, indexes[found], records.offset.to_numpy()[found])

@@ -190,7 +190,7 @@ def find_divergence_offset(one: LeaderEpochHistory, one_end: int, other: LeaderE
     """
     end = min(one_end, other_end)
     for offset in sorted({start for _, start in (*one.entries(), *other.entries())}):
-        epochs = one.epoch_at(offset)[0], other.epoch_at(offset)[0]
+        epochs = one.find_epoch_at(offset)[0], other.find_epoch_at(offset)[0]
         if offset < end and epochs[0] != epochs[1] and min(epochs) >= 0:
             return offset
     return end

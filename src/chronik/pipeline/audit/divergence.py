@@ -156,7 +156,7 @@ def _describe_difference(
             FindingKind.DIVERGED, says, offset=first, end_offset=end, file=file, position=position
         )
     ours, theirs = _read_batch(here), _read_batch(there)
-    at = _first_differing_byte(ours, theirs)
+    at = _find_first_differing_byte(ours, theirs)
     offset, what = _describe_differing_part(ours, theirs, here, at)
     found = ", ".join(f"0x{data[at]:02x}" if at < len(data) else "nothing" for data in (ours, theirs))
     says = f"{what} differs from {others} (first differing byte: {found} there)"
@@ -166,7 +166,7 @@ def _describe_difference(
     )
 
 
-def _first_differing_byte(ours: bytes, theirs: bytes) -> int:
+def _find_first_differing_byte(ours: bytes, theirs: bytes) -> int:
     """Return the position of the first byte in which two batches differ, searching the records before the header.
 
     If records differ, the checksum in the header differs too, but says nothing more.

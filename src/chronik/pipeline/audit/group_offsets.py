@@ -56,10 +56,10 @@ def check_group_offsets(
             if partition.topic == EPOCHS_TOPIC:
                 continue
             if partition.partition >= partitions.get(partition.topic, 0):
-                yield _finding(group, partition, offset, "a partition that does not exist")
+                yield _build_finding(group, partition, offset, "a partition that does not exist")
             elif (limits := bounds.get(partition)) is not None:
                 if offset < 0 or offset > limits.end:
-                    yield _finding(group, partition, offset, f"which ends at {limits.end}")
+                    yield _build_finding(group, partition, offset, f"which ends at {limits.end}")
                 elif offset < limits.start:
                     yield (
                         f"group {group}: committed offset {offset} of {partition} is below the log start offset "
@@ -67,6 +67,6 @@ def check_group_offsets(
                     )
 
 
-def _finding(group: str, partition: TopicPartition, offset: int, why: str) -> Finding:
+def _build_finding(group: str, partition: TopicPartition, offset: int, why: str) -> Finding:
     says = f"group {group} has committed offset {offset} for {partition}, {why}"
     return Finding(FindingKind.COMMITTED_OFFSET, says, partition.topic, partition.partition, offset=offset)

@@ -28,8 +28,8 @@ from chronik.quorum.settings import DIRECTORY_NAME as RAFT_FOLDER
 from chronik.quorum.storage import MANIFEST_NAME
 from chronik.quorum.stored_entries import RaftManifest, decode_manifest, decode_record
 from chronik.raft.entries import EntryKind, HardState, RaftEntry
-from chronik.wal.log import SEGMENT_SUFFIX, segment_path
-from chronik.wal.records import WalRecord, list_indexes, scan_records, was_synced
+from chronik.wal.log import SEGMENT_SUFFIX, build_segment_path
+from chronik.wal.records import WalRecord, list_file_indexes, scan_records, was_position_synced
 from chronik.wal.snapshots import find_newest_snapshot, read_snapshot
 
 READ_ATTEMPTS_MAX: Final = 5
@@ -85,7 +85,7 @@ def _read_raft_state(node: int, files: FileSystem) -> StoredMetadata:
         image = decode_snapshot(read_snapshot(files, RAFT_FOLDER, manifest.snapshot.index))
     entries: dict[int, RaftEntry] = {}
     commit = manifest.hard_state.commit
-    for record in _records(files, RAFT_FOLDER, manifest.obsolete_record):
+    for record in _read_wal_records(files, RAFT_FOLDER, manifest.obsolete_record):
         item = decode_record(record.payload)
         if isinstance(item, HardState):
             commit = item.commit
@@ -106,25 +106,25 @@ def _read_raft_state(node: int, files: FileSystem) -> StoredMetadata:
 def _read_standalone_state(node: int, files: FileSystem) -> StoredMetadata:
     index = find_newest_snapshot(files, ALONE_FOLDER) or 0
     image = decode_snapshot(read_snapshot(files, ALONE_FOLDER, index)) if index else Image()
-    records = _records(files, ALONE_FOLDER, index)
+    records = _read_wal_records(files, ALONE_FOLDER, index)
     entries = tuple(RaftEntry(each.index, 0, EntryKind.COMMAND, bytes(each.payload)) for each in records)
     return StoredMetadata(node, image, image.applied_index, entries, image.applied_index + len(entries))
 
 
-def _records(files: FileSystem, directory: str, after: int) -> Iterator[WalRecord]:
+def _read_wal_records(files: FileSystem, directory: str, after: int) -> Iterator[WalRecord]:
     """Yield the metadata log records after an index, up to the first damaged one that was never synced to disk.
 
     Raises:
         DamagedDataError: A synced record is damaged, or records are missing.
     """
-    firsts = list_indexes(directory, SEGMENT_SUFFIX, files)
+    firsts = list_file_indexes(directory, SEGMENT_SUFFIX, files)
     for number, first in enumerate(firsts):
-        path = segment_path(directory, first)
+        path = build_segment_path(directory, first)
         data = read_file(files, path) or b""
         records, position = scan_records(memoryview(data), first)
         yield from (record for record in records if record.index > after)
         if position < len(data):
-            if number < len(firsts) - 1 or was_synced(data, position):
+            if number < len(firsts) - 1 or was_position_synced(data, position):
                 raise DamagedDataError(f"{path} is damaged at byte {position}")
             return
         if number + 1 < len(firsts) and firsts[number + 1] > first + len(records):
@@ -158,8 +158,8 @@ def compare_stored_metadata(directories: Mapping[int, NodeDataDirectory]) -> Met
             )
     if not states:
         return MetadataComparison(tuple(findings), (), None, None)
-    comparable, notes = _select_comparable(states)
-    index = _common_index(comparable)
+    comparable, notes = _select_comparable_states(states)
+    index = _find_common_index(comparable)
     for state in comparable:
         _apply_entries(state.image, state.entries[: index - state.snapshot_index])
     hashes = {state.node: state.image.state_hash for state in comparable}
@@ -172,7 +172,7 @@ def compare_stored_metadata(directories: Mapping[int, NodeDataDirectory]) -> Met
     return MetadataComparison(tuple(findings), tuple(notes), index, furthest.image)
 
 
-def _common_index(states: Sequence[StoredMetadata]) -> int:
+def _find_common_index(states: Sequence[StoredMetadata]) -> int:
     """Return the highest index up to which the metadata logs of all nodes are known to be equal.
 
     An entry that all logs hold with the same term cannot be overwritten. The result is at least the lowest known commit
@@ -191,7 +191,7 @@ def _apply_entries(image: Image, entries: Sequence[RaftEntry]) -> None:
     machine.apply(entries)
 
 
-def _select_comparable(states: list[StoredMetadata]) -> tuple[list[StoredMetadata], list[str]]:
+def _select_comparable_states(states: list[StoredMetadata]) -> tuple[list[StoredMetadata], list[str]]:
     """Return the states that can be compared, and notes about those that end before another node's snapshot."""
     chosen = sorted(states, key=lambda state: state.last_index)
     notes = []

@@ -138,7 +138,7 @@ def _describe_partitions_once(cluster: ClusterClient, topics: Collection[str] | 
         if each.leader_id >= 0
     ]
     starts, ends = list_earliest_offsets(cluster, led), list_latest_offsets(cluster, led)
-    configs = {topic.name: _configs(cluster, topic.name or "") for topic in wanted}
+    configs = {topic.name: _fetch_topic_configs(cluster, topic.name or "") for topic in wanted}
     return [
         _PartitionDescription(
             topic=topic.name or "",
@@ -156,7 +156,7 @@ def _describe_partitions_once(cluster: ClusterClient, topics: Collection[str] | 
     ]
 
 
-def _configs(cluster: ClusterClient, topic: str) -> dict[str, str]:
+def _fetch_topic_configs(cluster: ClusterClient, topic: str) -> dict[str, str]:
     return {each.name: each.value for each in describe_topic_configs(cluster, topic) if each.value is not None}
 
 
@@ -194,7 +194,7 @@ def _build_partition(
         for node in described.replicas
         if node in directories
     }
-    ends = _agreed_ends(described, replica_directories, synced)
+    ends = _find_agreed_end_offsets(described, replica_directories, synced)
     in_sync = [node for node in replica_directories if node in described.in_sync]
     end = described.end
     if end is None:
@@ -217,7 +217,7 @@ def _build_partition(
     )
 
 
-def _agreed_ends(
+def _find_agreed_end_offsets(
     described: _PartitionDescription, replica_directories: Mapping[int, str], synced: Mapping[int, SyncedOffsets | None]
 ) -> dict[int, int]:
     """Return the offset up to which each replica matches the leader's, based on leader epochs and synced offsets."""

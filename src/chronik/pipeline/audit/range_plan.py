@@ -44,7 +44,7 @@ def plan_audit_ranges(partition: AuditedPartition) -> Iterator[AuditRange]:
 
     The boundaries are aligned to chunks, for each of which one digest is computed.
     """
-    sizes = {replica.node: _segment_sizes(replica) for replica in partition.replicas}
+    sizes = {replica.node: _list_segment_sizes(replica) for replica in partition.replicas}
     longest = max(sizes.values(), key=lambda each: sum(size for _, size in each), default=[])
     starts = [partition.start]
     bytes_since_start = 0
@@ -56,16 +56,16 @@ def plan_audit_ranges(partition: AuditedPartition) -> Iterator[AuditRange]:
         bytes_since_start += size
     total = sum(size for each in sizes.values() for _, size in each)
     for start, end in zip(starts, [*starts[1:], partition.end], strict=True):
-        slices = tuple(_replica_slices(partition, start, end))
+        slices = tuple(_build_replica_slices(partition, start, end))
         if slices and start < end:
             yield AuditRange(partition, start, end, slices, total // len(starts))
 
 
-def _segment_sizes(replica: AuditedReplica) -> list[tuple[int, int]]:
+def _list_segment_sizes(replica: AuditedReplica) -> list[tuple[int, int]]:
     return [(segment.base_offset, segment_size(segment)) for segment in list_segment_files(replica.directory)]
 
 
-def _replica_slices(partition: AuditedPartition, start: int, end: int) -> Iterator[ReplicaSlice]:
+def _build_replica_slices(partition: AuditedPartition, start: int, end: int) -> Iterator[ReplicaSlice]:
     for replica in partition.replicas:
         if replica.end > start:
             yield ReplicaSlice(

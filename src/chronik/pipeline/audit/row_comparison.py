@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chronik.pipeline.audit.batch_scanner import BatchScanner, CheckedBatch, ScanEvent, decode_valid_batches
+from chronik.pipeline.audit.data_directories import AuditInputError
 from chronik.pipeline.audit.findings import Finding, FindingKind, ReplicaId, first_error_line
 from chronik.pipeline.audit.partition_plan import AuditedReplica
 from chronik.pipeline.records.columns import HEADERS_TYPE, RecordColumns
@@ -34,17 +35,20 @@ from chronik.pipeline.tables.layout import (
     OFFSET,
     PARTITION,
     RESCUED,
-    RESERVED_NAMES,
     TIMESTAMP,
     TIMESTAMP_MS,
     VALUE,
     VALUE_CRC32C,
+    compute_value_checksums,
     restore_timestamps_ms,
-    value_checksums,
+    value_fields,
 )
-from chronik.pipeline.tables.table_files import LiveFile, TableFiles, scan
-from chronik.pipeline.tables.values.column_conversion import decode_json_values, decode_records
+from chronik.pipeline.tables.storage_errors import TableStorageError
+from chronik.pipeline.tables.table_files import LiveFile, TableDescriptor, TableFiles, scan
 from chronik.pipeline.tables.values.exact_json import decode_exact_json
+from chronik.pipeline.tables.values.json_decoder import JsonDecoder
+from chronik.pipeline.tables.values.record_rebuild import restore_value
+from chronik.pipeline.tables.values.table_schema import TableSchema
 from chronik.wording import pluralize
 
 TIMESTAMP_COLUMN: Final = "timestamp"
@@ -75,16 +79,19 @@ def decoded_columns(schema: pa.Schema) -> list[str]:
     """Return the names of the columns with decoded fields; none if the table stores undecoded values."""
     if RESCUED not in schema.names:
         return []
-    return [name for name in schema.names if name not in RESERVED_NAMES or name == RESCUED]
+    return [RESCUED, *(field.name for field in value_fields(schema))]
 
 
 class DecodedFieldCheck:
     """A check that the decoded fields of table rows match the log's records, which are passed in batch by batch."""
 
-    def __init__(self, partition: int, schema: pa.Schema, rows: pa.Table) -> None:
+    def __init__(self, partition: int, table: TableDescriptor, rows: pa.Table) -> None:
         """Create a check of `rows`: the offsets and decoded fields, sorted by offset."""
         self._partition = partition
-        self._schema = schema
+        self._schema = table.schema
+        self._value_schema = table.value_schema
+        self._decoder = table.row_decoder()
+        self._earlier_schemas = (table.value_schema, *table.earlier_schemas)
         self._rows = rows
         self._offsets = rows[OFFSET].to_numpy()
         self.mismatches: dict[int, str] = {}
@@ -93,7 +100,7 @@ class DecodedFieldCheck:
     def check_records(self, records: RecordColumns) -> None:
         assert records.value is not None, "values are read"
         positions = records.offset.to_numpy()
-        for decoded in decode_records(self._partition, records, self._schema):
+        for decoded in self._decoder.decode_records(self._partition, records):
             offsets = decoded.rows[OFFSET].to_numpy()
             _, here, there = np.intersect1d(offsets, self._offsets, return_indices=True)
             rows = self._rows.take(pa.array(there))
@@ -102,31 +109,55 @@ class DecodedFieldCheck:
                 for row in find_unequal_rows(rows[name], expected):
                     offset = rows[OFFSET][row].as_py()
                     value = records.value[int(np.searchsorted(positions, offset))].as_py()
-                    if offset not in self.mismatches and not _equals_value(rows, row, value):
+                    if offset not in self.mismatches and not self._is_explained(rows.slice(row, 1), value):
                         self.mismatches[offset] = name
 
+    def _is_explained(self, row: pa.Table, value: bytes | None) -> bool:
+        """Return whether a row that the current schema would decode differently is nevertheless correct."""
+        return self._restores_value(row, value) or any(
+            self._is_decoded_by(schema, row, value) for schema in self._earlier_schemas
+        )
 
-def _equals_value(rows: pa.Table, row: int, value: bytes | None) -> bool:
-    """Return whether the fields of a row, including those in `_rescued`, together equal a record's JSON value."""
-    found = {name: rows[name][row].as_py() for name in rows.column_names if name not in (OFFSET, RESCUED)}
-    found = {name: each for name, each in found.items() if each is not None}
-    text = rows[RESCUED][row].as_py()
+    def _restores_value(self, row: pa.Table, value: bytes | None) -> bool:
+        """Return whether the columns of a row and its `_rescued` together give the record's JSON value."""
+        try:
+            restored = restore_value(row, self._value_schema)
+            expected = {} if value is None else decode_exact_json(value)
+        except (msgspec.DecodeError, UnicodeError):
+            return False
+        return bool(_strip_null_fields(restored) == _strip_null_fields(expected))
+
+    def _is_decoded_by(self, schema: TableSchema, row: pa.Table, value: bytes | None) -> bool:
+        """Return whether a version of the schema decodes the value to the row.
+
+        If the schema drops, converts or adds values, a column that is null in the row may have been added later.
+        """
+        decoded = JsonDecoder(schema, schema.to_arrow(self._schema)).decode([value])
+        if decoded.errors:
+            return False
+        for name in decoded_columns(self._schema):
+            found, expected = row[name][0].as_py(), decoded.columns[name][0].as_py()
+            if name == RESCUED:
+                found, expected = _parse_rescued(found), _parse_rescued(expected)
+            if found != expected and not (schema.is_lossy and found is None):
+                return False
+        return True
+
+
+def _parse_rescued(text: str | None) -> Any:
+    """Return the content of `_rescued`, whose keys may be in any order."""
     try:
-        rescued = {} if text is None else decode_exact_json(text.encode())
+        return None if text is None else decode_exact_json(text.encode())
     except (msgspec.DecodeError, UnicodeError):
-        return False
-    if not isinstance(rescued, dict) or found.keys() & rescued.keys():
-        return False
-    (expected,) = decode_json_values([value]).objects
-    return bool(_without_nulls(found | rescued) == _without_nulls(dict(expected or {})))
+        return text
 
 
-def _without_nulls(value: Any) -> Any:
+def _strip_null_fields(value: Any) -> Any:
     """Return a decoded value without null fields, since a null in a column may also mean a missing field."""
     if isinstance(value, dict):
-        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
+        return {name: _strip_null_fields(each) for name, each in value.items() if each is not None}
     if isinstance(value, list):
-        return [_without_nulls(each) for each in value]
+        return [_strip_null_fields(each) for each in value]
     return value
 
 
@@ -219,7 +250,7 @@ def _read_replica(offsets: _LogRange, replica: AuditedReplica, fields: DecodedFi
     rows: list[pa.RecordBatch] = []
     unreadable: list[tuple[int, int]] = []
     for each in decode_valid_batches(
-        _filter_visible(scanner, offsets, replica, batches), replica_id, offsets.start, offsets.end
+        _filter_visible_batches(scanner, offsets, replica, batches), replica_id, offsets.start, offsets.end
     ):
         if isinstance(each, Finding):
             if each.offset is not None:
@@ -238,11 +269,17 @@ def _read_replica(offsets: _LogRange, replica: AuditedReplica, fields: DecodedFi
 
 
 def _records_to_rows(records: RecordColumns) -> pa.RecordBatch:
-    arrays = [records.offset, records.timestamp_ms, records.key, records.headers, value_checksums(records.value)]
+    arrays = [
+        records.offset,
+        records.timestamp_ms,
+        records.key,
+        records.headers,
+        compute_value_checksums(records.value),
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=ROWS_SCHEMA)
 
 
-def _filter_visible(
+def _filter_visible_batches(
     scanner: Iterable[ScanEvent], offsets: _LogRange, replica: AuditedReplica, batches: list[BatchLocation]
 ) -> Iterator[ScanEvent]:
     """Yield scan events except control batches and aborted transactions, which are not written to tables."""
@@ -254,13 +291,13 @@ def _filter_visible(
         header = event.header
         if header.is_transactional and aborted is None:
             aborted = find_aborted_transactions(Path(replica.directory), offsets.start, offsets.end)
-        if header.is_control or _is_aborted(event, aborted or ()):
+        if header.is_control or _is_aborted_batch(event, aborted or ()):
             continue
         batches.append(BatchLocation(header.base_offset, header.next_offset, event.file, event.position))
         yield event
 
 
-def _is_aborted(batch: CheckedBatch, aborted: Iterable[AbortedTransactionRange]) -> bool:
+def _is_aborted_batch(batch: CheckedBatch, aborted: Iterable[AbortedTransactionRange]) -> bool:
     header = batch.header
     return header.is_transactional and any(
         each.producer_id == header.producer_id and each.first_offset <= header.base_offset < each.marker_offset
@@ -304,7 +341,7 @@ def compare_row_slice(slice: RowSlice) -> RowComparison:
     table = _read_rows(slice, slice.table, slice.end if slice.table_end is None else MAX_OFFSET)
     dead = _read_rows(slice, slice.dead_letters, slice.end)
     unread = [*table.unread, *dead.unread]
-    fields = None if table.fields is None else DecodedFieldCheck(slice.partition, slice.table.schema, table.fields)
+    fields = None if table.fields is None else DecodedFieldCheck(slice.partition, slice.table, table.fields)
     log = read_log_rows(
         slice.topic, slice.partition, slice.start, slice.end, slice.replicas, slice.is_compacted, fields
     )
@@ -337,6 +374,8 @@ def _read_rows(slice: RowSlice, table: TableFiles | None, end: int) -> _TableRow
     where = (pc.field(PARTITION) == slice.partition) & (pc.field(OFFSET) >= slice.start) & (pc.field(OFFSET) < end)
     try:
         return _build_table_rows(table, _scan_batches(table, where), [])
+    except TableStorageError as error:  # the store cannot be read, which says nothing about the files
+        raise AuditInputError(f"cannot read table {table.uri}: {error}") from error
     except READ_ERRORS:
         return _read_rows_by_file(table, where)
 
@@ -346,9 +385,11 @@ def _read_rows_by_file(table: TableFiles, where: Any) -> _TableRows:
     batches: list[pa.RecordBatch] = []
     unread: list[_UnreadableFile] = []
     for file in table.files:
-        path = table.storage.full_path(file.path)
+        path = table.storage.describe_path(file.path)
         try:
             batches += _scan_batches(table.with_files(file), where)
+        except TableStorageError as error:
+            raise AuditInputError(f"cannot read table {table.uri}: {error}") from error
         except FileNotFoundError:
             unread.append(_UnreadableFile(file, path, "the table file does not exist", is_missing=True))
         except READ_ERRORS as error:
@@ -365,7 +406,7 @@ def _scan_batches(table: TableFiles, where: Any) -> list[pa.RecordBatch]:
 
 
 def _build_table_rows(table: TableFiles, batches: list[pa.RecordBatch], unread: list[_UnreadableFile]) -> _TableRows:
-    rows = pa.Table.from_batches([_to_rows(batch) for batch in batches], ROWS_SCHEMA).sort_by(OFFSET)
+    rows = pa.Table.from_batches([_to_audit_rows(batch) for batch in batches], ROWS_SCHEMA).sort_by(OFFSET)
     names = decoded_columns(table.schema)
     if not names or not batches:
         return _TableRows(rows, unread)
@@ -374,11 +415,11 @@ def _build_table_rows(table: TableFiles, batches: list[pa.RecordBatch], unread: 
     return _TableRows(rows, unread, fields.take(order))
 
 
-def _to_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _to_audit_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     found = pa.Table.from_batches([batch])
     crcs = batch.column(VALUE_CRC32C)
     if VALUE in batch.schema.names:
-        crcs = value_checksums(batch.column(VALUE))
+        crcs = compute_value_checksums(batch.column(VALUE))
     times = restore_timestamps_ms(found).combine_chunks()
     arrays = [batch.column(OFFSET), times, batch.column(KEY), batch.column(HEADERS), crcs]
     cast = [_cast(array, field.type) for array, field in zip(arrays, ROWS_SCHEMA, strict=True)]
@@ -414,7 +455,7 @@ class _SliceComparison:
         log, slice = self._log, self._slice
         for each in self._unread:
             yield Finding(FindingKind.TABLE_FILE, each.message, slice.topic, file=each.path)
-        records, rows, dead = _offsets(log.rows), _offsets(self._table), _offsets(self._dead)
+        records, rows, dead = _get_offsets(log.rows), _get_offsets(self._table), _get_offsets(self._dead)
         yield from self._find_duplicate_rows(rows)
         landed = np.union1d(rows, dead)
         yield from self._find_lost_rows(np.setdiff1d(records[records >= log.start], landed))
@@ -423,16 +464,16 @@ class _SliceComparison:
             yield from self._find_unverifiable_rows(verifiable[(verifiable >= first) & (verifiable < end)])
             verifiable = verifiable[(verifiable < first) | (verifiable >= end)]
         if not slice.is_compacted:
-            yield from self._find_foreign_rows(np.setdiff1d(verifiable, records), "no record has this offset")
+            yield from self._find_unexpected_rows(np.setdiff1d(verifiable, records), "no record has this offset")
         if slice.table_end is not None:
             message = f"the table has this row, although its next offset is {slice.table_end}"
-            yield from self._find_foreign_rows(rows[rows >= slice.table_end], message)
+            yield from self._find_unexpected_rows(rows[rows >= slice.table_end], message)
         yield from self._find_different_rows(self._table, slice.table)
         yield from self._find_different_fields()
         if slice.dead_letters is not None:
             yield from self._find_different_rows(self._dead, slice.dead_letters)
 
-    def _finding(
+    def _build_finding(
         self, kind: FindingKind, offset: int, message: str, file: str | None, end: int | None = None
     ) -> Finding:
         slice = self._slice
@@ -442,42 +483,44 @@ class _SliceComparison:
         for each in self._unread:  # an unreadable file may hold the rows
             lowest, highest = each.file.offsets
             offsets = offsets[(offsets < lowest) | (offsets > highest)]
-        for first, end in list(_consecutive_ranges(offsets))[:FINDINGS_MAX]:
+        for first, end in list(_group_consecutive_offsets(offsets))[:FINDINGS_MAX]:
             where = next((each for each in self._log.batches if each.first <= first < each.end), None)
             source = "" if where is None else f" (in the log: {where.file}, batch at byte {where.position})"
             what = f"the record at offset {first} has" if end - first == 1 else f"records {first} to {end - 1} have"
             message = f"{what} no row{source}"
-            yield self._finding(FindingKind.LOST_ROW, first, message, self._slice.table.uri, end)
+            yield self._build_finding(FindingKind.LOST_ROW, first, message, self._slice.table.uri, end)
 
     def _find_duplicate_rows(self, rows: Int64Array) -> Iterator[Finding]:
         doubled, counts = np.unique(rows, return_counts=True)
         for offset, count in list(zip(doubled.tolist(), counts.tolist(), strict=True)):
             if count > 1:
-                files = self._files_containing(self._slice.table, offset)
+                files = self._find_files_containing(self._slice.table, offset)
                 message = f"{pluralize(count, 'row')} for the record at offset {offset}"
-                yield self._finding(FindingKind.DUPLICATE_ROW, offset, message, ", ".join(files))
+                yield self._build_finding(FindingKind.DUPLICATE_ROW, offset, message, ", ".join(files))
 
-    def _find_foreign_rows(self, offsets: Int64Array, message: str) -> Iterator[Finding]:
+    def _find_unexpected_rows(self, offsets: Int64Array, message: str) -> Iterator[Finding]:
         for offset in offsets[:FINDINGS_MAX].tolist():
             slice = self._slice
-            files = self._files_containing(slice.table, offset) or self._files_containing(slice.dead_letters, offset)
-            yield self._finding(FindingKind.FOREIGN_ROW, offset, message, ", ".join(files))
+            files = self._find_files_containing(slice.table, offset) or self._find_files_containing(
+                slice.dead_letters, offset
+            )
+            yield self._build_finding(FindingKind.FOREIGN_ROW, offset, message, ", ".join(files))
 
     def _find_unverifiable_rows(self, offsets: Int64Array) -> Iterator[Finding]:
-        for first, end in list(_consecutive_ranges(offsets))[:FINDINGS_MAX]:
+        for first, end in list(_group_consecutive_offsets(offsets))[:FINDINGS_MAX]:
             what = f"the row at offset {first}" if end - first == 1 else f"rows {first} to {end - 1}"
             message = f"cannot verify {what}: the records are damaged on all replicas"
-            yield self._finding(FindingKind.UNJUDGED_ROW, first, message, self._slice.table.uri, end)
+            yield self._build_finding(FindingKind.UNJUDGED_ROW, first, message, self._slice.table.uri, end)
 
     def _find_different_fields(self) -> Iterator[Finding]:
         different = {} if self._fields is None else self._fields.mismatches
         for offset, name in list(different.items())[:FINDINGS_MAX]:
             message = f"column {name} of the row at offset {offset} differs from the value of its record"
-            files = ", ".join(self._files_containing(self._slice.table, offset))
-            yield self._finding(FindingKind.DIFFERENT_ROW, offset, message, files)
+            files = ", ".join(self._find_files_containing(self._slice.table, offset))
+            yield self._build_finding(FindingKind.DIFFERENT_ROW, offset, message, files)
 
     def _find_different_rows(self, table: pa.Table, source: TableFiles) -> Iterator[Finding]:
-        offsets, records = _offsets(table), _offsets(self._log.rows)
+        offsets, records = _get_offsets(table), _get_offsets(self._log.rows)
         _, here, there = np.intersect1d(offsets, records, return_indices=True)
         rows, expected = table.take(pa.array(here)), self._log.rows.take(pa.array(there))
         reported = 0
@@ -487,15 +530,16 @@ class _SliceComparison:
                 reported += 1
                 if reported <= FINDINGS_MAX:
                     message = f"the {label} of the row at offset {offset} differs from its record"
-                    files = ", ".join(self._files_containing(source, offset))
-                    yield self._finding(FindingKind.DIFFERENT_ROW, offset, message, files)
+                    files = ", ".join(self._find_files_containing(source, offset))
+                    yield self._build_finding(FindingKind.DIFFERENT_ROW, offset, message, files)
 
-    def _files_containing(self, table: TableFiles | None, offset: int) -> list[str]:
+    def _find_files_containing(self, table: TableFiles | None, offset: int) -> list[str]:
         if table is None:
             return []
         where = (pc.field(PARTITION) == self._slice.partition) & (pc.field(OFFSET) == offset)
         candidates = table.files_overlapping(self._slice.partition, offset, offset + 1).files
-        return [table.storage.full_path(file.path) for file in candidates if _has_rows(table.with_files(file), where)]
+        storage = table.storage
+        return [storage.describe_path(file.path) for file in candidates if _has_rows(table.with_files(file), where)]
 
 
 def _has_rows(table: TableFiles, where: Any) -> bool:
@@ -506,12 +550,12 @@ def _has_rows(table: TableFiles, where: Any) -> bool:
         return False
 
 
-def _offsets(rows: pa.Table) -> Int64Array:
+def _get_offsets(rows: pa.Table) -> Int64Array:
     found: Int64Array = rows[OFFSET].to_numpy()
     return found
 
 
-def _consecutive_ranges(offsets: Int64Array) -> Iterator[tuple[int, int]]:
+def _group_consecutive_offsets(offsets: Int64Array) -> Iterator[tuple[int, int]]:
     """Yield ranges [first, end) of consecutive offsets."""
     if not len(offsets):
         return

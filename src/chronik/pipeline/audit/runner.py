@@ -45,7 +45,7 @@ from chronik.pipeline.landing.settings import ENABLED_CONFIG
 from chronik.pipeline.source.segment_transport import list_segment_files
 from chronik.pipeline.spark.masters import resolve_master
 from chronik.pipeline.spark.tasks import Item, Result, TaskRunner, run_locally, spark_task_runner
-from chronik.pipeline.tables.storage import absolute_root
+from chronik.pipeline.tables.storage import to_absolute_root
 from chronik.protocol.messages.metadata import MetadataResponsePartition
 from chronik.wording import pluralize
 
@@ -72,6 +72,7 @@ def audit(
     *,
     bootstrap: Bootstrap | None = None,
     table_root: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
     topics: Iterable[str] | None = None,
     http: Sequence[Address] = (),
     http_access: HttpAccess = NO_CREDENTIALS,
@@ -89,6 +90,7 @@ def audit(
         bootstrap: A broker of the running cluster, which reports the high watermarks. Without it, the nodes must be
             stopped.
         table_root: The root of the tables to compare with the log.
+        storage_options: Options of the object store of `table_root`.
         topics: The topics to audit; all if None.
         http: HTTP addresses of the running nodes, whose in-memory metadata is compared too.
         http_access: Token and TLS context for the HTTP addresses.
@@ -109,18 +111,18 @@ def audit(
     if not directories:
         raise AuditInputError("no data directory was given; pass the data directory of each node")
     if table_root is not None:
-        table_root = absolute_root(table_root)
+        table_root = to_absolute_root(table_root)
         check_table_root(table_root)
     with ExitStack() as stack:
         cluster = None
         if bootstrap is not None:
             cluster = stack.enter_context(ClusterClient(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s))
-        work = _Audit(directories, cluster, None if topics is None else set(topics), progress)
+        work = _AuditRun(directories, cluster, None if topics is None else set(topics), progress, storage_options)
         work.check_metadata(http, timeout_s, http_access)
         work.plan(table_root)
         if tasks is None:
             tasks = choose_task_runner(spark, master, work.size_bytes)
-        tasks = verify_inputs_first(tasks, directories.values(), table_root)
+        tasks = wrap_with_input_verification(tasks, directories.values(), table_root)
         work.check_logs(tasks)
         work.check_tables(tasks, table_root)
         work.check_groups()
@@ -140,14 +142,14 @@ def choose_task_runner(spark: SparkSession | None, master: str | None, size_byte
     return spark_task_runner(session(master))
 
 
-def verify_inputs_first(
+def wrap_with_input_verification(
     tasks: TaskRunner, directories: Iterable[NodeDataDirectory], table_root: str | None
 ) -> TaskRunner:
     """Return a task runner whose tasks first check that their machine mounts the same directories and tables.
 
     An unmounted directory would otherwise look like an empty log.
     """
-    run_checked = partial(_run_checked, tuple(directories), table_root)
+    run_checked = partial(_verify_inputs_and_run, tuple(directories), table_root)
 
     def run(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         return tasks(partial(run_checked, function), items)
@@ -155,7 +157,7 @@ def verify_inputs_first(
     return run
 
 
-def _run_checked(
+def _verify_inputs_and_run(
     directories: tuple[NodeDataDirectory, ...], table_root: str | None, function: Callable[[Item], Result], item: Item
 ) -> Result:
     try:
@@ -167,7 +169,7 @@ def _run_checked(
     return function(item)
 
 
-class _Audit:
+class _AuditRun:
     """The state of one audit: the planned work and the report."""
 
     def __init__(
@@ -176,8 +178,10 @@ class _Audit:
         cluster: ClusterClient | None,
         topics: set[str] | None,
         progress: AuditProgressCallback,
+        storage_options: Mapping[str, str] | None,
     ) -> None:
         self._directories = directories
+        self._storage_options = storage_options
         self._cluster = cluster
         self._topics = topics
         self._progress = progress
@@ -246,7 +250,7 @@ class _Audit:
         self.report.tables = 0
         for topic in sorted(self._topics or self._partition_counts):
             try:
-                found = open_audited_table(root, topic)
+                found = open_audited_table(root, topic, self._storage_options)
             except AuditInputError as error:
                 self.report.unchecked.append(str(error))
                 self._unreadable_tables.append(topic)
@@ -313,7 +317,7 @@ class _Audit:
                 break
             again = compare_logs(tasks, changed)
             sources = {each.topic_partition for each in changed}
-            findings = [each for each in findings if _topic_partition_of(each) not in sources] + again.findings
+            findings = [each for each in findings if _get_topic_partition(each) not in sources] + again.findings
             notes += again.notes
         self._add_results(findings, notes)
 
@@ -343,7 +347,7 @@ class _Audit:
         suspects: dict[TopicPartition, set[int]] = {}
         for finding in self.report.findings:
             if finding.node is not None and finding.topic is not None:
-                suspects.setdefault(_topic_partition_of(finding), set()).add(finding.node)
+                suspects.setdefault(_get_topic_partition(finding), set()).add(finding.node)
         for number, (topic, landed) in enumerate(self._tables.items(), 1):
             partitions = [each for each in self._partitions if each.topic == topic]
             if any(each.topic_id != landed.topic_id for each in partitions):
@@ -353,7 +357,7 @@ class _Audit:
                 continue
             assert root is not None
             try:
-                findings, rows = compare_table(tasks, root, landed, partitions, suspects)
+                findings, rows = compare_table(tasks, root, landed, partitions, suspects, self._storage_options)
             except AuditInputError as error:
                 self.report.unchecked.append(str(error))
                 continue
@@ -371,7 +375,7 @@ class _Audit:
         bounds = {
             each.topic_partition: committed.LogBounds(each.start, end)
             for each in self._partitions
-            if (end := self._max_committed_offset(each)) is not None
+            if (end := self._find_max_committed_offset(each)) is not None
         }
         for found in committed.check_group_offsets(self._committed, bounds, self._partition_counts):
             if isinstance(found, Finding):
@@ -379,7 +383,7 @@ class _Audit:
             else:
                 self.report.notes.append(found)
 
-    def _max_committed_offset(self, partition: AuditedPartition) -> int | None:
+    def _find_max_committed_offset(self, partition: AuditedPartition) -> int | None:
         """Return the highest offset that a group may have committed, or None if no in-sync replica is available.
 
         On running nodes, it is the high watermark. On stopped nodes, it is the end of the longest in-sync log.
@@ -402,17 +406,17 @@ class _Audit:
         }
         kept = []
         for finding in self.report.findings:
-            explanation = self._explain_outdated(finding, now)
+            explanation = self._explain_outdated_finding(finding, now)
             if explanation is None:
                 kept.append(finding)
             elif explanation not in self.report.notes:
                 self.report.notes.append(explanation)
         self.report.findings = kept
 
-    def _explain_outdated(
+    def _explain_outdated_finding(
         self, finding: Finding, now: Mapping[TopicPartition, tuple[str, MetadataResponsePartition]]
     ) -> str | None:
-        topic_partition = _topic_partition_of(finding)
+        topic_partition = _get_topic_partition(finding)
         planned = next((each for each in self._partitions if each.topic_partition == topic_partition), None)
         if planned is None or finding.kind in (FindingKind.STATE, FindingKind.COMMITTED_OFFSET):
             return None
@@ -430,5 +434,5 @@ class _Audit:
         self.report.notes += notes
 
 
-def _topic_partition_of(finding: Finding) -> TopicPartition:
+def _get_topic_partition(finding: Finding) -> TopicPartition:
     return TopicPartition(finding.topic or "", -1 if finding.partition is None else finding.partition)

@@ -66,7 +66,9 @@ class RecordDigests:
             self._add(int(chunk), RecordColumns(*within))
 
     def _add(self, chunk: int, records: RecordColumns) -> None:
-        streams = [stream_part for column in records if column is not None for stream_part in _column_streams(column)]
+        streams = [
+            stream_part for column in records if column is not None for stream_part in _build_column_streams(column)
+        ]
         hashes = self._hashes.get(chunk)
         if hashes is None:
             hashes = self._hashes[chunk] = [hashlib.sha256() for _ in streams]
@@ -80,24 +82,24 @@ class RecordDigests:
         }
 
 
-def _column_streams(column: pa.Array) -> list[bytes | memoryview]:
+def _build_column_streams(column: pa.Array) -> list[bytes | memoryview]:
     """Return a column's bytes as streams to hash: lengths (-1 for null) and contents, or numbers."""
     if pa.types.is_list(column.type):
         # Few records have headers, so encoding them one by one is fast enough.
         return [b"".join(f"{each!r};".encode() for each in column.to_pylist())]
     if not pa.types.is_binary(column.type):
-        return [_bytes(column.to_numpy())]
+        return [_view_as_bytes(column.to_numpy())]
     lengths = np.diff(np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1])
     if column.null_count:
         lengths = np.where(column.is_null().to_numpy(zero_copy_only=False), -1, lengths)
-    return [_bytes(lengths.astype(np.int32)), _contents(column)]
+    return [_view_as_bytes(lengths.astype(np.int32)), _get_column_bytes(column)]
 
 
-def _bytes(numbers: npt.NDArray[Any]) -> memoryview:
+def _view_as_bytes(numbers: npt.NDArray[Any]) -> memoryview:
     return np.ascontiguousarray(numbers).data.cast("B")
 
 
-def _contents(column: pa.Array) -> memoryview:
+def _get_column_bytes(column: pa.Array) -> memoryview:
     _, ends, data = column.buffers()
     if data is None or ends is None:
         return memoryview(b"")
@@ -145,10 +147,10 @@ def scan_slice(slice: ReplicaSlice) -> SliceScan:
 
     A running node may replace or delete files during the first scan.
     """
-    first = _scan_once(slice)
+    first = _scan_slice_once(slice)
     if not first.findings:
         return first
-    again = _scan_once(slice)
+    again = _scan_slice_once(slice)
     first_keys = {_finding_key(finding) for finding in first.findings}
     return replace(again, findings=tuple(each for each in again.findings if _finding_key(each) in first_keys))
 
@@ -173,7 +175,7 @@ class _ScanCounters:
         self.size_bytes += len(batch.data)
 
 
-def _scan_once(slice: ReplicaSlice) -> SliceScan:
+def _scan_slice_once(slice: ReplicaSlice) -> SliceScan:
     scanner = BatchScanner(
         slice.directory,
         slice.replica_id,

@@ -6,9 +6,11 @@ Each record must have one equal row, and each row a record.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
+
+from pyarrow import fs
 
 from chronik.client.records import TopicPartition
 from chronik.pipeline.audit.data_directories import AuditInputError
@@ -18,7 +20,8 @@ from chronik.pipeline.audit.range_plan import bundle_by_size
 from chronik.pipeline.audit.row_comparison import RowComparison, RowSlice, compare_row_slices, decoded_columns
 from chronik.pipeline.spark.tasks import TaskRunner
 from chronik.pipeline.tables.catalog import open_table
-from chronik.pipeline.tables.storage import dead_letters_uri, local_directory, table_uri
+from chronik.pipeline.tables.storage import TableStorage, dead_letters_uri, local_directory, table_uri
+from chronik.pipeline.tables.storage_errors import TableStorageError
 from chronik.pipeline.tables.table_files import TableFiles
 from chronik.pipeline.tables.topic_table import TableError, TableMissingError
 
@@ -51,13 +54,15 @@ class AuditedTable:
 
     @property
     def paths(self) -> set[str]:
-        """The paths of all files of the table and its dead-letter table."""
+        """The locations of all files of the table and its dead-letter table, as in findings."""
         several = [self.table] if self.dead_letters is None else [self.table, self.dead_letters]
-        return {table.storage.full_path(file.path) for table in several for file in table.files}
+        return {
+            storage.describe_path(file.path) for table in several for storage in [table.storage] for file in table.files
+        }
 
 
 def check_table_root(root: str) -> None:
-    """Check that a local table root exists. Object stores have no directories, so they are not checked.
+    """Check that a local table root exists. An object store has no directories; its tables are listed when opened.
 
     Raises:
         AuditInputError: The directory does not exist.
@@ -67,7 +72,7 @@ def check_table_root(root: str) -> None:
         raise AuditInputError(f"table root {root} does not exist")
 
 
-def open_audited_table(root: str, topic: str) -> AuditedTable | None:
+def open_audited_table(root: str, topic: str, storage_options: Mapping[str, str] | None = None) -> AuditedTable | None:
     """Open a topic's table and its dead-letter table, or return None if the topic has no table.
 
     Dead-letter records are committed before the rows, and read here after them: a landed record that is not in the
@@ -78,43 +83,47 @@ def open_audited_table(root: str, topic: str) -> AuditedTable | None:
     """
     uri = table_uri(root, topic)
     try:
-        return _open_table(root, topic, uri)
+        return _open_table(root, topic, uri, storage_options)
     except TableMissingError:
-        _check_no_orphans(uri)
+        _check_no_orphaned_files(uri, storage_options)
         return None
+    except TableStorageError as error:
+        raise AuditInputError(f"cannot read table {uri}: {error}") from error
     except (OSError, TableError) as error:
         message = first_error_line(error)
         raise AuditInputError(message if message.startswith(uri) else f"cannot read table {uri}: {message}") from error
 
 
-def _open_table(root: str, topic: str, uri: str) -> AuditedTable:
-    table = open_table(uri)
+def _open_table(root: str, topic: str, uri: str, storage_options: Mapping[str, str] | None) -> AuditedTable:
+    table = open_table(uri, storage_options)
     for _ in range(READ_ATTEMPTS_MAX):
         snapshot = table.snapshot()
-        files = table.files()
+        files = replace(table.files(), earlier_schemas=tuple(table.schema_versions().values()))
         if table.snapshot().version == snapshot.version:
             spec = snapshot.spec
-            return AuditedTable(
-                spec.topic, spec.topic_id, snapshot.next_offsets, files, _open_dead_letters(root, topic)
-            )
+            dead_letters = _open_dead_letters(root, topic, storage_options)
+            return AuditedTable(spec.topic, spec.topic_id, snapshot.next_offsets, files, dead_letters)
     raise AuditInputError(
         f"cannot audit table {uri}: it changed during each of {READ_ATTEMPTS_MAX} attempts to read it"
     )
 
 
-def _open_dead_letters(root: str, topic: str) -> TableFiles | None:
+def _open_dead_letters(root: str, topic: str, storage_options: Mapping[str, str] | None) -> TableFiles | None:
     uri = dead_letters_uri(root, topic)
     try:
-        return open_table(uri).files()
+        return open_table(uri, storage_options).files()
     except TableMissingError:
-        _check_no_orphans(uri)
+        _check_no_orphaned_files(uri, storage_options)
         return None
 
 
-def _check_no_orphans(uri: str) -> None:
+def _check_no_orphaned_files(uri: str, storage_options: Mapping[str, str] | None) -> None:
     """Raise AuditInputError if there are Parquet files but no transaction log, which means that the log was lost."""
-    directory = local_directory(uri)
-    if directory is not None and any(directory.rglob("*.parquet")):
+    storage = TableStorage(uri, storage_options)
+    found = storage.filesystem.get_file_info(
+        fs.FileSelector(storage.full_path(""), allow_not_found=True, recursive=True)
+    )
+    if any(info.path.endswith(".parquet") for info in found):
         raise AuditInputError(f"table {uri} has Parquet files but no transaction log")
 
 
@@ -160,6 +169,7 @@ def compare_table(
     landed: AuditedTable,
     partitions: Sequence[AuditedPartition],
     suspects: SuspectReplicas | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> tuple[list[Finding], int]:
     """Compare a table with the log and return the findings and the number of rows compared.
 
@@ -169,13 +179,13 @@ def compare_table(
     Raises:
         AuditInputError: The table changes too fast to be read.
     """
-    findings, rows = _compare_slices(tasks, root, landed, partitions, suspects or {})
+    findings, rows = _compare_slices(tasks, root, landed, partitions, suspects or {}, storage_options)
     if not findings:
         return [], rows
-    reopened = open_audited_table(root, landed.topic)
+    reopened = open_audited_table(root, landed.topic, storage_options)
     if reopened is None:
         return [], 0
-    again, _ = _compare_slices(tasks, root, reopened, partitions, suspects or {})
+    again, _ = _compare_slices(tasks, root, reopened, partitions, suspects or {}, storage_options)
     seen = set(map(_finding_key, findings))
     confirmed = [each for each in again if _finding_key(each) in seen]
     files = {each.file: each for each in confirmed if each.kind is FindingKind.TABLE_FILE}  # slices may share a file
@@ -194,6 +204,7 @@ def _compare_slices(
     landed: AuditedTable,
     partitions: Sequence[AuditedPartition],
     suspects: SuspectReplicas,
+    storage_options: Mapping[str, str] | None,
 ) -> tuple[list[Finding], int]:
     for _ in range(READ_ATTEMPTS_MAX):
         slices = [each for partition in partitions for each in plan_row_slices(landed, partition, suspects)]
@@ -202,7 +213,7 @@ def _compare_slices(
             each for some in tasks(compare_row_slices, bundle_by_size(sized)) for each in some
         ]
         missing = {path for each in compared for path in each.missing_files}
-        reopened = open_audited_table(root, landed.topic) if missing else landed
+        reopened = open_audited_table(root, landed.topic, storage_options) if missing else landed
         if reopened is None:
             break
         if missing <= reopened.paths:

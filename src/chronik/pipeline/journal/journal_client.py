@@ -28,7 +28,7 @@ from chronik.pipeline_journal import (
     JournalState,
     PauseControl,
     PipelineTopicKey,
-    TableSchema,
+    TableColumns,
     TopicProgress,
     encode_journal_key,
 )
@@ -55,19 +55,19 @@ def encode_progress(topic_key: PipelineTopicKey, progress: TopicProgress | None)
     return _encode_record(PROGRESS, topic_key, progress)
 
 
-def encode_schema(topic_key: PipelineTopicKey, schema: TableSchema) -> OutgoingRecord:
+def encode_schema(topic_key: PipelineTopicKey, schema: TableColumns) -> OutgoingRecord:
     """Encode the schema of a topic's table as a journal record."""
     return _encode_record(SCHEMA, topic_key, schema)
 
 
-def build_schema(columns: Sequence[ColumnInfo]) -> TableSchema:
+def build_schema(columns: Sequence[ColumnInfo]) -> TableColumns:
     """Build a schema from as many leading columns as fit into SCHEMA_BYTES_MAX."""
     remaining_bytes = SCHEMA_BYTES_MAX
     for count, column in enumerate(columns):
         remaining_bytes -= len(msgspec.json.encode(column))
         if remaining_bytes < 0:
-            return TableSchema(tuple(columns[:count]), len(columns) - count)
-    return TableSchema(tuple(columns))
+            return TableColumns(tuple(columns[:count]), len(columns) - count)
+    return TableColumns(tuple(columns))
 
 
 def encode_control(topic_key: PipelineTopicKey, paused: bool) -> OutgoingRecord:
@@ -115,17 +115,17 @@ class JournalReader:
         except KafkaError as error:
             if error.code not in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OFFSET_OUT_OF_RANGE):
                 raise
-            self._reset()
+            self._reset_consumer()
         return self.journal
 
     def _open_consumer(self, end: int) -> Consumer:
         if self._consumer is not None and self._consumer.positions[JOURNAL_PARTITION] > end:
-            self._reset()  # the topic was deleted and created again
+            self._reset_consumer()  # the topic was deleted and created again
         if self._consumer is None:
             self._consumer = Consumer(self._cluster, list_earliest_offsets(self._cluster, [JOURNAL_PARTITION]))
         return self._consumer
 
-    def _reset(self) -> None:
+    def _reset_consumer(self) -> None:
         self._consumer, self.journal = None, JournalState()
 
 

@@ -27,7 +27,7 @@ from chronik.pipeline.journal.journal_client import (
     encode_schema,
 )
 from chronik.pipeline.journal.reports import ProgressReporter, TopicReport
-from chronik.pipeline_journal import JournalState, LandingState, PipelineTopicKey, TableSchema, TopicProgress
+from chronik.pipeline_journal import JournalState, LandingState, PipelineTopicKey, TableColumns, TopicProgress
 from chronik.protocol.errors import KafkaError
 
 logger = logging.getLogger("chronik.pipeline")
@@ -62,8 +62,8 @@ class JournalReporter(ProgressReporter):
         self._lock = threading.Lock()
         self._latest: dict[str, TopicProgress] = {}
         self._unsent: set[str] = set()
-        self._schemas: dict[str, TableSchema] = {}
-        self._written_schemas: dict[str, TableSchema] = {}
+        self._schemas: dict[str, TableColumns] = {}
+        self._written_schemas: dict[str, TableColumns] = {}
         self._reader: JournalReader | None = None
         self._first_read = threading.Event()
         self._closing = threading.Event()
@@ -170,6 +170,8 @@ def _merge_progress(previous: TopicProgress, report: TopicReport, now_ms: int) -
         high_watermarks=dict(report.high_watermarks),
         round_rows=report.round_rows if landed else previous.round_rows,
         round_seconds=report.round_seconds if landed else previous.round_seconds,
+        round_engine=report.round_engine or "" if landed else previous.round_engine,
+        round_misfits=dict(report.round_misfits) if landed else previous.round_misfits,
         total_rows=report.total_rows,
         total_dead_letters=report.total_dead_letters,
         last_error=report.last_error,

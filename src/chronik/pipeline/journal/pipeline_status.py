@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from chronik.client.access.settings import Bootstrap
@@ -159,6 +159,10 @@ class TopicStatus:
     heard_ms: int
     quiet_seconds: float
     """Seconds since the last report."""
+    round_rows: int = 0
+    """Number of rows of the last round with rows."""
+    misfits: Mapping[str, int] = field(default_factory=dict)
+    """Number of values in that round that did not fit their column, for columns with many of them."""
 
     @property
     def lag(self) -> int | None:
@@ -217,6 +221,8 @@ def _build_status(
         started_ms=reported.started_ms,
         heard_ms=received.at_ms,
         quiet_seconds=quiet_seconds,
+        round_rows=reported.round_rows,
+        misfits=reported.round_misfits,
     )
 
 
@@ -298,7 +304,7 @@ def pause(
         ClientError: No broker responds.
         KafkaError: A broker rejects a request.
     """
-    return _write_pause(bootstrap, pipeline, topics, True, timeout_s)
+    return _write_pause_state(bootstrap, pipeline, topics, True, timeout_s)
 
 
 def resume(
@@ -311,10 +317,10 @@ def resume(
         ClientError: No broker responds.
         KafkaError: A broker rejects a request.
     """
-    return _write_pause(bootstrap, pipeline, topics, False, timeout_s)
+    return _write_pause_state(bootstrap, pipeline, topics, False, timeout_s)
 
 
-def _write_pause(
+def _write_pause_state(
     bootstrap: Bootstrap, pipeline: str | None, topics: Sequence[str], paused: bool, timeout_s: float
 ) -> list[PipelineTopicKey]:
     with ClusterClient(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:

@@ -32,6 +32,10 @@ class TopicReport:
     round_bytes: int = 0
     """Size in bytes of the files committed in this round."""
     round_seconds: float = 0.0
+    round_engine: str | None = None
+    """Where the round ran: `driver` (in this process) or `spark`; None if it read nothing."""
+    round_misfits: Mapping[str, int] = field(default_factory=dict)
+    """Number of values that did not fit, for columns with more than a few of them."""
     total_rows: int = 0
     """Number of rows written to the table since the driver started."""
     total_dead_letters: int = 0
@@ -98,7 +102,7 @@ def format_report(report: TopicReport) -> str | None:
         return None
     line = (
         f"{report.topic}: {pluralize(report.round_rows, 'record')} in {report.round_seconds:.1f} s"
-        f" ({report.rows_per_second:,.0f}/s), lag {report.lag:,}"
+        f" ({report.rows_per_second:,.0f}/s){' on Spark' if report.round_engine == 'spark' else ''}, lag {report.lag:,}"
     )
     return line + (
         f", {pluralize(report.round_dead_letters, 'dead-letter record')}" if report.round_dead_letters else ""

@@ -16,13 +16,15 @@ from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
 from chronik.errors import ChronikError, ConfigError
 from chronik.pipeline.journal.reports import ProgressReporter, TopicReport
-from chronik.pipeline.landing.landing_task import LandingTask, run_landing_task
+from chronik.pipeline.landing.landing_task import LandingTask
+from chronik.pipeline.landing.local_runner import LandingTaskRunner
 from chronik.pipeline.landing.round_plan import RecordsDeletedError
 from chronik.pipeline.landing.settings import LandingSettings, list_enabled_topics
 from chronik.pipeline.landing.topic_landing import LandingRound, RoundResult, TopicLanding
 from chronik.pipeline.source.offset_ranges import Offsets
-from chronik.pipeline.spark.tasks import SparkTaskRunner, TaskFailedError
+from chronik.pipeline.spark.tasks import TaskFailedError
 from chronik.pipeline.tables.formatting import describe_columns
+from chronik.pipeline.tables.storage_errors import TableStorageAccessError
 from chronik.pipeline.tables.topic_table import TableMismatchError
 from chronik.pipeline_journal import LandingState
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -35,7 +37,7 @@ RETRY_DELAY_SECONDS_MIN, RETRY_DELAY_DOUBLINGS_MAX = 0.5, 7
 ONCE_FAILURES_MAX = 4
 """Number of consecutive failures after which a run with `once` abandons a topic."""
 
-PERMANENT_ERRORS = (ConfigError, RecordsDeletedError, TableMismatchError)
+PERMANENT_ERRORS = (ConfigError, RecordsDeletedError, TableMismatchError, TableStorageAccessError)
 """Errors that a retry cannot fix, because they need a change by an operator."""
 
 
@@ -90,7 +92,7 @@ class LandingDriver:
         self,
         settings: LandingSettings,
         cluster: ClusterClient,
-        jobs: SparkTaskRunner,
+        jobs: LandingTaskRunner,
         reporter: ProgressReporter,
         stop: threading.Event,
         monotonic: Callable[[], float] = time.monotonic,
@@ -119,7 +121,7 @@ class LandingDriver:
                 has_more = self._run_round(list(self._topics.values()))
                 if not has_more:
                     self._wait_for_next_round(started + self._settings.interval_s)
-            return self._summary()
+            return self._build_summary()
         finally:
             self._report_stopped()
 
@@ -136,17 +138,17 @@ class LandingDriver:
             names = self._settings.topics
             for name in list_enabled_topics(self._cluster) if names is None else names:
                 self._add_topic(name)
-            while not self._stop.is_set() and (unfinished_topics := self._unfinished_topics()):
-                if not self._run_round(unfinished_topics, once=True) and self._unfinished_topics():
+            while not self._stop.is_set() and (unfinished_topics := self._list_unfinished_topics()):
+                if not self._run_round(unfinished_topics, once=True) and self._list_unfinished_topics():
                     self._wait_for_next_round(self._monotonic() + RETRY_DELAY_SECONDS_MIN)
             abandoned = [topic for topic in self._topics.values() if topic.abandoned]
             if abandoned:
                 raise LandingFailedError("; ".join(f"{each.landing.topic}: {each.last_error}" for each in abandoned))
-            return self._summary()
+            return self._build_summary()
         finally:
             self._report_stopped()
 
-    def _unfinished_topics(self) -> list[_TopicState]:
+    def _list_unfinished_topics(self) -> list[_TopicState]:
         return [topic for topic in self._topics.values() if not topic.done]
 
     def _wait_for_next_round(self, until: float) -> None:
@@ -167,7 +169,7 @@ class LandingDriver:
         for name in names:
             self._add_topic(name)
         for name in self._topics.keys() - set(names):
-            self._report(self._topics.pop(name), LandingState.STOPPED)
+            self._report_topic_state(self._topics.pop(name), LandingState.STOPPED)
 
     def _add_topic(self, name: str) -> None:
         if name not in self._topics:
@@ -182,13 +184,13 @@ class LandingDriver:
         for topic in topics:
             if self._reporter.is_paused(topic.landing.topic):
                 topic.done = True  # a `once` run does not wait until the topic is resumed
-                self._report(topic, LandingState.PAUSED)
+                self._report_topic_state(topic, LandingState.PAUSED)
             elif topic.retry_at <= self._monotonic():
                 topic_rounds.append(self._plan_topic(topic, parallelism, once))
         self._run_tasks([topic_round for topic_round in topic_rounds if topic_round.round is not None])
         for topic_round in topic_rounds:
-            self._commit(topic_round)
-        unfinished = [self._finish(topic_round, once) for topic_round in topic_rounds]
+            self._commit_round(topic_round)
+        unfinished = [self._finish_round(topic_round, once) for topic_round in topic_rounds]
         return any(unfinished)
 
     def _plan_topic(self, topic: _TopicState, parallelism: int, once: bool) -> _TopicRound:
@@ -202,7 +204,7 @@ class LandingDriver:
     def _run_tasks(self, topic_rounds: list[_TopicRound]) -> None:
         """Run the tasks of all topics in one Spark job, and run tasks again that requested new columns."""
         while running := [
-            topic_round for topic_round in topic_rounds if topic_round.error is None and _tasks(topic_round)
+            topic_round for topic_round in topic_rounds if topic_round.error is None and _get_round_tasks(topic_round)
         ]:
             if not self._run_job(running) and len(running) > 1:
                 for topic_round in running:  # one topic may crash the workers: run each topic in its own job
@@ -211,25 +213,25 @@ class LandingDriver:
     def _run_job(self, topic_rounds: list[_TopicRound]) -> bool:
         try:
             outcomes = iter(
-                self._jobs.run(run_landing_task, [task for topic_round in topic_rounds for task in _tasks(topic_round)])
+                self._jobs.run([task for topic_round in topic_rounds for task in _get_round_tasks(topic_round)])
             )
         except TaskFailedError as error:
             if len(topic_rounds) == 1:
                 topic_rounds[0].error = error
             return False
         for topic_round in topic_rounds:
-            results = [next(outcomes) for _ in _tasks(topic_round)]
+            results = [next(outcomes) for _ in _get_round_tasks(topic_round)]
             assert topic_round.round is not None
             with _capture_error(topic_round):
                 topic_round.round.add_results(results)
         return True
 
-    def _commit(self, topic_round: _TopicRound) -> None:
+    def _commit_round(self, topic_round: _TopicRound) -> None:
         if topic_round.round is not None and topic_round.error is None:
             with _capture_error(topic_round):
                 topic_round.done = topic_round.round.commit()
 
-    def _finish(self, topic_round: _TopicRound, once: bool) -> bool:
+    def _finish_round(self, topic_round: _TopicRound, once: bool) -> bool:
         topic, done = topic_round.topic, topic_round.done
         seconds = self._monotonic() - topic_round.started
         if done is None or topic_round.round is None:
@@ -240,7 +242,7 @@ class LandingDriver:
         topic.dead_letters += done.dead_letters
         has_more = done.is_superseded or not topic_round.round.is_complete
         topic.done = not has_more
-        self._report(topic, LandingState.LANDING if has_more else LandingState.WAITING, done, seconds)
+        self._report_topic_state(topic, LandingState.LANDING if has_more else LandingState.WAITING, done, seconds)
         return has_more
 
     def _record_failure(self, topic: _TopicState, error: Exception | None, once: bool) -> None:
@@ -250,11 +252,11 @@ class LandingDriver:
         topic.done = topic.abandoned
         doublings = min(topic.failures - 1, RETRY_DELAY_DOUBLINGS_MAX)
         topic.retry_at = self._monotonic() + RETRY_DELAY_SECONDS_MIN * 2**doublings
-        self._report(topic, LandingState.FAILING)
+        self._report_topic_state(topic, LandingState.FAILING)
 
     # Reporting
 
-    def _report(
+    def _report_topic_state(
         self, topic: _TopicState, state: LandingState, done: RoundResult | None = None, seconds: float = 0.0
     ) -> None:
         landing = topic.landing
@@ -270,6 +272,8 @@ class LandingDriver:
                 round_dead_letters=0 if done is None else done.dead_letters,
                 round_bytes=0 if done is None else done.size_bytes,
                 round_seconds=seconds,
+                round_engine=None if done is None else done.engine,
+                round_misfits={} if done is None else done.misfits,
                 total_rows=topic.rows,
                 total_dead_letters=topic.dead_letters,
                 last_error=topic.last_error,
@@ -281,9 +285,9 @@ class LandingDriver:
 
     def _report_stopped(self) -> None:
         for topic in self._topics.values():
-            self._report(topic, LandingState.STOPPED)
+            self._report_topic_state(topic, LandingState.STOPPED)
 
-    def _summary(self) -> LandingSummary:
+    def _build_summary(self) -> LandingSummary:
         topics = self._topics.values()
         return LandingSummary(
             rows={topic.landing.topic: topic.rows for topic in topics},
@@ -312,5 +316,5 @@ def _is_permanent(error: Exception | None) -> bool:
     return isinstance(error, PERMANENT_ERRORS)
 
 
-def _tasks(topic_round: _TopicRound) -> list[LandingTask]:
+def _get_round_tasks(topic_round: _TopicRound) -> list[LandingTask]:
     return [] if topic_round.round is None else topic_round.round.tasks

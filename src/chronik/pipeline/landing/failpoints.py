@@ -64,18 +64,18 @@ _points = _read_environment(os.environ)
 def hit_failpoint(name: str) -> None:
     """Exit the process if this failpoint is armed and has reached its configured number of hits."""
     if _points:
-        _count_down(name)
+        _count_down_failpoint(name)
 
 
-def _count_down(name: str) -> None:
-    if name not in _points or (name in TASK_FAILPOINTS and _task_attempt() > 0):
+def _count_down_failpoint(name: str) -> None:
+    if name not in _points or (name in TASK_FAILPOINTS and _get_task_attempt() > 0):
         return
     _points[name] -= 1
     if _points[name] == 0:
         os._exit(EXIT_CODE)
 
 
-def _task_attempt() -> int:
+def _get_task_attempt() -> int:
     from pyspark import TaskContext
 
     context = TaskContext.get()

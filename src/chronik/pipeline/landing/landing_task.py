@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,13 +25,28 @@ from chronik.pipeline.records.columns import ColumnSelection, RecordColumns
 from chronik.pipeline.source.offset_ranges import OffsetRange
 from chronik.pipeline.source.options import ReadSettings
 from chronik.pipeline.source.range_reader import read_columns, read_skipping_deleted
-from chronik.pipeline.tables.commit_plan import TaskOutput, WrittenFile, remaining_ranges
-from chronik.pipeline.tables.layout import OFFSET, PARTITION, build_table_batch, system_columns
-from chronik.pipeline.tables.offset_sets import OffsetSets
+from chronik.pipeline.tables.commit_plan import TaskOutput, WrittenFile, exclude_committed_offsets
+from chronik.pipeline.tables.layout import (
+    OFFSET,
+    PARTITION,
+    RESCUED,
+    RESERVED_NAMES,
+    VALUE,
+    build_table_batch,
+    system_columns,
+)
+from chronik.pipeline.tables.offset_sets import OffsetSets, offsets_mask
 from chronik.pipeline.tables.parquet import CODEC
-from chronik.pipeline.tables.table_files import TableDescriptor
-from chronik.pipeline.tables.values.column_conversion import DecodedRows, decode_records
-from chronik.pipeline.tables.values.schema_evolution import SchemaEvolution
+from chronik.pipeline.tables.table_files import TableDescriptor, TableFiles, scan
+from chronik.pipeline.tables.values.field_statistics import FieldStatistics
+from chronik.pipeline.tables.values.record_rebuild import encode_json_values, record_source_columns
+from chronik.pipeline.tables.values.row_decoder import (
+    DECODE_BATCH_ROWS,
+    DecodedRows,
+    RowDecoder,
+    collect_statistics,
+)
+from chronik.pipeline.tables.values.schema_evolution import plan_new_columns
 
 logger = logging.getLogger("chronik.pipeline")
 
@@ -57,6 +73,15 @@ class LandingTask:
     """Whether to request columns for new fields, instead of storing them in `_rescued`."""
     codec: str = CODEC
     """Compression codec of the Parquet files."""
+    source: TableFiles | None = None
+    """Files of a decoded table to read the records from, instead of the topic."""
+    bytes_max: int | None = None
+    """Maximum bytes of keys and values to read; a task with more writes nothing. None for no limit."""
+
+    @property
+    def offset_count(self) -> int:
+        """Number of offsets in the ranges, at least that of the records."""
+        return sum(each.end - each.start for each in self.ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +93,18 @@ class LandingTaskResult:
     """Files of dead-letter records, or None if there are none."""
     late_dead_letters: tuple[WrittenFile, ...] = ()
     """Files of dead-letter records below `dead_letter_next_offsets` that earlier rounds did not detect."""
-    requested_columns: tuple[pa.Field, ...] = ()
-    """Columns to add to the table. If not empty, the task wrote nothing."""
+    unknown_fields: FieldStatistics | None = None
+    """Statistics of fields for which columns must be added. If not None, the task wrote nothing."""
+    misfits: Mapping[str, int] = field(default_factory=dict)
+    """Number of values that did not fit, by column."""
     error: str | None = None
     """The error of a failed task, which wrote nothing; None if it succeeded."""
+    is_too_large: bool = False
+    """Whether the task wrote nothing because its records exceed `bytes_max`."""
+    read_bytes: int = 0
+    """Bytes of the keys and values that were read."""
+    ran_in_driver: bool = False
+    """Whether the task ran in the driver's process, not on Spark."""
     warnings: tuple[str, ...] = ()
 
 
@@ -81,103 +114,159 @@ def run_landing_task(task: LandingTask) -> LandingTaskResult:
     Errors are returned, not raised: a topic that cannot be read must not fail the Spark job that lands others too.
     """
     with _collect_warnings() as warnings:
+        reader = _RecordReader(task)
         try:
-            with _without_garbage_collection():
-                outcome = _land_raw(task) if task.dead_letters is None else _land_decoded(task, task.dead_letters)
+            with _disable_garbage_collection():
+                outcome = (
+                    _land_raw_records(task, reader)
+                    if task.dead_letters is None
+                    else _land_decoded_records(task, task.dead_letters, reader)
+                )
+        except _TaskTooLargeError:
+            outcome = LandingTaskResult(is_too_large=True)
         except ChronikError as error:
             outcome = LandingTaskResult(error=str(error))
         except Exception as error:
             logger.exception("topic %s: landing task failed unexpectedly", task.topic)
             outcome = LandingTaskResult(error=f"{type(error).__name__}: {error}")
-    return replace(outcome, warnings=tuple(warnings[:WARNINGS_MAX]))
+    return replace(outcome, warnings=tuple(warnings[:WARNINGS_MAX]), read_bytes=reader.bytes)
 
 
-def _read_records(task: LandingTask) -> Iterator[tuple[int, RecordColumns]]:
-    for offsets_range in task.ranges:
-        target = OffsetRange(task.topic, offsets_range.partition, offsets_range.start, offsets_range.end)
-        read = read_skipping_deleted if task.allow_data_loss else read_columns
-        for records in read(target, task.read, ColumnSelection()):
-            yield offsets_range.partition, records
+class _TaskTooLargeError(Exception):
+    """The records of a task exceed `bytes_max`."""
 
 
-def _land_raw(task: LandingTask) -> LandingTaskResult:
+class _RecordReader:
+    """A reader of a task's records that counts their bytes."""
+
+    def __init__(self, task: LandingTask) -> None:
+        self._task = task
+        self.bytes = 0
+
+    def __iter__(self) -> Iterator[tuple[int, RecordColumns]]:
+        """Yield the records with their partition. Raises _TaskTooLargeError beyond the task's `bytes_max`."""
+        task = self._task
+        for offsets_range in task.ranges:
+            target = OffsetRange(task.topic, offsets_range.partition, offsets_range.start, offsets_range.end)
+            read = read_skipping_deleted if task.allow_data_loss else read_columns
+            for records in read(target, task.read, ColumnSelection()):
+                self.bytes += sum(each.nbytes for each in (records.key, records.value) if each is not None)
+                if task.bytes_max is not None and self.bytes > task.bytes_max:
+                    raise _TaskTooLargeError
+                yield offsets_range.partition, records
+
+
+def _land_raw_records(task: LandingTask, reader: _RecordReader) -> LandingTaskResult:
     failpoints.hit_failpoint(failpoints.BEFORE_FILES)
     schema = task.table.schema
     with task.table.writer(codec=task.codec) as writer:
-        for partition, records in _read_records(task):
+        for partition, records in reader:
             writer.write(build_table_batch(system_columns(partition, records, schema.names), schema))
     failpoints.hit_failpoint(failpoints.AFTER_FILES)
     return LandingTaskResult(TaskOutput(task.ranges, writer.files))
 
 
-class _FieldsFound(Exception):
+class _NewFieldsFound(Exception):
     """New fields need columns, so the files written by the task must be discarded."""
 
 
-def _land_decoded(task: LandingTask, dead_letter_table: TableDescriptor) -> LandingTaskResult:
+def _land_decoded_records(
+    task: LandingTask, dead_letter_table: TableDescriptor, reader: _RecordReader
+) -> LandingTaskResult:
     failpoints.hit_failpoint(failpoints.BEFORE_FILES)
-    evolution = SchemaEvolution(task.table.schema)
-    chunks = _decode_records(task, evolution)
+    chunks = _decode_records(task, reader)
+    unknown_fields = FieldStatistics()
     try:
-        outcome = _write_decoded(task, dead_letter_table, chunks, evolution)
-    except _FieldsFound:
+        outcome = _write_decoded_rows(task, dead_letter_table, chunks, unknown_fields)
+    except _NewFieldsFound:
         # Read the remaining records too, so that the second attempt has every column that it needs.
         for chunk in chunks:
-            evolution.add_rescued(chunk.rescued)
-        return LandingTaskResult(requested_columns=evolution.requested_fields)
+            unknown_fields.merge(collect_statistics(chunk.unknown_fields))
+        return LandingTaskResult(unknown_fields=unknown_fields)
     failpoints.hit_failpoint(failpoints.AFTER_FILES)
     return outcome
 
 
-def _write_decoded(
-    task: LandingTask, dead_letter_table: TableDescriptor, chunks: Iterator[DecodedRows], evolution: SchemaEvolution
+def _write_decoded_rows(
+    task: LandingTask,
+    dead_letter_table: TableDescriptor,
+    chunks: Iterator[DecodedRows],
+    unknown_fields: FieldStatistics,
 ) -> LandingTaskResult:
     schema, codec = task.table.schema, task.codec
+    misfits: Counter[str] = Counter()
     with (
         task.table.writer(codec=codec) as writer,
         dead_letter_table.writer(codec=codec) as dead_writer,
         dead_letter_table.writer(codec=codec) as late_writer,
     ):
         for chunk in chunks:
-            if task.may_request_columns:
-                evolution.add_rescued(chunk.rescued)
-                if evolution.requested_fields:
-                    raise _FieldsFound
+            if task.may_request_columns and chunk.unknown_fields:
+                unknown_fields.merge(collect_statistics(chunk.unknown_fields))
+                if plan_new_columns(task.table.value_schema, schema, unknown_fields).added:
+                    raise _NewFieldsFound
+            misfits.update(chunk.misfits)
             writer.write(build_table_batch(chunk.rows, schema))
             if chunk.dead_letters is not None:
                 dead = build_table_batch(chunk.dead_letters, dead_letter_table.schema)
-                are_late = _below_offsets_mask(dead, task.dead_letter_next_offsets)
+                are_late = _compute_below_offsets_mask(dead, task.dead_letter_next_offsets)
                 dead_writer.write(dead.filter(pc.invert(are_late)))
                 late_writer.write(dead.filter(are_late))
     dead_letter_output = None
     if dead_writer.files:
         dead_letter_output = TaskOutput(
-            tuple(remaining_ranges(task.ranges, task.dead_letter_next_offsets)), dead_writer.files
+            tuple(exclude_committed_offsets(task.ranges, task.dead_letter_next_offsets)), dead_writer.files
         )
-    return LandingTaskResult(TaskOutput(task.ranges, writer.files), dead_letter_output, late_writer.files)
+    output = TaskOutput(task.ranges, writer.files)
+    return LandingTaskResult(output, dead_letter_output, late_writer.files, misfits=misfits)
 
 
-def _decode_records(task: LandingTask, evolution: SchemaEvolution) -> Iterator[DecodedRows]:
-    for partition, records in _read_records(task):
-        new_records = _without_offsets(records, task.dead_letters_ahead.get(partition))
-        yield from decode_records(partition, new_records, evolution.schema)
+def _decode_records(task: LandingTask, reader: _RecordReader) -> Iterator[DecodedRows]:
+    decoder = task.table.row_decoder()
+    if task.source is not None:
+        yield from _decode_rows_again(task.source, decoder, task.dead_letters_ahead)
+        return
+    for partition, records in reader:
+        new_records = _exclude_offsets(records, task.dead_letters_ahead.get(partition))
+        yield from decoder.decode_records(partition, new_records)
 
 
-def _without_offsets(records: RecordColumns, offsets: npt.NDArray[np.int64] | None) -> RecordColumns:
+def _decode_rows_again(source: TableFiles, decoder: RowDecoder, excluded: OffsetSets) -> Iterator[DecodedRows]:
+    """Decode the rows of a table as if they were records of the topic."""
+    needed = {*record_source_columns(source.schema), *(each for each in source.schema.names if each in RESERVED_NAMES)}
+    columns = [name for name in source.schema.names if name in needed]
+    for batch in scan(source, columns, batch_rows=DECODE_BATCH_ROWS):
+        kept = batch.filter(pa.array(~offsets_mask(batch, excluded)))
+        if not kept.num_rows:
+            continue
+        rows = pa.Table.from_batches([kept])
+        own = {name: rows[name].combine_chunks() for name in rows.column_names if name in RESERVED_NAMES}
+        own[VALUE] = encode_json_values(rows, source.value_schema)
+        del own[RESCUED]
+        yield decoder.decode_rows(own)
+
+
+def _exclude_offsets(records: RecordColumns, offsets: npt.NDArray[np.int64] | None) -> RecordColumns:
     if offsets is None:
         return records
     kept = pa.array(~np.isin(records.offset.to_numpy(), offsets))
     return RecordColumns(*(None if each is None else each.filter(kept) for each in records))
 
 
-def _below_offsets_mask(dead_letter_table: pa.RecordBatch, next_offsets: Mapping[int, int]) -> pa.BooleanArray:
-    """Return a mask of the dead-letter records, all of one partition, that are below the next offset."""
-    partition = dead_letter_table.column(PARTITION)[0].as_py()
-    return pc.less(dead_letter_table.column(OFFSET), next_offsets.get(partition, 0))
+def _compute_below_offsets_mask(dead_letter_table: pa.RecordBatch, next_offsets: Mapping[int, int]) -> pa.BooleanArray:
+    """Return a mask of the dead-letter records that are below the next offset of their partition."""
+    partitions, offsets = dead_letter_table.column(PARTITION), dead_letter_table.column(OFFSET)
+    return pa.array(
+        [
+            offset < next_offsets.get(partition, 0)
+            for partition, offset in zip(partitions.to_pylist(), offsets.to_pylist(), strict=True)
+        ],
+        pa.bool_(),
+    )
 
 
 @contextmanager
-def _without_garbage_collection() -> Iterator[None]:
+def _disable_garbage_collection() -> Iterator[None]:
     """Disable garbage collection, which takes a third of a task's time; decoded values have no reference cycles."""
     was_enabled = gc.isenabled()
     gc.disable()

@@ -31,7 +31,7 @@ class RoundPlan:
     ranges: tuple[PartitionRange, ...]
     """At most one range per partition, starting at the table's next offset."""
     empty_ranges: tuple[PartitionRange, ...]
-    """For a new table, empty ranges that set the next offsets of partitions whose records were all deleted."""
+    """For a new table, empty ranges that set the next offsets of partitions without a record to land."""
     missing_offsets: tuple[str, ...]
     """Descriptions of offset gaps between the table and the topic."""
     is_complete: bool
@@ -43,24 +43,26 @@ def plan_round(
     earliest: Offsets,
     ends: Offsets,
     *,
+    first: Offsets | None = None,
     up_to: Offsets | None = None,
     records_max: int,
     allow_data_loss: bool,
 ) -> RoundPlan:
     """Plan the offset ranges of a round, given the table's next offsets and the topic's start and end offsets.
 
-    With `up_to`, only its partitions are read, up to its offsets. With `allow_data_loss`, ranges include deleted
-    offsets, which the reader skips.
+    A new table starts at the offsets `first`, or with the earliest records. With `up_to`, only its partitions are read,
+    up to its offsets. With `allow_data_loss`, ranges include deleted offsets, which the reader skips.
 
     Raises:
         RecordsDeletedError: The topic no longer has the records that the table needs next.
         PartitionTruncatedError: A partition ends before the table's next offset.
     """
     limits = dict(ends) if up_to is None else {each: min(ends[each], up_to[each]) for each in ends if each in up_to}
-    # A new table starts with the earliest records. An existing table without a next offset for a partition had no
-    # records to land there, so records missing before the partition's first one were lost. (0 is a valid offset.)
+    # An existing table without a next offset for a partition had no records to land there, so records missing before
+    # the partition's first one were lost. (0 is a valid offset.)
     is_new = not next_offsets
-    starts = {each: next_offsets.get(each.partition, earliest[each] if is_new else 0) for each in limits}
+    new_starts = earliest if first is None else {each: max(earliest[each], first.get(each, 0)) for each in earliest}
+    starts = {each: next_offsets.get(each.partition, new_starts[each] if is_new else 0) for each in limits}
     gone = [
         f"{each}: offsets {start} to {earliest[each] - 1} were deleted before they landed: the log start offset is"
         f" {earliest[each]}"
@@ -84,9 +86,9 @@ def plan_round(
         if starts[each] < reached[each]
     )
     empty = tuple(
-        PartitionRange(each.partition, 0, earliest[each])
+        PartitionRange(each.partition, 0, new_starts[each])
         for each in sorted(limits)
-        if earliest[each] > 0 and starts[each] >= reached[each]
+        if new_starts[each] > 0 and starts[each] >= reached[each]
     )
     return RoundPlan(spans, empty if is_new else (), (*gone, *truncated), is_complete=reached == limits)
 

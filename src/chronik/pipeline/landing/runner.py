@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from chronik.client.access.settings import Bootstrap
@@ -14,26 +14,25 @@ from chronik.pipeline.journal.journal_reporter import JournalReporter
 from chronik.pipeline.journal.reports import ProgressReporter
 from chronik.pipeline.journal.sample_responder import SampleResponder
 from chronik.pipeline.landing.driver import LandingDriver, LandingSummary
+from chronik.pipeline.landing.local_runner import LOCAL_RECORDS_MAX, LandingTaskRunner, LocalFirstTaskRunner
 from chronik.pipeline.landing.settings import (
     ROUND_INTERVAL_SECONDS,
     ROUND_RECORDS_MAX,
     LandingSettings,
+    StartPosition,
     default_group,
     parse_table_settings,
 )
-from chronik.pipeline.spark.masters import resolve_master
-from chronik.pipeline.spark.tasks import SparkTaskRunner
+from chronik.pipeline.spark.masters import RETRYING_LOCAL_MASTER, resolve_master
 from chronik.pipeline.tables.formatting import sample_rows_json
 from chronik.pipeline.tables.parquet import CODEC
-from chronik.pipeline.tables.storage import absolute_root
+from chronik.pipeline.tables.storage import to_absolute_root
+from chronik.pipeline.tables.values.table_schema import TableSchema, read_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TIMEOUT_SECONDS = 30.0
-
-LOCAL_MASTER = "local[*,4]"
-"""Default Spark master, with four attempts per task as on a cluster; `local[*]` would fail on one worker crash."""
 
 
 def run(
@@ -53,6 +52,10 @@ def run(
     timeout_s: float = TIMEOUT_SECONDS,
     spark: SparkSession | None = None,
     master: str | None = None,
+    schema: str | TableSchema | None = None,
+    start: Mapping[str, StartPosition] | None = None,
+    spark_settings: Mapping[str, str] | None = None,
+    on_spark_start: Callable[[], None] = lambda: None,
     reporter: ProgressReporter | None = None,
     stop: threading.Event | None = None,
 ) -> LandingSummary:
@@ -74,8 +77,14 @@ def run(
         codec: Compression codec of the Parquet files.
         storage_options: Options of the object store.
         timeout_s: How long the driver retries requests to brokers.
-        spark: The Spark session to use; if None, a session of `master` is started and stopped.
-        master: The Spark master of a session that is started here.
+        spark: The Spark session to use. If None, small rounds run in this process, and a session of `master` is
+            started for larger ones and stopped at the end.
+        master: The Spark master of a session that is started here. If given, all rounds run on it.
+        schema: The schema of the tables: a TOML or JSON file, or a list of columns such as `id bigint, name string`;
+            None for the topic's config, else the existing table's, else inferred.
+        start: Where new tables start, by topic; the empty name stands for all other topics.
+        spark_settings: Settings of a session that is started here.
+        on_spark_start: Called before a session is started here.
         reporter: Receiver of progress reports; None for the pipeline journal.
         stop: An event that ends the landing after the current round.
 
@@ -90,7 +99,7 @@ def run(
     """
     if topics is not None and not topics:
         raise ConfigError("no topic was given; name at least one, or omit topics to land all enabled ones")
-    root = absolute_root(table_root)
+    root = to_absolute_root(table_root)
     settings = LandingSettings(
         bootstrap,
         root,
@@ -102,27 +111,46 @@ def run(
         allow_data_loss,
         codec,
         storage_options,
+        read_schema(schema) if isinstance(schema, str) else schema,
+        start or {},
     )
-    own_session = landing_session(master) if spark is None else None
+    jobs = (
+        LandingTaskRunner(spark)
+        if spark is not None
+        else _create_task_runner(master, spark_settings or {}, on_spark_start)
+    )
     reporter = reporter or JournalReporter(settings.bootstrap, settings.group)
     answerer = SampleResponder(
         bootstrap, settings.group, lambda topic, rows: sample_rows_json(root, topic, rows, storage_options)
     )
     try:
         with ClusterClient(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
-            driver = LandingDriver(
-                settings, cluster, SparkTaskRunner(own_session or spark), reporter, stop or threading.Event()
-            )
+            driver = LandingDriver(settings, cluster, jobs, reporter, stop or threading.Event())
             return driver.run_once() if once else driver.run()
     finally:
         answerer.close()
         reporter.close()
-        if own_session is not None:
-            own_session.stop()
+        jobs.close()
 
 
-def landing_session(master: str | None = None) -> SparkSession:
-    """Start a Spark session for writing topics to tables.
+def _create_task_runner(
+    master: str | None, settings: Mapping[str, str], on_start: Callable[[], None]
+) -> LandingTaskRunner:
+    """Return a runner that starts Spark at once if a master was given, and otherwise for the first large round."""
+    is_chosen = resolve_master(master) is not None
+
+    def start() -> SparkSession:
+        on_start()
+        return landing_session(master, **settings)
+
+    runner = LocalFirstTaskRunner(start, records_max=0 if is_chosen else LOCAL_RECORDS_MAX)
+    if is_chosen:
+        runner.start()
+    return runner
+
+
+def landing_session(master: str | None = None, **conf: str) -> SparkSession:
+    """Start a Spark session for writing topics to tables. `conf` sets Spark settings, as in `runtime.session`.
 
     Raises:
         JavaNotFoundError: No suitable Java was found.
@@ -130,4 +158,4 @@ def landing_session(master: str | None = None) -> SparkSession:
     """
     from chronik.pipeline.spark.runtime import session
 
-    return session(resolve_master(master) or LOCAL_MASTER)
+    return session(resolve_master(master) or RETRYING_LOCAL_MASTER, **conf)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
@@ -13,8 +13,10 @@ from chronik.client.cluster import ClusterClient, raise_for_code
 from chronik.client.configs import TOPIC_RESOURCE
 from chronik.errors import ConfigError
 from chronik.ids import format_id
-from chronik.pipeline.tables.layout import Partitioning, TableKind
+from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.parquet import CODEC
+from chronik.pipeline.tables.partitioning import Partitioning, parse_partitioning
+from chronik.pipeline.tables.values.table_schema import TableSchema, parse_schema_json
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -35,6 +37,7 @@ have not landed from the brokers.
 """
 
 ENABLED_CONFIG, FORMAT_CONFIG, PARTITION_BY_CONFIG = "columnar.enabled", "columnar.format", "columnar.partition.by"
+SCHEMA_CONFIG = "columnar.schema"
 
 
 EnumT = TypeVar("EnumT", bound=StrEnum)
@@ -70,6 +73,22 @@ class TableSettings:
 DEFAULT_TABLE_SETTINGS = TableSettings(TableKind.RAW, Partitioning.DATE)
 
 
+EARLIEST, LATEST = "earliest", "latest"
+OFFSET_PREFIX = "offset:"
+
+
+@dataclass(frozen=True, slots=True)
+class StartPosition:
+    """Where a new table starts. All fields None means the earliest records."""
+
+    timestamp_ms: int | None = None
+    """The first record at or after this time."""
+    offset: int | None = None
+    """The offset in each partition."""
+    is_latest: bool = False
+    """Whether only records that are written after the table is created land."""
+
+
 @dataclass(frozen=True, slots=True)
 class LandingSettings:
     """Settings of a pipeline that lands topics, that is, writes them to tables."""
@@ -85,7 +104,27 @@ class LandingSettings:
     interval_s: float = ROUND_INTERVAL_SECONDS
     allow_data_loss: bool = False
     codec: str = CODEC
-    storage_options: Mapping[str, str] | None = None
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
+    """Options of the object store; they may contain credentials."""
+    schema: TableSchema | None = None
+    """Declared schema of the tables; None for that of the topic's config, else of the existing table."""
+    start: Mapping[str, StartPosition] = field(default_factory=dict)
+    """Where a new table starts, by topic; the empty name stands for all other topics."""
+
+
+def schema_from_configs(configs: Mapping[str, str]) -> TableSchema | None:
+    """Return the declared schema in a topic's configs, or None if there is none.
+
+    Raises:
+        ConfigError: The schema is invalid.
+    """
+    text = configs.get(SCHEMA_CONFIG)
+    if not text:
+        return None
+    try:
+        return parse_schema_json(text)
+    except ConfigError as error:
+        raise ConfigError(f"{SCHEMA_CONFIG}: {error}") from None
 
 
 def table_settings_from_configs(configs: Mapping[str, str]) -> TableSettings:
@@ -111,7 +150,7 @@ def parse_table_settings(
     """
     return TableSettings(
         None if format is None else _parse_choice(LandingFormat, format, names[0]).kind,
-        None if partition_by is None else _parse_choice(Partitioning, partition_by, names[1]),
+        None if partition_by is None else _parse_partitioning(partition_by, names[1]),
     )
 
 
@@ -124,6 +163,13 @@ def _parse_choice(choices: type[EnumT], text: str, name: str) -> EnumT:
         return choices(text.strip().lower())
     except ValueError:
         raise ConfigError(f"invalid {name} = {text!r}: expected {' or '.join(choices)}") from None
+
+
+def _parse_partitioning(text: str, name: str) -> Partitioning:
+    try:
+        return parse_partitioning(text)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
 
 
 def default_group(root: str) -> str:
@@ -187,19 +233,19 @@ def _fetch_configs(cluster: ClusterClient, names: Sequence[str]) -> dict[str, Co
     """Return the landing configs of topics; empty on other Kafka brokers, which do not have them."""
     if not names:
         return {}
-    request = DescribeConfigsRequest(resources=[_resource(name) for name in names])
+    request = DescribeConfigsRequest(resources=[_build_topic_resource(name) for name in names])
     response = cluster.any_broker().request(request, DescribeConfigsResponse)
     found: dict[str, Configs] = {}
     for result in response.results:
         raise_for_code(result.error_code, f"topic {result.resource_name}", result.error_message)
-        found[result.resource_name] = _without_nulls((config.name, config.value) for config in result.configs)
+        found[result.resource_name] = _drop_null_configs((config.name, config.value) for config in result.configs)
     return found
 
 
-def _resource(name: str) -> DescribeConfigsResource:
-    keys = [ENABLED_CONFIG, FORMAT_CONFIG, PARTITION_BY_CONFIG]
+def _build_topic_resource(name: str) -> DescribeConfigsResource:
+    keys = [ENABLED_CONFIG, FORMAT_CONFIG, PARTITION_BY_CONFIG, SCHEMA_CONFIG]
     return DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=keys)
 
 
-def _without_nulls(configs: Iterable[tuple[str, str | None]]) -> Configs:
+def _drop_null_configs(configs: Iterable[tuple[str, str | None]]) -> Configs:
     return {name: value for name, value in configs if value is not None}

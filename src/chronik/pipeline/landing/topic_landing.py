@@ -18,8 +18,9 @@ record is thus in exactly one of the two tables.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -27,17 +28,20 @@ from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
 from chronik.client.groups import commit_offsets
 from chronik.client.records import TopicPartition
-from chronik.errors import ChronikError
+from chronik.errors import ChronikError, ConfigError
 from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.landing_task import LandingTask, LandingTaskResult
 from chronik.pipeline.landing.round_plan import RoundPlan, bundle_ranges, plan_round
+from chronik.pipeline.landing.sampling import sample_values
 from chronik.pipeline.landing.settings import (
     DEFAULT_TABLE_SETTINGS,
     LandingSettings,
+    StartPosition,
     TableSettings,
     TopicDescription,
     describe_landing_topic,
     fetch_topic_id,
+    schema_from_configs,
     table_settings_from_configs,
 )
 from chronik.pipeline.source.offset_ranges import Offsets
@@ -49,7 +53,7 @@ from chronik.pipeline.tables.commit_plan import CommitRejectedError, TaskOutput,
 from chronik.pipeline.tables.layout import OFFSET, PARTITION, TableKind
 from chronik.pipeline.tables.offset_sets import OffsetSets, collect_offsets
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
-from chronik.pipeline.tables.table_files import scan
+from chronik.pipeline.tables.table_files import TableDescriptor, scan
 from chronik.pipeline.tables.topic_table import (
     SequenceConflictError,
     TableMismatchError,
@@ -57,11 +61,16 @@ from chronik.pipeline.tables.topic_table import (
     TableSpec,
     TopicTable,
 )
-from chronik.pipeline.tables.values.schema_evolution import merge_fields
+from chronik.pipeline.tables.values.field_statistics import FieldStatistics, merge_statistics
+from chronik.pipeline.tables.values.row_decoder import infer_statistics
+from chronik.pipeline.tables.values.table_schema import UnknownFields
 from chronik.protocol.errors import KafkaError
 
 LATE_SEQUENCE = "late"
 """Name of the commit sequence for late dead-letter records, those below the dead-letter table's next offset."""
+
+MISFIT_RATE_REPORTED = 0.01
+"""Share of a column's values in a round that must not fit for the round to report the column."""
 
 logger = logging.getLogger("chronik.pipeline")
 
@@ -160,6 +169,10 @@ class RoundResult:
     dead_letters: int
     size_bytes: int
     warnings: tuple[str, ...]
+    engine: str | None = None
+    """Where the tasks ran: `driver` or `spark`; None if there were none."""
+    misfits: Mapping[str, int] = field(default_factory=dict)
+    """Number of values that did not fit, for columns in which they are more than MISFIT_RATE_REPORTED."""
     is_superseded: bool = False
     """Whether the round must be planned again, because another driver has committed some of its offsets."""
 
@@ -188,7 +201,7 @@ class TopicLanding:
             KafkaError: A broker rejects a request.
         """
         self.cluster.invalidate_metadata()
-        return self._positions.latest(self.cluster.retry(lambda: self.cluster.partitions(self.topic)))
+        return self._positions.fetch_latest_offsets(self.cluster.retry(lambda: self.cluster.partitions(self.topic)))
 
     def plan_next_round(self, tasks_max: int, up_to: Offsets | None = None) -> LandingRound:
         """Plan the next round of writing records to the tables, up to the offsets `up_to` if given.
@@ -201,22 +214,36 @@ class TopicLanding:
             KafkaError: A broker rejects a request.
             OSError: The table's storage fails.
         """
-        tables = self._tables(describe_landing_topic(self.cluster, self.topic))
+        tables = self._get_or_open_tables(describe_landing_topic(self.cluster, self.topic))
         self.next_offsets = tables.data.next_offsets()
         self.end_offsets = self.fetch_end_offsets()
         if self.schema is None:
             self.schema = tables.data.descriptor().schema
         plan = plan_round(
             self.next_offsets,
-            self._positions.earliest(self.end_offsets),
+            self._positions.fetch_earliest_offsets(self.end_offsets),
             self.end_offsets,
+            first=None if self.next_offsets else self._resolve_start(),
             up_to=up_to,
             records_max=self.settings.round_records_max,
             allow_data_loss=self.settings.allow_data_loss,
         )
         return LandingRound(self, tables, plan, tasks_max)
 
-    def _tables(self, now: TopicDescription) -> TopicTables:
+    def _resolve_start(self) -> Offsets | None:
+        """Return the offsets at which a new table starts, or None for the earliest."""
+        starts = self.settings.start
+        start = starts.get(self.topic) or starts.get("")
+        if start is None or start == StartPosition():
+            return None
+        if start.is_latest:
+            return self.end_offsets
+        if start.offset is not None:
+            return {each: min(start.offset, end) for each, end in self.end_offsets.items()}
+        found = self._positions.list_offsets_at(dict.fromkeys(self.end_offsets, start.timestamp_ms or 0))
+        return {each: self.end_offsets[each] if offset < 0 else offset for each, offset in found.items()}
+
+    def _get_or_open_tables(self, now: TopicDescription) -> TopicTables:
         if self._opened is None or self._opened.data.spec.topic_id != now.topic_id:
             self._opened, self.schema = open_topic_tables(self.settings, now), None
         return self._opened
@@ -239,6 +266,9 @@ def open_topic_tables(settings: LandingSettings, now: TopicDescription) -> Topic
     """
     uri, options = table_uri(settings.table_root, now.name), settings.storage_options
     table_settings = settings.table_settings.with_fallback(table_settings_from_configs(now.configs))
+    schema = settings.schema or schema_from_configs(now.configs)
+    if schema is not None:
+        table_settings = table_settings.with_fallback(TableSettings(TableKind.DECODED))
     try:
         found = open_table(uri, options).spec
         _check_topic_id(uri, found, now)
@@ -249,9 +279,13 @@ def open_topic_tables(settings: LandingSettings, now: TopicDescription) -> Topic
     assert table_settings.kind is not None
     assert table_settings.partitioning is not None
     spec = TableSpec(now.name, now.topic_id, table_settings.kind, table_settings.partitioning)
-    data = open_or_create_table(uri, spec, options)
+    if schema is not None and spec.kind is TableKind.RAW:
+        raise ConfigError(f"topic {now.name} has a schema, but lands raw values: use format json")
+    data = open_or_create_table(uri, spec, options, schema)
     if spec.kind is TableKind.RAW:
         return TopicTables(data, None)
+    if schema is not None:
+        data.set_schema(schema)
     dead_spec = TableSpec(now.name, now.topic_id, TableKind.DEAD_LETTERS)
     dead_uri = dead_letters_uri(settings.table_root, now.name)
     return TopicTables(data, open_or_create_table(dead_uri, dead_spec, options))
@@ -280,13 +314,14 @@ class LandingRound:
         self._empty = [TaskOutput((span,)) for span in plan.empty_ranges]
         self._starts = {span.partition: landing.next_offsets.get(span.partition) for span in plan.ranges}
         self._letters: DeadLetterState | None = None
+        self._written_with: pa.Schema | None = None
         if plan.ranges:
             self.tasks = self._plan_tasks(plan, tasks_max)
 
     def _plan_tasks(self, plan: RoundPlan, tasks_max: int) -> list[LandingTask]:
         settings, tables = self.landing.settings, self._tables
-        frozen = tables.data.descriptor()
-        self.landing.schema = frozen.schema
+        frozen = self._infer_columns(tables.data.descriptor(), plan)
+        self.landing.schema = self._written_with = frozen.schema
         read = ReadSettings(settings.bootstrap, isolation=IsolationLevel.READ_COMMITTED)
         first = LandingTask(
             self.landing.topic,
@@ -306,6 +341,20 @@ class LandingRound:
             )
         return [replace(first, ranges=bundle) for bundle in bundle_ranges(plan.ranges, tasks_max)]
 
+    def _infer_columns(self, table: TableDescriptor, plan: RoundPlan) -> TableDescriptor:
+        """Add the columns of a table that has none, from a sample of the records to land."""
+        if (
+            self._tables.dead_letters is None
+            or table.value_schema.unknown_fields is not UnknownFields.COLUMN
+            or table.value_schema.resolve_columns(table.schema)
+        ):
+            return table
+        read = ReadSettings(self.landing.settings.bootstrap, isolation=IsolationLevel.READ_COMMITTED)
+        statistics = infer_statistics(sample_values(self.landing.topic, plan.ranges, read))
+        if not statistics.fields:
+            return table
+        return replace(table, schema=self._add_columns([statistics]))
+
     def add_results(self, outcomes: Sequence[LandingTaskResult]) -> None:
         """Add the results of `tasks`. Tasks that requested columns are scheduled again with the new schema.
 
@@ -320,9 +369,11 @@ class LandingRound:
         if errors:
             self.discard_files()
             raise TaskFailedError(errors[0])
-        requesting = [task for task, outcome in zip(tasks, outcomes, strict=True) if outcome.requested_columns]
+        requesting = [task for task, outcome in zip(tasks, outcomes, strict=True) if outcome.unknown_fields is not None]
         if requesting:
-            schema = self._add_columns([outcome.requested_columns for outcome in outcomes if outcome.requested_columns])
+            schema = self._add_columns(
+                [outcome.unknown_fields for outcome in outcomes if outcome.unknown_fields is not None]
+            )
             # A task that requested columns has written nothing, so it can run again with the new schema.
             self.tasks = [
                 replace(
@@ -333,11 +384,11 @@ class LandingRound:
                 for task in requesting
             ]
 
-    def _add_columns(self, wanted: Iterable[Sequence[pa.Field]]) -> pa.Schema:
+    def _add_columns(self, unknown_fields: Iterable[FieldStatistics]) -> pa.Schema:
         self._schema_changes += 1
-        evolved = self._tables.data.add_columns(merge_fields(wanted))
-        self._warnings += [f"field {name!r} gets no column: {why}" for name, why in evolved.rejected.items()]
-        self.landing.schema = evolved.schema
+        evolved = self._tables.data.add_columns(merge_statistics(unknown_fields))
+        self._warnings += [f"field {path} gets no column: {why}" for path, why in evolved.rejected.items()]
+        self.landing.schema = self._written_with = evolved.schema
         failpoints.hit_failpoint(failpoints.SCHEMA_CHANGE)
         return evolved.schema
 
@@ -357,7 +408,7 @@ class LandingRound:
         self._check_topic_id()
         try:
             dead_rows = self._commit_dead_letters()
-            committed = self._tables.data.commit(landed)
+            committed = self._tables.data.commit(landed, self._written_with)
         except CommitRejectedError as refused:
             # Not after TableCommitError: only a rejected commit guarantees that no table version references the files.
             _discard_files(self._tables.data, (file for each in landed for file in each.files))
@@ -369,9 +420,34 @@ class LandingRound:
         self._commit_group_offsets()
         failpoints.hit_failpoint(failpoints.GROUP_COMMIT)
         size = sum(file.size_bytes for each in landed if each not in committed.committed_outputs for file in each.files)
+        misfits = self._find_frequent_misfits(committed.rows)
         return RoundResult(
-            self.landing.next_offsets, committed.rows, dead_rows, size, tuple(dict.fromkeys(self._warnings))
+            self.landing.next_offsets,
+            committed.rows,
+            dead_rows,
+            size,
+            tuple(dict.fromkeys(self._warnings)),
+            self._describe_engine(),
+            misfits,
         )
+
+    def _find_frequent_misfits(self, rows: int) -> dict[str, int]:
+        """Return the columns in which many values did not fit, and warn of them."""
+        counts: Counter[str] = Counter()
+        for outcome in self._outcomes:
+            counts.update(outcome.misfits)
+        frequent = {name: count for name, count in counts.items() if count > MISFIT_RATE_REPORTED * rows}
+        self._warnings += [
+            f"column {name}: {count:,} of {rows:,} values did not fit and are in _rescued"
+            for name, count in frequent.items()
+        ]
+        return frequent
+
+    def _describe_engine(self) -> str | None:
+        ran = [outcome for outcome in self._outcomes if outcome.output is not None]
+        if not ran:
+            return None
+        return "driver" if all(outcome.ran_in_driver for outcome in ran) else "spark"
 
     def _commit_dead_letters(self) -> int:
         """Commit the dead-letter records and return the number of new ones.
@@ -386,13 +462,13 @@ class LandingRound:
         dead = [outcome.dead_letter_output for outcome in self._outcomes if outcome.dead_letter_output is not None]
         late = [file for outcome in self._outcomes for file in outcome.late_dead_letters]
         if dead or late:
-            self._check_not_overtaken()
+            self._check_not_landed_by_other_driver()
         rows = commit_dead_letters(dead_letters, planned, self._starts, dead, late)
         if dead or late:
             failpoints.hit_failpoint(failpoints.DEAD_LETTER_COMMIT)
         return rows
 
-    def _check_not_overtaken(self) -> None:
+    def _check_not_landed_by_other_driver(self) -> None:
         """Raise DeadLettersChangedError if another driver has already committed the records of this round."""
         now = self._tables.data.next_offsets()
         if any(now.get(partition) != start for partition, start in self._starts.items()):
@@ -441,4 +517,4 @@ class LandingRound:
 
 
 def _discard_files(table: TopicTable, files: Iterable[WrittenFile]) -> None:
-    table.storage.discard(file.path for file in files)
+    table.storage.discard_files(file.path for file in files)

@@ -14,8 +14,12 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
+import pyarrow as pa
+
 from chronik.errors import ChronikError, check_invariant
-from chronik.pipeline.spark.tasks import TaskRunner, run_locally
+from chronik.limits import MIB
+from chronik.pipeline.maintenance.row_order import RowOrder
+from chronik.pipeline.spark.tasks import TaskFailedError, TaskRunner, run_locally
 from chronik.pipeline.tables.catalog import list_table_names, open_table
 from chronik.pipeline.tables.commit_plan import WrittenFile
 from chronik.pipeline.tables.layout import DATE
@@ -23,12 +27,14 @@ from chronik.pipeline.tables.parquet import FILE_BYTES_TARGET
 from chronik.pipeline.tables.storage import DEAD_LETTERS_SUFFIX, table_uri
 from chronik.pipeline.tables.table_files import (
     ORPHAN_HOURS_MIN,
+    ROWS_PER_BATCH,
     LiveFile,
     TableFiles,
     open_dataset,
-    scan_with_partition_columns,
+    scan,
 )
 from chronik.pipeline.tables.topic_table import TableMissingError, TopicTable
+from chronik.wording import pluralize
 
 DEFAULT_KEEP_HOURS = 7 * 24
 """Default retention of replaced files in hours, as in Delta, for running queries and time travel."""
@@ -58,19 +64,27 @@ def vacuum_table(
     Raises:
         VacuumRejectedError: `keep_hours` is below the minimum, without `pipeline_stopped`.
     """
-    check_keep_hours(keep_hours, pipeline_stopped)
+    check_retention_hours(keep_hours, pipeline_stopped)
     removed = table.vacuum_files(keep_hours, orphans=False, dry_run=dry_run)
     orphan_hours = keep_hours if pipeline_stopped else max(keep_hours, ORPHAN_HOURS_MIN)
     removed += table.vacuum_files(orphan_hours, orphans=True, dry_run=dry_run)
     return list(dict.fromkeys(removed))
 
 
-def check_keep_hours(keep_hours: int, pipeline_stopped: bool) -> None:
+def check_retention_hours(keep_hours: int, pipeline_stopped: bool) -> None:
     """Raise VacuumRejectedError if the retention is below the minimum while a pipeline may be running."""
     if keep_hours < KEEP_HOURS_MIN and not pipeline_stopped:
         raise VacuumRejectedError(
             f"files replaced within the last {KEEP_HOURS_MIN} h may still be read or written: stop the pipeline first"
         )
+
+
+SORT_BYTES_MAX = 256 * MIB
+"""Maximum size in bytes of the files whose rows one task sorts. They are several times larger in memory."""
+
+
+class CompactionFailedError(ChronikError):
+    """Some files of tables could not be merged. The message contains the tables and their errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +93,7 @@ class MergeTask:
 
     table: TableFiles
     file_bytes: int
+    order: RowOrder | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -124,7 +139,7 @@ class VacuumOptions:
 
 
 @dataclass(slots=True)
-class _Table:
+class _CompactedTable:
     """A table that is being compacted, with the current statistics."""
 
     name: str
@@ -139,27 +154,43 @@ def compact_tables(
     tasks: TaskRunner = run_locally,
     file_bytes: int = FILE_BYTES_TARGET,
     since: date | None = None,
+    order: RowOrder | None = None,
     vacuum_options: VacuumOptions | None = None,
     progress: Callable[[int, int], None] = lambda done_bytes, all_bytes: None,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[TableCompaction]:
     """Compact the tables of these topics with their dead-letter tables, or all tables under the root.
 
+    With `order`, all files of the topics' own tables are written again, with their rows in this order.
+
         compact_tables("tables", tasks=spark_task_runner(spark), vacuum_options=VacuumOptions())
 
     Raises:
-        TableMissingError, TableMismatchError, TableCommitError, VacuumRejectedError, TaskFailedError: A table does not
-            exist, cannot be used or changed, or a task failed.
+        TableMissingError, TableMismatchError, TableCommitError, VacuumRejectedError: A table does not exist, or cannot
+            be used or changed.
+        CompactionFailedError: A merge failed in all attempts; the others are committed.
+        SparkUnavailableError: Spark does not respond.
     """
     if vacuum_options is not None:
-        check_keep_hours(vacuum_options.keep_hours, vacuum_options.pipeline_stopped)
-    tables = _tables(table_root, topics, storage_options)
-    joins = [(table, join) for table in tables for join in plan_merges(table.table, file_bytes=file_bytes, since=since)]
-    _merge_all(joins, tasks, progress)
+        check_retention_hours(vacuum_options.keep_hours, vacuum_options.pipeline_stopped)
+    tables = _open_tables(table_root, topics, storage_options)
+    joins = [
+        (table, join)
+        for table in tables
+        for join in plan_merges(
+            table.table,
+            file_bytes=file_bytes,
+            since=since,
+            order=None if table.name.endswith(DEAD_LETTERS_SUFFIX) else order,
+        )
+    ]
+    _run_merges(joins, tasks, progress)
     return [TableCompaction(table.name, table.done, _vacuum_table(table.table, vacuum_options)) for table in tables]
 
 
-def _tables(root: str, topics: Sequence[str] | None, storage_options: Mapping[str, str] | None) -> list[_Table]:
+def _open_tables(
+    root: str, topics: Sequence[str] | None, storage_options: Mapping[str, str] | None
+) -> list[_CompactedTable]:
     names = list_table_names(root, storage_options)
     if topics is not None:
         missing = [topic for topic in topics if topic not in names]
@@ -167,18 +198,45 @@ def _tables(root: str, topics: Sequence[str] | None, storage_options: Mapping[st
             raise TableMissingError(f"no table of {', '.join(missing)} under {root}")
         selected = {name for topic in topics for name in (topic, topic + DEAD_LETTERS_SUFFIX)}
         names = [name for name in names if name in selected]
-    return [_Table(name, open_table(table_uri(root, name), storage_options)) for name in names]
+    return [_CompactedTable(name, open_table(table_uri(root, name), storage_options)) for name in names]
 
 
-def _merge_all(joins: list[tuple[_Table, MergeTask]], tasks: TaskRunner, progress: Callable[[int, int], None]) -> None:
+def _run_merges(
+    joins: list[tuple[_CompactedTable, MergeTask]], tasks: TaskRunner, progress: Callable[[int, int], None]
+) -> None:
+    """Run the merges in rounds, and run each merge of a failed round in a job of its own.
+
+    One merge may crash its workers, for lack of memory for example, and Spark then fails the whole job.
+
+    Raises:
+        CompactionFailedError: A merge failed in its own job, too.
+    """
     all_bytes, done_bytes = sum(join.size_bytes for _, join in joins), 0
+    failures: list[str] = []
     for first in range(0, len(joins), MERGES_PER_ROUND):
-        round_joins = joins[first : first + MERGES_PER_ROUND]
-        written = tasks(merge_files, [join for _, join in round_joins])
-        for (table, join), files in zip(round_joins, written, strict=True):
+        for (table, join), files in _run_round(joins[first : first + MERGES_PER_ROUND], tasks, failures):
             table.done += commit_merge(table.table, join, files)
             done_bytes += join.size_bytes
             progress(done_bytes, all_bytes)
+    if failures:
+        raise CompactionFailedError(
+            f"{len(failures)} of {pluralize(len(joins), 'merge')} failed: {'; '.join(dict.fromkeys(failures))}; the "
+            "other files are merged, and nothing was vacuumed"
+        )
+
+
+def _run_round(
+    joins: list[tuple[_CompactedTable, MergeTask]], tasks: TaskRunner, failures: list[str]
+) -> Iterator[tuple[tuple[_CompactedTable, MergeTask], tuple[WrittenFile, ...]]]:
+    """Yield the merges of a round that succeed with their files, and add the others to `failures`."""
+    try:
+        yield from zip(joins, tasks(merge_files, [join for _, join in joins]), strict=True)
+    except TaskFailedError as error:
+        if len(joins) == 1:
+            failures.append(f"{joins[0][0].name}: {error}")
+            return
+        for each in joins:
+            yield from _run_round([each], tasks, failures)
 
 
 def _vacuum_table(table: TopicTable, vacuuming: VacuumOptions | None) -> int:
@@ -191,16 +249,24 @@ def _vacuum_table(table: TopicTable, vacuuming: VacuumOptions | None) -> int:
 
 
 def plan_merges(
-    table: TopicTable, *, file_bytes: int = FILE_BYTES_TARGET, since: date | None = None
+    table: TopicTable,
+    *,
+    file_bytes: int = FILE_BYTES_TARGET,
+    since: date | None = None,
+    order: RowOrder | None = None,
 ) -> list[MergeTask]:
     """Return tasks that merge the small files of the days from `since` on, or of all days.
 
     Raises:
+        ConfigError: The table does not have the columns of `order`.
         TableMissingError, TableMismatchError: The table does not exist or cannot be used.
     """
     current = table.files()
     files = [file for file in current.files if since is None or _is_on_or_after(file, current.partition_by, since)]
-    return [MergeTask(current.with_files(*group), file_bytes) for group in group_small_files(files, file_bytes)]
+    if order is None:
+        return [MergeTask(current.with_files(*group), file_bytes) for group in group_small_files(files, file_bytes)]
+    order.check(current.schema)
+    return [MergeTask(current.with_files(*group), file_bytes, order) for group in group_files_to_sort(files)]
 
 
 def group_small_files(files: Iterable[LiveFile], file_bytes: int) -> Iterator[list[LiveFile]]:
@@ -219,6 +285,18 @@ def group_small_files(files: Iterable[LiveFile], file_bytes: int) -> Iterator[li
     yield from (group for group in groups.values() if len(group) > 1)
 
 
+def group_files_to_sort(files: Iterable[LiveFile], sort_bytes: int = SORT_BYTES_MAX) -> Iterator[list[LiveFile]]:
+    """Group all files of the same partition up to the size that a task can sort."""
+    groups: dict[tuple[Any, ...], list[LiveFile]] = {}
+    for file in sorted(files, key=lambda file: (file.partitions[0], file.offsets[0], file.path)):
+        group = groups.setdefault(file.partition_values, [])
+        if group and sum(each.size_bytes for each in group) + file.size_bytes > sort_bytes:
+            yield groups.pop(file.partition_values)
+            group = groups.setdefault(file.partition_values, [])
+        group.append(file)
+    yield from groups.values()
+
+
 def _is_on_or_after(file: LiveFile, columns: tuple[str, ...], since: date) -> bool:
     day = dict(zip(columns, file.partition_values, strict=True)).get(DATE)
     return day is None or day >= since
@@ -228,8 +306,12 @@ def merge_files(join: MergeTask) -> tuple[WrittenFile, ...]:
     """Write the rows of all files to a new file, which `commit_merge` adds to the table."""
     table = join.table
     # A group may be slightly larger than the target; two files would have to be merged again.
-    with table.writer(file_bytes=4 * join.file_bytes) as writer:
-        for batch in scan_with_partition_columns(table):
+    with table.writer(file_bytes=(4 if join.order is None else 1) * join.file_bytes) as writer:
+        batches = scan(table)
+        if join.order is not None:
+            sorted_rows = join.order.sort(pa.Table.from_batches(list(batches), table.schema))
+            batches = iter(sorted_rows.to_batches(max_chunksize=ROWS_PER_BATCH))
+        for batch in batches:
             writer.write(batch)
     rows, expected = sum(file.rows for file in writer.files), open_dataset(table).count_rows()
     check_invariant(rows == expected, f"{table.uri}: compaction wrote {rows} rows of {expected}")

@@ -24,9 +24,9 @@ from chronik.pipeline.tables.layout import (
     system_columns,
 )
 from chronik.pipeline.tables.offset_sets import OffsetSets, collect_offsets, count_offsets, offsets_mask
-from chronik.pipeline.tables.table_files import LiveFile, TableDescriptor, TableFiles, scan, scan_with_partition_columns
-from chronik.pipeline.tables.values.column_conversion import DECODE_BATCH_ROWS, DecodedRows, decode_rows
-from chronik.pipeline.tables.values.schema_evolution import infer_fields, plan_new_columns
+from chronik.pipeline.tables.table_files import LiveFile, TableDescriptor, TableFiles, scan
+from chronik.pipeline.tables.values.field_statistics import FieldStatistics
+from chronik.pipeline.tables.values.row_decoder import DECODE_BATCH_ROWS, DecodedRows, RowDecoder, collect_statistics
 
 POSITION_COLUMNS = [PARTITION, OFFSET]
 RECORD_COLUMNS = [*POSITION_COLUMNS, TIMESTAMP, TIMESTAMP_MS, KEY, HEADERS, VALUE]
@@ -40,8 +40,8 @@ class RetryScan:
     failing: int
     waiting: int
     """Number of records at or after the table's next offset, which were not retried."""
-    requested_fields: tuple[pa.Field, ...]
-    """Columns to add to the table."""
+    unknown_fields: FieldStatistics
+    """Statistics of fields without a column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +61,17 @@ def scan_dead_letters(table: TableDescriptor, next_offsets: Mapping[int, int], l
     """
     found: list[pa.RecordBatch] = []
     tried = waiting = 0
-    fields: tuple[pa.Field, ...] = ()
-    schema = table.schema
-    for batch in _record_batches(letters):
-        below = _below_next_offsets(batch, next_offsets)
+    unknown_fields = FieldStatistics()
+    decoder = table.row_decoder()
+    for batch in _iter_record_batches(letters):
+        below = _compute_below_next_offsets_mask(batch, next_offsets)
         waiting += int((~below).sum())
         tried += int(below.sum())
-        for decoded in _decode_batch(batch.filter(pa.array(below)), schema):
-            found.append(_offset_columns(decoded))
-            fields += plan_new_columns(schema, infer_fields(decoded.rescued)).added
+        for decoded in _decode_batch(batch.filter(pa.array(below)), table.schema, decoder):
+            found.append(_select_offset_columns(decoded))
+            unknown_fields.merge(collect_statistics(decoded.unknown_fields))
     decodable = collect_offsets(found)
-    return RetryScan(decodable, tried - count_offsets(decodable), waiting, fields)
+    return RetryScan(decodable, tried - count_offsets(decodable), waiting, unknown_fields)
 
 
 def read_dead_letter_offsets(letters: TableFiles) -> OffsetSets:
@@ -88,9 +88,10 @@ def find_offsets_in_table(wanted: OffsetSets, table: TableFiles) -> OffsetSets:
 
 def write_decoded_rows(table: TableDescriptor, chosen: OffsetSets, letters: TableFiles) -> tuple[WrittenFile, ...]:
     """Write the chosen dead-letter records as rows to new files, which a commit adds to the table."""
+    decoder = table.row_decoder()
     with table.writer() as writer:
-        for batch in _record_batches(letters):
-            for decoded in _decode_batch(batch.filter(pa.array(offsets_mask(batch, chosen))), table.schema):
+        for batch in _iter_record_batches(letters):
+            for decoded in _decode_batch(batch.filter(pa.array(offsets_mask(batch, chosen))), table.schema, decoder):
                 writer.write(build_table_batch(decoded.rows, table.schema))
     return writer.files
 
@@ -102,33 +103,33 @@ def rewrite_without(settled: OffsetSets, letters: TableFiles) -> RewrittenFile:
     if not removed:
         return RewrittenFile(file, 0)
     with letters.writer() as writer:
-        for batch in scan_with_partition_columns(letters):
+        for batch in scan(letters):
             kept = batch.filter(pa.array(~offsets_mask(batch, settled)))
             if kept.num_rows:
                 writer.write(kept)
     return RewrittenFile(file, removed, writer.files)
 
 
-def _record_batches(letters: TableFiles) -> Iterator[pa.RecordBatch]:
+def _iter_record_batches(letters: TableFiles) -> Iterator[pa.RecordBatch]:
     for batch in scan(letters, RECORD_COLUMNS):
         for first in range(0, batch.num_rows, DECODE_BATCH_ROWS):
             yield batch.slice(first, DECODE_BATCH_ROWS)
 
 
-def _below_next_offsets(batch: pa.RecordBatch, next_offsets: Mapping[int, int]) -> npt.NDArray[np.bool_]:
+def _compute_below_next_offsets_mask(batch: pa.RecordBatch, next_offsets: Mapping[int, int]) -> npt.NDArray[np.bool_]:
     partitions, offsets = batch.column(PARTITION).to_pylist(), batch.column(OFFSET).to_pylist()
     pairs = zip(partitions, offsets, strict=True)
     below = [offset < next_offsets.get(partition, 0) for partition, offset in pairs]
     return np.array(below, np.bool_)
 
 
-def _decode_batch(batch: pa.RecordBatch, schema: pa.Schema) -> Iterable[DecodedRows]:
+def _decode_batch(batch: pa.RecordBatch, schema: pa.Schema, decoder: RowDecoder) -> Iterable[DecodedRows]:
     if not batch.num_rows:
         return ()
-    return (decode_rows(_system_columns(batch, schema), schema),)
+    return (decoder.decode_rows(_build_system_columns(batch, schema)),)
 
 
-def _system_columns(batch: pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Array]:
+def _build_system_columns(batch: pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Array]:
     """Return the system columns that landing would have created for these records."""
     timestamps_ms = restore_timestamps_ms(pa.Table.from_batches([batch])).combine_chunks()
     records = RecordColumns(
@@ -142,5 +143,5 @@ def _system_columns(batch: pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Ar
     return system_columns(0, records, [*schema.names, VALUE]) | {PARTITION: batch.column(PARTITION)}
 
 
-def _offset_columns(decoded: DecodedRows) -> pa.RecordBatch:
+def _select_offset_columns(decoded: DecodedRows) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([decoded.rows[name] for name in POSITION_COLUMNS], names=POSITION_COLUMNS)

@@ -33,7 +33,7 @@ from chronik.pipeline.maintenance.dead_letter_tasks import (
     write_decoded_rows,
 )
 from chronik.pipeline.spark.tasks import TaskRunner, run_locally
-from chronik.pipeline.tables.catalog import open_table, topics_with_dead_letters
+from chronik.pipeline.tables.catalog import list_topics_with_dead_letters, open_table
 from chronik.pipeline.tables.commit_plan import WrittenFile, WrittenFilesLostError
 from chronik.pipeline.tables.layout import (
     ERROR,
@@ -56,6 +56,7 @@ from chronik.pipeline.tables.offset_sets import (
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
 from chronik.pipeline.tables.table_files import TableFiles, scan
 from chronik.pipeline.tables.topic_table import SequenceConflictError, TableMismatchError, TableMissingError, TopicTable
+from chronik.pipeline.tables.values.field_statistics import merge_statistics
 
 RETRY_SEQUENCE = "retries"
 """Name of the commit sequence that numbers the retries of dead-letter records."""
@@ -108,9 +109,9 @@ def list_dead_letters(
     """
     count = 0
     kept: list[DeadLetterRecord] = []
-    for topic in _topics(table_root, topics, storage_options):
+    for topic in _select_topics(table_root, topics, storage_options):
         pair = _TablePair(table_root, topic, run_locally, storage_options)
-        found = _CountingIterator(pair.open_letters())
+        found = _CountingIterator(pair.iter_dead_letters())
         # With n = 0, `nsmallest` would not iterate, and the records would not be counted.
         kept = heapq.nsmallest(limit, (*kept, *heapq.nsmallest(max(1, limit), found)))
         count += found.count
@@ -164,14 +165,14 @@ def retry_dead_letters(
             or changed, or a task failed.
     """
     done = []
-    for topic in _topics(table_root, topics, storage_options):
+    for topic in _select_topics(table_root, topics, storage_options):
         pair = _TablePair(table_root, topic, tasks, storage_options)
         done.append(pair.retry(files_per_round, progress))
     return done
 
 
-def _topics(root: str, topics: Sequence[str] | None, storage_options: Mapping[str, str] | None) -> list[str]:
-    found = topics_with_dead_letters(root, storage_options)
+def _select_topics(root: str, topics: Sequence[str] | None, storage_options: Mapping[str, str] | None) -> list[str]:
+    found = list_topics_with_dead_letters(root, storage_options)
     if topics is None:
         return found
     for topic in topics:
@@ -209,17 +210,17 @@ class _TablePair:
 
     # Listing
 
-    def open_letters(self) -> Iterator[DeadLetterRecord]:
+    def iter_dead_letters(self) -> Iterator[DeadLetterRecord]:
         letters = self._dead_letter_table.files()
         done = (
             {}
-            if self._table is None or self._interrupted_retries() is None
-            else self._find_in_table(self._offsets(letters))
+            if self._table is None or self._find_interrupted_retries() is None
+            else self._find_offsets_in_table(self._read_dead_letter_offsets(letters))
         )
         for batch in scan(letters, [PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS, ERROR, VALUE]):
             yield from _to_dead_letters(self._topic, batch.filter(pa.array(~offsets_mask(batch, done))))
 
-    def _interrupted_retries(self) -> range | None:
+    def _find_interrupted_retries(self) -> range | None:
         """Return the numbers of retries that appended rows but may not have removed dead-letter records, or None."""
         assert self._table is not None
         # In this order, a running retry may look interrupted, but an interrupted one never looks complete.
@@ -227,12 +228,12 @@ class _TablePair:
         appended = self._table.next_sequence_number(RETRY_SEQUENCE)
         return range(settled, appended) if settled < appended else None
 
-    def _offsets(self, letters: TableFiles) -> OffsetSets:
+    def _read_dead_letter_offsets(self, letters: TableFiles) -> OffsetSets:
         return union_offsets(
             self._tasks(read_dead_letter_offsets, [letters.with_files(file) for file in letters.files])
         )
 
-    def _find_in_table(self, wanted: OffsetSets) -> OffsetSets:
+    def _find_offsets_in_table(self, wanted: OffsetSets) -> OffsetSets:
         assert self._table is not None
         return union_offsets(
             self._tasks(partial(find_offsets_in_table, wanted), files_containing_offsets(self._table.files(), wanted))
@@ -242,8 +243,10 @@ class _TablePair:
 
     def retry(self, files_per_round: int, progress: Callable[[int, int], None]) -> RetryResult:
         if self._table is None:
-            return RetryResult(self._topic, 0, 0, count_offsets(self._offsets(self._dead_letter_table.files())))
-        self._finish_interrupted()
+            return RetryResult(
+                self._topic, 0, 0, count_offsets(self._read_dead_letter_offsets(self._dead_letter_table.files()))
+            )
+        self._finish_interrupted_retries()
         letters = self._dead_letter_table.files()
         decoded = failing = waiting = 0
         for first in range(0, len(letters.files), files_per_round):
@@ -255,12 +258,14 @@ class _TablePair:
             progress(min(first + files_per_round, len(letters.files)), len(letters.files))
         return RetryResult(self._topic, decoded, failing, waiting)
 
-    def _finish_interrupted(self) -> None:
-        interrupted = self._interrupted_retries()
+    def _finish_interrupted_retries(self) -> None:
+        interrupted = self._find_interrupted_retries()
         if interrupted is not None:
-            self._remove_settled(self._find_in_table(self._offsets(self._dead_letter_table.files())))
+            self._remove_landed_dead_letters(
+                self._find_offsets_in_table(self._read_dead_letter_offsets(self._dead_letter_table.files()))
+            )
             for number in interrupted:
-                self._record_settled(number)
+                self._record_completed_retry(number)
 
     def _retry_files(self, table: TopicTable, letters: list[TableFiles]) -> tuple[int, list[RetryScan]]:
         """Retry the records of these files, and return the number of appended rows and the scan results."""
@@ -271,19 +276,19 @@ class _TablePair:
             decodable = union_offsets([each.decodable for each in looked])
             if not decodable:
                 return 0, looked
-            wanted = [field for each in looked for field in each.requested_fields]
-            if wanted:
-                table.add_columns(wanted)
-            missing = subtract_offsets(decodable, self._find_in_table(decodable))
+            unknown_fields = merge_statistics([each.unknown_fields for each in looked])
+            if unknown_fields.fields:
+                table.add_columns(unknown_fields)
+            missing = subtract_offsets(decodable, self._find_offsets_in_table(decodable))
             written = self._tasks(partial(write_decoded_rows, table.descriptor(), missing), letters) if missing else []
             files = [file for each in written for file in each]
-            if not self._append(table, files, number):
+            if not self._append_files(table, files, number):
                 continue
-            self._remove_settled(decodable)
-            self._settle(number)
+            self._remove_landed_dead_letters(decodable)
+            self._complete_retry(number)
             return sum(file.rows for file in files), looked
 
-    def _append(self, table: TopicTable, files: Sequence[WrittenFile], number: int) -> bool:
+    def _append_files(self, table: TopicTable, files: Sequence[WrittenFile], number: int) -> bool:
         """Append the files to the table as retry `number`; on a conflict or file loss, delete them and return False."""
         try:
             table.append_in_sequence(files, RETRY_SEQUENCE, number)
@@ -295,10 +300,10 @@ class _TablePair:
             pass
         else:
             return True
-        table.storage.discard(file.path for file in files)
+        table.storage.discard_files(file.path for file in files)
         return False
 
-    def _remove_settled(self, settled: OffsetSets) -> None:
+    def _remove_landed_dead_letters(self, settled: OffsetSets) -> None:
         """Remove records that now have rows from the dead-letter table, even if their files change concurrently."""
         while settled:
             some = files_containing_offsets(self._dead_letter_table.files(), settled)
@@ -311,14 +316,14 @@ class _TablePair:
         written = [file for each in rewritten for file in each.written]
         return self._dead_letter_table.replace_files([each.file for each in rewritten], written, data_change=True)
 
-    def _settle(self, number: int) -> None:
+    def _complete_retry(self, number: int) -> None:
         """Record that this retry has removed its records, and finish earlier interrupted retries."""
         if self._dead_letter_table.next_sequence_number(RETRY_SEQUENCE) == number:
-            self._record_settled(number)
+            self._record_completed_retry(number)
         else:
-            self._finish_interrupted()
+            self._finish_interrupted_retries()
 
-    def _record_settled(self, number: int) -> None:
+    def _record_completed_retry(self, number: int) -> None:
         with suppress(SequenceConflictError):  # another retry has recorded it
             self._dead_letter_table.append_in_sequence((), RETRY_SEQUENCE, number)
 

@@ -24,7 +24,7 @@ from chronik.pipeline.maintenance.replay_tasks import (
     ReplayTask,
     TimestampLookupTask,
     find_first_offsets,
-    lowest_offsets,
+    merge_lowest_offsets,
     replay_range,
 )
 from chronik.pipeline.sink.publisher import PublishSettings
@@ -144,10 +144,16 @@ def replay(
     next_offsets = source.next_offsets()
     table = source.files()
     with ClusterClient(bootstrap, client_id=CLIENT_ID) as cluster:
-        count = _target_partitions(cluster, to_topic, source.spec, max(next_offsets, default=0) + 1, create)
+        count = _get_or_create_target_partitions(
+            cluster, to_topic, source.spec, max(next_offsets, default=0) + 1, create
+        )
     keep_partition_numbers = not by_key and all(partition < count for partition in next_offsets)
-    starts = dict.fromkeys(next_offsets, 0) if start == UNBOUNDED else _offsets_at(start, table, next_offsets, tasks)
-    ends = next_offsets if end == UNBOUNDED else _offsets_at(end, table, next_offsets, tasks)
+    starts = (
+        dict.fromkeys(next_offsets, 0)
+        if start == UNBOUNDED
+        else _resolve_bound_offsets(start, table, next_offsets, tasks)
+    )
+    ends = next_offsets if end == UNBOUNDED else _resolve_bound_offsets(end, table, next_offsets, tasks)
     if end.time is not None:
         ends = next_offsets | ends  # without a record at or after the time, all records are before it
     rest = RemainingRanges(plan_replay_ranges(table, next_offsets, starts, ends))
@@ -158,22 +164,24 @@ def replay(
             ReplayTask(
                 table.files_overlapping(partition, low, high), partition, low, high, publish, keep_partition_numbers
             )
-            for partition, (low, high) in next_round_ranges(rest, offsets_per_round).items()
+            for partition, (low, high) in plan_next_round_ranges(rest, offsets_per_round).items()
         ]
         try:
             done = tasks(replay_range, round_tasks)
         except TaskFailedError as error:
             raise ReplayFailedError(
-                _failure_message(error, ReplayResult(records, keep_partition_numbers, names_replaced), to_topic, rest),
+                _format_failure_message(
+                    error, ReplayResult(records, keep_partition_numbers, names_replaced), to_topic, rest
+                ),
                 rest,
             ) from error
         records += sum(each.records for each in done)
         names_replaced += sum(each.names_replaced for each in done)
-        rest = remaining_after_round(rest, done)
+        rest = compute_remaining_ranges(rest, done)
         errors = [each.error for each in done if each.error is not None]
         if errors:
             raise ReplayFailedError(
-                _failure_message(
+                _format_failure_message(
                     errors[0], ReplayResult(records, keep_partition_numbers, names_replaced), to_topic, rest
                 ),
                 rest,
@@ -182,12 +190,12 @@ def replay(
     return ReplayResult(records, keep_partition_numbers, names_replaced)
 
 
-def _failure_message(error: object, done: ReplayResult, to_topic: str, rest: RemainingRanges) -> str:
-    warning = f", {header_names_warning(done)}" if done.names_replaced else ""
+def _format_failure_message(error: object, done: ReplayResult, to_topic: str, rest: RemainingRanges) -> str:
+    warning = f", {format_header_names_warning(done)}" if done.names_replaced else ""
     return f"{error} ({pluralize(done.records, 'record')} written to {to_topic}{warning}; remaining: {rest})"
 
 
-def header_names_warning(done: ReplayResult) -> str:
+def format_header_names_warning(done: ReplayResult) -> str:
     return f"{done.names_replaced:,} of them with header names that were not UTF-8 and contain U+FFFD instead"
 
 
@@ -208,7 +216,7 @@ def plan_replay_ranges(
     return dict(sorted(ranges.items()))
 
 
-def _offsets_at(
+def _resolve_bound_offsets(
     bound: ReplayBound, table: TableFiles, next_offsets: Mapping[int, int], tasks: TaskRunner
 ) -> dict[int, int]:
     """Return the offset of each partition that a replay bound selects; omit partitions without a matching record.
@@ -227,7 +235,7 @@ def _offsets_at(
     time_ms = (bound.time - EPOCH) // timedelta(milliseconds=1)
     files = [file for file in table.files if not _is_day_before(table, file.partition_values, bound.time)]
     round_tasks = [files[first : first + FILES_PER_TASK] for first in range(0, len(files), FILES_PER_TASK)]
-    return lowest_offsets(
+    return merge_lowest_offsets(
         tasks(find_first_offsets, [TimestampLookupTask(table.with_files(*each), time_ms) for each in round_tasks])
     )
 
@@ -237,11 +245,11 @@ def _is_day_before(table: TableFiles, values: Sequence[object], time: datetime) 
     return day is not None and day < time.astimezone(UTC).date()  # type: ignore[operator]
 
 
-def next_round_ranges(rest: RemainingRanges, offsets_max: int) -> dict[int, tuple[int, int]]:
+def plan_next_round_ranges(rest: RemainingRanges, offsets_max: int) -> dict[int, tuple[int, int]]:
     return {partition: (start, min(end, start + offsets_max)) for partition, (start, end) in rest.ranges.items()}
 
 
-def remaining_after_round(rest: RemainingRanges, done: Sequence[RangeReplayResult]) -> RemainingRanges:
+def compute_remaining_ranges(rest: RemainingRanges, done: Sequence[RangeReplayResult]) -> RemainingRanges:
     reached = {each.partition: each.next_offset for each in done}
     ranges = {partition: (reached[partition], end) for partition, (_, end) in rest.ranges.items()}
     return RemainingRanges({partition: (start, end) for partition, (start, end) in ranges.items() if start < end})
@@ -250,17 +258,19 @@ def remaining_after_round(rest: RemainingRanges, done: Sequence[RangeReplayResul
 # Target topic
 
 
-def _target_partitions(cluster: ClusterClient, name: str, source: TableSpec, row_partitions: int, create: bool) -> int:
+def _get_or_create_target_partitions(
+    cluster: ClusterClient, name: str, source: TableSpec, row_partitions: int, create: bool
+) -> int:
     """Return the number of partitions of the target topic.
 
     Raises:
         ReplayRejectedError: The target does not exist, or is the table's own topic.
     """
-    target = _topic(cluster, name)
+    target = _fetch_topic_if_exists(cluster, name)
     if target is None:
         if not create:
             raise ReplayRejectedError(f"topic {name} does not exist: create it, or use --create")
-        original = _topic(cluster, source.topic)
+        original = _fetch_topic_if_exists(cluster, source.topic)
         count = row_partitions if original is None else max(row_partitions, len(original.partitions))
         create_topics(cluster, [NewTopic(name, count)])
         return count
@@ -271,7 +281,7 @@ def _target_partitions(cluster: ClusterClient, name: str, source: TableSpec, row
     return len(target.partitions)
 
 
-def _topic(cluster: ClusterClient, name: str) -> MetadataResponseTopic | None:
+def _fetch_topic_if_exists(cluster: ClusterClient, name: str) -> MetadataResponseTopic | None:
     try:
         return cluster.retry(lambda: cluster.topic(name))
     except KafkaError as error:

@@ -77,7 +77,7 @@ def replay_range(task: ReplayTask) -> RangeReplayResult:
         with ClusterClient(task.publish.bootstrap, client_id=CLIENT_ID) as cluster:
             publisher = Publisher(cluster, task.publish)
             for rows in read_ordered_rows(task.table, task.partition, task.start, task.end):
-                outgoing = build_outgoing_rows(rows)
+                outgoing = build_outgoing_rows(rows, task.table.value_schema)
                 records += publisher.publish(outgoing if task.keep_partition else outgoing.drop_columns(["partition"]))
                 names_replaced += count_replaced_header_names(rows)
                 position = rows[OFFSET][-1].as_py() + 1
@@ -132,13 +132,15 @@ def list_row_groups(table: TableFiles, partition: int) -> list[RowGroup]:
         paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
-            lowest, highest = _column_bounds(group, paths.index(PARTITION), file.partitions)
+            lowest, highest = _read_column_bounds(group, paths.index(PARTITION), file.partitions)
             if lowest <= partition <= highest:
-                found.append(RowGroup(*_column_bounds(group, paths.index(OFFSET), file.offsets), group.total_byte_size))
+                found.append(
+                    RowGroup(*_read_column_bounds(group, paths.index(OFFSET), file.offsets), group.total_byte_size)
+                )
     return found
 
 
-def _column_bounds(group: Any, column: int, file_bounds: tuple[int, int]) -> tuple[int, int]:
+def _read_column_bounds(group: Any, column: int, file_bounds: tuple[int, int]) -> tuple[int, int]:
     statistics = group.column(column).statistics
     if statistics is None or not statistics.has_min_max:
         return file_bounds
@@ -161,7 +163,7 @@ def find_first_offsets(task: TimestampLookupTask) -> dict[int, int]:
     timestamp = pa.scalar(task.time_ms * 1000, pa.int64()).cast(TIMESTAMP_TYPE)
     # Timestamps before 1970 or after 9999 are in a separate column.
     where = (ds.field(TIMESTAMP) >= timestamp) | (ds.field(TIMESTAMP_MS) >= task.time_ms)
-    return lowest_offsets(
+    return merge_lowest_offsets(
         dict(zip(found[PARTITION].to_pylist(), found[f"{OFFSET}_min"].to_pylist(), strict=True))
         for batch in scan(task.table, [PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS], where)
         if batch.num_rows
@@ -169,7 +171,7 @@ def find_first_offsets(task: TimestampLookupTask) -> dict[int, int]:
     )
 
 
-def lowest_offsets(mappings: Iterable[dict[int, int]]) -> dict[int, int]:
+def merge_lowest_offsets(mappings: Iterable[dict[int, int]]) -> dict[int, int]:
     """Merge mappings from partition to offset, keeping the lowest offset of each partition."""
     found: dict[int, int] = {}
     for each in mappings:

@@ -1,6 +1,7 @@
 """SQL over topics: landed rows and the live tail as one view, without gaps and duplicates.
 
 `lexer` and `name_resolution` find out which topics a statement refers to, `topic_snapshots` fixes the boundary between
-landed rows and live tail, `live_tail` reads the tail in tasks, and `error_summary` shortens Spark's error messages to
-one line. `views` and `sql` are the public functions. Spark forks its workers from `warm_daemon`.
+landed rows and live tail, `live_tail` reads the tail in tasks, and `landed_rows` tables on S3, unless `s3a` finds
+Hadoop's S3 client. `error_summary` shortens Spark's error messages to one line. `views` and `sql` are the public
+functions. Spark forks its workers from `warm_daemon`.
 """

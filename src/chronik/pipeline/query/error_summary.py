@@ -31,14 +31,14 @@ class SqlFailedError(ChronikError):
 def summarize_error(message: str) -> str:
     """Summarize an error message of Spark in one line."""
     if found := CHRONIK_ERROR.findall(message):
-        return _truncate(found[-1][1])
-    first = _first_paragraph(message)
+        return _truncate_message(found[-1][1])
+    first = _extract_first_paragraph(message)
     if not SPARK_ERROR_CLASS.search(first) and (found := PYTHON_ERROR.findall(message)):
-        return _truncate(found[-1])
-    return _truncate(ADVICE.sub("", SQLSTATE.sub("", first)).rstrip(" ;").replace(".; line", "; line"))
+        return _truncate_message(found[-1])
+    return _truncate_message(ADVICE.sub("", SQLSTATE.sub("", first)).rstrip(" ;").replace(".; line", "; line"))
 
 
-def _first_paragraph(message: str) -> str:
+def _extract_first_paragraph(message: str) -> str:
     """Return the message without the query plan or the quoted statement that Spark appends."""
     lines = []
     for line in message.strip().splitlines():
@@ -50,5 +50,5 @@ def _first_paragraph(message: str) -> str:
     return " ".join(lines) or "Spark gave no reason"
 
 
-def _truncate(text: str) -> str:
+def _truncate_message(text: str) -> str:
     return text if len(text) <= SUMMARY_CHARACTERS_MAX else f"{text[: SUMMARY_CHARACTERS_MAX - 1]}…"

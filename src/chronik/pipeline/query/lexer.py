@@ -60,7 +60,7 @@ def tokenize_sql(statement: str) -> Iterator[SqlToken]:
         assert match is not None, "any character is a symbol at least"
         position = match.end()
         if match["comment"] is not None:
-            position = _end_of_comment(statement, position)
+            position = _find_comment_end(statement, position)
         elif match["string"] is not None:
             yield SqlToken(TokenKind.STRING, match["string"], match.start(), position)
         elif match["quoted"] is not None:
@@ -71,7 +71,7 @@ def tokenize_sql(statement: str) -> Iterator[SqlToken]:
             yield SqlToken(TokenKind.SYMBOL, match["symbol"], match.start(), position)
 
 
-def _end_of_comment(statement: str, position: int) -> int:
+def _find_comment_end(statement: str, position: int) -> int:
     """Return the position after a (possibly nested) comment that was opened before `position`."""
     depth = 1
     for edge in _COMMENT_EDGE.finditer(statement, position):

@@ -28,7 +28,9 @@ from chronik.pipeline.tables.layout import (
     build_table_batch,
     system_columns,
 )
-from chronik.pipeline.tables.values.column_conversion import DECODE_BATCH_ROWS, decode_rows
+from chronik.pipeline.tables.partitioning import PARTITION_KEY
+from chronik.pipeline.tables.values.row_decoder import DECODE_BATCH_ROWS, RowDecoder
+from chronik.pipeline.tables.values.table_schema import INFERRED, TableSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +54,10 @@ class TailScan:
     names: tuple[str, ...]
     """The columns to return, in this order."""
     tasks: RangesByTask
+    value_schema: TableSchema = INFERRED
+    """The declared schema of the table's values."""
+    partition_by: tuple[str, ...] = ()
+    """The partition columns of the table."""
 
 
 def plan_tail_tasks(ranges: Iterable[OffsetRange], records_max: int = RECORDS_PER_TASK) -> RangesByTask:
@@ -71,14 +77,14 @@ def build_tail_dataframe(spark: SparkSession, tail: TailScan) -> DataFrame:
     """Build a DataFrame of a topic's live tail, the records that are not in its table yet."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    schema = from_arrow_schema(_result_schema(tail))
+    schema = from_arrow_schema(_build_result_schema(tail))
     if not tail.tasks:
         return spark.createDataFrame([], schema)
     numbers = spark.range(0, len(tail.tasks), 1, len(tail.tasks))  # one partition per task
-    return numbers.mapInArrow(partial(_read_task, tail), schema)
+    return numbers.mapInArrow(partial(_read_tail_tasks, tail), schema)
 
 
-def _read_task(tail: TailScan, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _read_tail_tasks(tail: TailScan, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             for target in tail.tasks[number]:
@@ -94,28 +100,33 @@ def read_tail_rows(tail: TailScan, target: OffsetRange) -> Iterator[pa.RecordBat
         KafkaError: A broker rejects a request.
         CorruptRecords: A batch is damaged.
     """
-    decoding_schema = _decoding_schema(tail)
+    decoding_schema = _build_decoding_schema(tail)
     own = {*decoding_schema.names, OFFSET} | ({VALUE} if tail.kind is TableKind.DECODED else set())
     wanted = ColumnSelection(key=KEY in own, value=VALUE in own or VALUE_CRC32C in own, headers=HEADERS in own)
+    decoder = None
+    if tail.kind is TableKind.DECODED:
+        decoder = RowDecoder(tail.value_schema, decoding_schema, tail.partition_by)
     for records in read_columns(target, tail.settings, wanted):
-        for rows in _convert_rows(tail.kind, system_columns(target.partition, records, own), decoding_schema):
+        for rows in _convert_rows(decoder, system_columns(target.partition, records, own), decoding_schema):
             yield rows.select(list(tail.names))
 
 
-def _convert_rows(kind: TableKind, own: dict[str, pa.Array], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    if kind is not TableKind.DECODED:
+def _convert_rows(decoder: RowDecoder | None, own: dict[str, pa.Array], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    if decoder is None:
         yield build_table_batch(own, schema)
         return
     for start in range(0, len(own[OFFSET]), DECODE_BATCH_ROWS):
         part = {name: values.slice(start, DECODE_BATCH_ROWS) for name, values in own.items()}
         # A record that cannot be decoded will land as a dead-letter record, not as a row.
-        yield build_table_batch(decode_rows(part, schema).rows, schema)
+        yield build_table_batch(decoder.decode_rows(part).rows, schema)
 
 
-def _decoding_schema(tail: TailScan) -> pa.Schema:
-    """Return the schema for decoding. If `_rescued` is requested, decode all columns to find the remaining fields."""
-    return tail.schema if RESCUED in tail.names else _result_schema(tail)
+def _build_decoding_schema(tail: TailScan) -> pa.Schema:
+    """Return the schema for decoding: all columns if the others determine `_rescued`, or which records are rows."""
+    is_computed = any(PARTITION_KEY in (field.metadata or {}) for field in _build_result_schema(tail))
+    needs_all = RESCUED in tail.names or is_computed or tail.value_schema.rejects_records
+    return tail.schema if needs_all else _build_result_schema(tail)
 
 
-def _result_schema(tail: TailScan) -> pa.Schema:
+def _build_result_schema(tail: TailScan) -> pa.Schema:
     return pa.schema([tail.schema.field(name) for name in tail.names])

@@ -20,7 +20,7 @@ class AmbiguousNameError(ChronikError):
     """A name in a statement could refer to several topics. The message lists them."""
 
 
-class TopicHalf(StrEnum):
+class TopicViewScope(StrEnum):
     """The part of a topic that a view shows: rows in the table (cold), records not yet in it (hot), or both.
 
     The value is the suffix of the view's name.
@@ -37,14 +37,14 @@ class TopicView(NamedTuple):
     name: str
     """The name of the view in Spark."""
     topic: str
-    half: TopicHalf
+    half: TopicViewScope
 
 
 class _Candidate(NamedTuple):
     rank: int
     """Precedence (lower wins): exact topic name, name of a half, then both with special characters replaced."""
     topic: str
-    half: TopicHalf
+    half: TopicViewScope
 
 
 class ResolvedNames(NamedTuple):
@@ -61,11 +61,11 @@ class TopicNames:
     def __init__(self, topics: Iterable[str]) -> None:
         self._candidates: dict[str, set[_Candidate]] = {}
         for topic in topics:
-            folded = unquoted_name(topic)
-            for half in TopicHalf:
-                self._add(topic + half, _Candidate(0 if half is TopicHalf.BOTH else 1, topic, half))
+            folded = to_unquoted_name(topic)
+            for half in TopicViewScope:
+                self._add(topic + half, _Candidate(0 if half is TopicViewScope.BOTH else 1, topic, half))
                 if folded != topic:
-                    self._add(folded + half, _Candidate(2 if half is TopicHalf.BOTH else 3, topic, half))
+                    self._add(folded + half, _Candidate(2 if half is TopicViewScope.BOTH else 3, topic, half))
 
     def _add(self, name: str, candidate: _Candidate) -> None:
         self._candidates.setdefault(name.casefold(), set()).add(candidate)
@@ -83,7 +83,7 @@ class TopicNames:
             exact = [
                 each
                 for each in best_candidates
-                if name in (each.topic + each.half, unquoted_name(each.topic) + each.half)
+                if name in (each.topic + each.half, to_unquoted_name(each.topic) + each.half)
             ]
             best_candidates = exact if len(exact) == 1 else best_candidates
         if len(best_candidates) > 1:
@@ -118,7 +118,7 @@ class TopicNames:
         return ResolvedNames(list(views.values()), ambiguous)
 
 
-def unquoted_name(topic: str) -> str:
+def to_unquoted_name(topic: str) -> str:
     """Return a name for a topic that needs no backticks."""
     return re.sub(r"\W", "_", topic)
 
@@ -134,7 +134,7 @@ IMPLICIT_COLUMN_KEYWORDS = frozenset(
 SET_OPERATORS = ("UNION", "EXCEPT", "MINUS", "INTERSECT")
 
 
-def referenced_columns(statement: str, columns: Sequence[str]) -> list[str]:
+def find_referenced_columns(statement: str, columns: Sequence[str]) -> list[str]:
     """Return the columns that a statement names, or all columns if it may depend on others."""
     found = list(tokenize_sql(statement))
     if _may_need_all_columns(found):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from chronik.pipeline.query.views import (
     create_all_views,
     explain_raw_field,
     prepare_views,
-    warn_table_only,
+    warn_about_missing_topics,
 )
 
 if TYPE_CHECKING:
@@ -25,15 +26,23 @@ NO_SUCH_VIEW = "TABLE_OR_VIEW_NOT_FOUND"
 
 
 def query(
-    spark: SparkSession, statement: str, bootstrap: Bootstrap, table_root: str, *, prune: bool = False
+    spark: SparkSession,
+    statement: str,
+    bootstrap: Bootstrap,
+    table_root: str,
+    *,
+    prune: bool = False,
+    storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Run a statement on the current state of the topics that it references, directly or through views.
 
         query(session(), "SELECT region, count(*) FROM orders GROUP BY region", "127.0.0.1:9092", "tables").show()
 
     Only these topics are read. With `prune`, views have only the columns that the statement names, so use it only in a
-    session that runs nothing else. Through Spark Connect, results are computed when they are fetched, from the views at
-    that time: fetch them before the next query replaces the views.
+    session that runs nothing else. `storage_options` are those of an S3 root.
+
+    Through Spark Connect, results are computed when they are fetched, from the views at that time: fetch them before
+    the next query replaces the views.
 
     Raises:
         AmbiguousNameError: A name could refer to several topics.
@@ -41,22 +50,31 @@ def query(
         RawFieldError: The statement uses a JSON field of a raw topic.
         ClientError: No broker responds.
         KafkaError: A broker rejects a request.
+        TableStorageError: The object store of the tables cannot be listed.
         PySparkException: Spark rejects the statement.
     """
     from pyspark.errors import AnalysisException
 
     if _is_view_listing(statement):
-        create_all_views(spark, bootstrap, table_root)
+        create_all_views(spark, bootstrap, table_root, storage_options)
         return spark.sql(statement)
     if prune and not _is_script(statement):
         # Errors are reported with all columns in the views, so that Spark's message is right.
         with contextlib.suppress(AnalysisException):
-            prepared = prepare_views(spark, statement, bootstrap, table_root, prune=True)
-            return _analyse(spark, statement, prepared)
-    return _run_with_missing_views(spark, statement, bootstrap, table_root)
+            prepared = prepare_views(
+                spark, statement, bootstrap, table_root, prune=True, storage_options=storage_options
+            )
+            return _analyze_statement(spark, statement, prepared)
+    return _run_with_missing_views(spark, statement, bootstrap, table_root, storage_options)
 
 
-def _run_with_missing_views(spark: SparkSession, statement: str, bootstrap: Bootstrap, table_root: str) -> DataFrame:
+def _run_with_missing_views(
+    spark: SparkSession,
+    statement: str,
+    bootstrap: Bootstrap,
+    table_root: str,
+    storage_options: Mapping[str, str] | None,
+) -> DataFrame:
     """Run a statement, adding views for names that Spark reports as missing.
 
     A statement may contain a topic's name in a string (`IDENTIFIER('orders')`) or in a view of the session.
@@ -65,18 +83,20 @@ def _run_with_missing_views(spark: SparkSession, statement: str, bootstrap: Boot
 
     missing_names: list[str] = []
     while True:
-        prepared = prepare_views(spark, statement, bootstrap, table_root, also=missing_names)
+        prepared = prepare_views(
+            spark, statement, bootstrap, table_root, also=missing_names, storage_options=storage_options
+        )
         try:
-            return _analyse(spark, statement, prepared)
+            return _analyze_statement(spark, statement, prepared)
         except AnalysisException as error:
-            name = _missing_view_name(error)
+            name = _extract_missing_view_name(error)
             # A script may already have had effects, so it is not repeated.
             if name is None or name in missing_names or _is_script(statement) or prepared.names.resolve(name) is None:
                 raise _explain_raw_field(error, prepared) or error from None
             missing_names.append(name)
 
 
-def _analyse(spark: SparkSession, statement: str, prepared: PreparedViews) -> DataFrame:
+def _analyze_statement(spark: SparkSession, statement: str, prepared: PreparedViews) -> DataFrame:
     from pyspark.errors import AnalysisException
 
     for name, error_of_view in prepared.rejected.items():
@@ -86,16 +106,16 @@ def _analyse(spark: SparkSession, statement: str, prepared: PreparedViews) -> Da
         frame = spark.sql(statement)
         _ = frame.schema  # Spark Connect analyses the statement only when the schema is read
     except AnalysisException as error:
-        missing = _missing_view_name(error)
+        missing = _extract_missing_view_name(error)
         for name, error_of_view in prepared.rejected.items():
             if missing is not None and name.casefold() == missing.casefold():
                 raise error_of_view from None
         raise
-    warn_table_only(prepared.table_only_topics)
+    warn_about_missing_topics(prepared.table_only_topics)
     return frame
 
 
-def _missing_view_name(error: AnalysisException) -> str | None:
+def _extract_missing_view_name(error: AnalysisException) -> str | None:
     """Return the name of the view that Spark reports as missing, or None for any other error."""
     if error.getCondition() != NO_SUCH_VIEW:
         return None

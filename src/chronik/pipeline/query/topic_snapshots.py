@@ -23,8 +23,10 @@ from chronik.pipeline.source.offset_resolver import OffsetResolver
 from chronik.pipeline.source.options import IsolationLevel
 from chronik.pipeline.tables.catalog import list_table_names, open_table
 from chronik.pipeline.tables.layout import TableKind, initial_schema
-from chronik.pipeline.tables.storage import DEAD_LETTERS_SUFFIX, local_directory, table_uri
+from chronik.pipeline.tables.storage import DEAD_LETTERS_SUFFIX, table_uri
+from chronik.pipeline.tables.storage_errors import TableStorageError
 from chronik.pipeline.tables.topic_table import TableError, TableMissingError, TableSnapshot
+from chronik.pipeline.tables.values.table_schema import INFERRED, TableSchema
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.metadata import MetadataResponseTopic
 
@@ -74,6 +76,16 @@ class TopicSnapshot:
         """Columns of the landed rows and the live tail. A topic without a table has the raw columns."""
         return initial_schema(TableKind.RAW) if self.table_snapshot is None else self.table_snapshot.schema
 
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """The partition columns of the table."""
+        return () if self.table_snapshot is None else self.table_snapshot.partition_by
+
+    @property
+    def value_schema(self) -> TableSchema:
+        """The declared schema of the table's values."""
+        return INFERRED if self.table_snapshot is None else self.table_snapshot.descriptor.value_schema
+
 
 def compute_tail(
     partitions: Iterable[TopicPartition],
@@ -110,16 +122,29 @@ def compute_tail(
 class SnapshotReader:
     """A reader of snapshots of topics and their tables. Not thread-safe; the caller closes the cluster."""
 
-    def __init__(self, cluster: ClusterClient, table_root: str) -> None:
+    def __init__(
+        self, cluster: ClusterClient, table_root: str, storage_options: Mapping[str, str] | None = None
+    ) -> None:
         self._cluster = cluster
         self._table_root = table_root
+        self._storage_options = storage_options
         # As for landing: a record that may still be aborted is in neither half.
         self._positions = OffsetResolver(cluster, IsolationLevel.READ_COMMITTED)
 
     def list_topics(self) -> list[str]:
-        """Return the names of all topics and tables."""
+        """Return the names of all topics and tables.
+
+        Raises:
+            ClientError: No broker responds.
+            TableStorageError: The object store of the tables cannot be listed.
+        """
         response = self._cluster.retry(lambda: self._cluster.metadata(None))
-        return sorted({topic.name for topic in response.topics if topic.name} | _list_tables(self._table_root))
+        return sorted({topic.name for topic in response.topics if topic.name} | self._list_tables())
+
+    def _list_tables(self) -> set[str]:
+        """Return the names of the topics' tables."""
+        names = list_table_names(self._table_root, self._storage_options)
+        return {name for name in names if not name.endswith(DEAD_LETTERS_SUFFIX)}
 
     def take_snapshots(self, topics: Iterable[str]) -> dict[str, TopicSnapshot]:
         """Take consistent snapshots of topics. Errors of a single topic are part of its snapshot.
@@ -128,15 +153,15 @@ class SnapshotReader:
             ClientError: No broker responds.
         """
         wanted = list(topics)
-        found, has_gap = self._take_once(wanted)
+        found, has_gap = self._take_snapshots_once(wanted)
         for _ in range(GAP_ATTEMPTS - 1):
             if not has_gap:
                 break
             time.sleep(GAP_RETRY_SECONDS)
-            found, has_gap = self._take_once(wanted)
+            found, has_gap = self._take_snapshots_once(wanted)
         return found
 
-    def _take_once(self, topics: list[str]) -> tuple[dict[str, TopicSnapshot], bool]:
+    def _take_snapshots_once(self, topics: list[str]) -> tuple[dict[str, TopicSnapshot], bool]:
         """Take snapshots once; also return whether a table and its topic have a gap that a retry may close."""
         tables = {topic: self._read_table_snapshot(topic) for topic in topics}
         described = self._describe_topics(topics)
@@ -163,11 +188,13 @@ class SnapshotReader:
     def _read_table_snapshot(self, topic: str) -> TableSnapshot | TableError | None:
         uri = table_uri(self._table_root, topic)
         try:
-            return open_table(uri).snapshot()
+            return open_table(uri, self._storage_options).snapshot()
         except TableMissingError:
             return None
         except TableError as error:
             return error
+        except TableStorageError as error:
+            return TableError(str(error))
         except OSError as error:
             return TableError(f"{uri}: {str(error).splitlines()[0]}")
 
@@ -204,7 +231,10 @@ class SnapshotReader:
                 code = each.error_code or ErrorCode.LEADER_NOT_AVAILABLE
                 raise_for_code(code, str(TopicPartition(name, each.partition_index)))
         next_offsets = {} if landed is None else landed.next_offsets
-        earliest, latest = self._positions.earliest(partitions), self._positions.latest(partitions)
+        earliest, latest = (
+            self._positions.fetch_earliest_offsets(partitions),
+            self._positions.fetch_latest_offsets(partitions),
+        )
         return compute_tail(partitions, next_offsets, earliest, latest)
 
 
@@ -214,11 +244,3 @@ def _retry_period_s(topic: MetadataResponseTopic) -> float:
         return UNKNOWN_TOPIC_SECONDS_MAX
     is_transient = topic.error_code and ErrorCode(topic.error_code).retriable
     return LEADERLESS_SECONDS_MAX if is_transient or any(each.leader_id < 0 for each in topic.partitions) else 0.0
-
-
-def _list_tables(root: str) -> set[str]:
-    """Return the names of the topics' tables in a local root, or an empty set for an object store."""
-    directory = local_directory(root)
-    if directory is None or not directory.is_dir():
-        return set()
-    return {name for name in list_table_names(root) if not name.endswith(DEAD_LETTERS_SUFFIX)}

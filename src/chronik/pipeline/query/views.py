@@ -30,19 +30,23 @@ from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import ClusterClient
 from chronik.errors import ChronikError
 from chronik.pipeline import CLIENT_ID
+from chronik.pipeline.query.landed_dataframe import build_landed_dataframe
+from chronik.pipeline.query.landed_rows import LandedScan
 from chronik.pipeline.query.live_tail import TailScan, build_tail_dataframe, plan_tail_tasks
 from chronik.pipeline.query.name_resolution import (
     AmbiguousNameError,
-    TopicHalf,
     TopicNames,
     TopicView,
-    referenced_columns,
-    unquoted_name,
+    TopicViewScope,
+    find_referenced_columns,
+    to_unquoted_name,
 )
+from chronik.pipeline.query.s3a import build_s3a_options, has_s3a, to_s3a_uri
 from chronik.pipeline.query.topic_snapshots import SnapshotReader, TopicSnapshot, UnreadableTopicError
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings
 from chronik.pipeline.tables.layout import PARTITION, RESERVED_NAMES, VALUE, TableKind
-from chronik.pipeline.tables.storage import absolute_root, local_directory
+from chronik.pipeline.tables.storage import local_directory, to_absolute_root
+from chronik.pipeline.tables.storage_options import is_s3
 from chronik.pipeline.tables.topic_table import TableSnapshot
 
 if TYPE_CHECKING:
@@ -69,7 +73,7 @@ _SESSION_VIEWS: Final[WeakKeyDictionary[SparkSession, dict[str, bool]]] = WeakKe
 def build_dataframe(
     spark: SparkSession,
     snapshot: TopicSnapshot,
-    half: TopicHalf,
+    half: TopicViewScope,
     settings: ReadSettings,
     columns: Sequence[str] | None = None,
 ) -> DataFrame:
@@ -78,39 +82,51 @@ def build_dataframe(
     Raises:
         UnreadableTopicError: The half cannot be determined.
     """
-    unreadable = snapshot.table_error if half is TopicHalf.COLD else snapshot.tail_error
+    unreadable = snapshot.table_error if half is TopicViewScope.COLD else snapshot.tail_error
     if unreadable is not None:
         raise UnreadableTopicError(unreadable)
     # Without any column, Spark could not count the rows.
     names = tuple(snapshot.schema.names) if columns is None else tuple(columns) or (PARTITION,)
-    if half is TopicHalf.COLD:
-        return _build_cold_half(spark, snapshot, names)
-    tail = TailScan(settings, snapshot.kind, snapshot.schema, names, plan_tail_tasks(snapshot.tail))
+    if half is TopicViewScope.COLD:
+        return _build_cold_dataframe(spark, snapshot, names)
+    tasks = plan_tail_tasks(snapshot.tail)
+    tail = TailScan(
+        settings, snapshot.kind, snapshot.schema, names, tasks, snapshot.value_schema, snapshot.partition_by
+    )
     hot = build_tail_dataframe(spark, tail)
-    if half is TopicHalf.HOT or not _has_files(snapshot):
+    if half is TopicViewScope.HOT or not _has_files(snapshot):
         return hot
-    cold = _build_cold_half(spark, snapshot, names)
+    cold = _build_cold_dataframe(spark, snapshot, names)
     return cold.union(hot) if tail.tasks else cold
 
 
-def _build_cold_half(spark: SparkSession, snapshot: TopicSnapshot, names: Sequence[str]) -> DataFrame:
-    """Read the landed rows with Spark's Parquet reader, which prunes columns, partitions and row groups."""
+def _build_cold_dataframe(spark: SparkSession, snapshot: TopicSnapshot, names: Sequence[str]) -> DataFrame:
+    """Read the landed rows with Spark's Parquet reader, which prunes columns, partitions and row groups.
+
+    Without S3A, Python tasks read tables on S3.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema
 
     landed = snapshot.table_snapshot
     if landed is None or not _has_files(snapshot):
         return spark.createDataFrame([], from_arrow_schema(_select_fields(snapshot.schema, names)))
+    options: dict[str, str] = {}
+    if is_s3(landed.uri):
+        if not has_s3a(spark):
+            return build_landed_dataframe(spark, LandedScan(landed.files, tuple(names)))
+        options = build_s3a_options(landed.descriptor.storage_options or {})
     # Partition columns are restored from the directory names below this path.
-    reader = spark.read.options(basePath=str(local_directory(landed.uri) or landed.uri), **NO_GLOBBING)
-    rows = reader.schema(from_arrow_schema(snapshot.schema)).parquet(*_file_paths(landed))
+    base_path = str(local_directory(landed.uri) or to_s3a_uri(landed.uri))
+    reader = spark.read.options(basePath=base_path, **NO_GLOBBING, **options)
+    rows = reader.schema(from_arrow_schema(snapshot.schema)).parquet(*_decode_file_paths(landed))
     return rows.select([f"`{name}`" for name in names])
 
 
-def _file_paths(landed: TableSnapshot) -> list[str]:
+def _decode_file_paths(landed: TableSnapshot) -> list[str]:
     """Return file paths without URL encoding, which Spark does not decode; delta-rs encodes some characters."""
     directory = local_directory(landed.uri)
     if directory is None:
-        return list(landed.file_uris)
+        return [to_s3a_uri(uri) for uri in landed.file_uris]
     depth = len(landed.partition_by) + 1
     return [str(directory.joinpath(*uri.split("/")[-depth:])) for uri in landed.file_uris]
 
@@ -164,19 +180,19 @@ def explain_raw_field(condition: str, name: Sequence[str], raw: Mapping[str, Raw
     if not name or not raw:
         return None
     if condition == NOT_A_STRUCT and name[-1] == VALUE:
-        return _build_error("…", _find_topic(name[:-1], raw))
+        return _build_raw_field_error("…", _find_raw_topic(name[:-1], raw))
     if condition.startswith(NO_SUCH_COLUMN) and name[-1] not in RESERVED_NAMES:
-        return _build_error(name[-1], _find_topic(name[:-1], raw))
+        return _build_raw_field_error(name[-1], _find_raw_topic(name[:-1], raw))
     return None
 
 
-def _find_topic(before: Sequence[str], raw: Mapping[str, RawTopic]) -> RawTopic:
+def _find_raw_topic(before: Sequence[str], raw: Mapping[str, RawTopic]) -> RawTopic:
     """Return the raw topic that a qualifier refers to. For an alias, return the statement's first raw topic."""
     by_name = {view.casefold(): each for view, each in raw.items()}
     return next((by_name[part.casefold()] for part in before if part.casefold() in by_name), next(iter(raw.values())))
 
 
-def _build_error(field: str, raw: RawTopic) -> RawFieldError:
+def _build_raw_field_error(field: str, raw: RawTopic) -> RawFieldError:
     topic = raw.topic
     state = f"{topic} has landed in raw format" if raw.has_landed else f"{topic} has not landed"
     commands = (
@@ -219,7 +235,12 @@ class PreparedViews:
 
 
 def views(
-    spark: SparkSession, bootstrap: Bootstrap, table_root: str, topics: Iterable[str] | None = None
+    spark: SparkSession,
+    bootstrap: Bootstrap,
+    table_root: str,
+    topics: Iterable[str] | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
 ) -> CreatedViews:
     """Create Spark views of these topics, or of all topics and tables, from one snapshot.
 
@@ -229,40 +250,50 @@ def views(
 
     A topic has three views: `orders`, `orders_cold` (landed rows) and `orders_hot` (live tail). They return the same
     rows until retention or vacuum deletes them; create them again to see newer records. Without `topics`, the
-    result lists the views that could not be created.
+    result lists the views that could not be created. `storage_options` are those of an S3 root.
 
     Raises:
         UnknownTopicError: A topic in `topics` does not exist.
         UnreadableTopicError: The landed rows or the live tail of a topic in `topics` cannot be read.
         ClientError: No broker responds.
         KafkaError: A broker rejects a request.
+        TableStorageError: The object store of the tables cannot be listed.
     """
-    return _create_views(spark, bootstrap, table_root, topics, is_temporary=False)
+    return _create_views(spark, bootstrap, table_root, topics, storage_options, is_temporary=False)
 
 
-def create_all_views(spark: SparkSession, bootstrap: Bootstrap, table_root: str) -> None:
+def create_all_views(
+    spark: SparkSession, bootstrap: Bootstrap, table_root: str, storage_options: Mapping[str, str] | None = None
+) -> None:
     """Create all possible views, for a statement that lists views.
 
     Raises:
         ClientError: No broker responds.
         KafkaError: A broker rejects a request.
+        TableStorageError: The object store of the tables cannot be listed.
     """
-    _create_views(spark, bootstrap, table_root, None, is_temporary=True)
+    _create_views(spark, bootstrap, table_root, None, storage_options, is_temporary=True)
 
 
 def _create_views(
-    spark: SparkSession, bootstrap: Bootstrap, table_root: str, topics: Iterable[str] | None, *, is_temporary: bool
+    spark: SparkSession,
+    bootstrap: Bootstrap,
+    table_root: str,
+    topics: Iterable[str] | None,
+    storage_options: Mapping[str, str] | None,
+    *,
+    is_temporary: bool,
 ) -> CreatedViews:
-    settings = _settings(bootstrap)
+    settings = _build_read_settings(bootstrap)
     with ClusterClient(bootstrap, client_id=CLIENT_ID) as cluster:
-        snapshots = SnapshotReader(cluster, absolute_root(table_root))
+        snapshots = SnapshotReader(cluster, to_absolute_root(table_root), storage_options)
         known = snapshots.list_topics()
         requested = list(dict.fromkeys(topics)) if topics is not None else [each for each in known if each[:2] != "__"]
         if missing := sorted(set(requested) - set(known)):
             raise UnknownTopicError(f"no topic or table is named {', '.join(missing)}")
         topic_snapshots = snapshots.take_snapshots(requested)
     created, refused = [], {}
-    for view in _all_views(requested, TopicNames(known)):
+    for view in _list_all_views(requested, TopicNames(known)):
         try:
             _create_view(spark, view, topic_snapshots[view.topic], settings, is_temporary=is_temporary)
             created.append(view.name)
@@ -272,7 +303,7 @@ def _create_views(
             refused[view.name] = str(error)
             _drop_view(spark, view.name)
     if not is_temporary:
-        warn_table_only(each.topic for each in topic_snapshots.values() if each.is_table_only)
+        warn_about_missing_topics(each.topic for each in topic_snapshots.values() if each.is_table_only)
     return CreatedViews(tuple(created), refused)
 
 
@@ -284,6 +315,7 @@ def prepare_views(
     *,
     also: Iterable[str] = (),
     prune: bool = False,
+    storage_options: Mapping[str, str] | None = None,
 ) -> PreparedViews:
     """Create the views that a statement names, and the additional ones in `also`, from one snapshot.
 
@@ -294,9 +326,10 @@ def prepare_views(
         AmbiguousNameError: Two names differ only in case, but refer to different topics.
         ClientError: No broker responds.
         KafkaError: A broker rejects a request.
+        TableStorageError: The object store of the tables cannot be listed.
     """
     with ClusterClient(bootstrap, client_id=CLIENT_ID) as cluster:
-        snapshots = SnapshotReader(cluster, absolute_root(table_root))
+        snapshots = SnapshotReader(cluster, to_absolute_root(table_root), storage_options)
         names = TopicNames(snapshots.list_topics())
         named = names.resolve_statement(statement, also)
         _drop_earlier_views(spark, {view.name.casefold() for view in named.views})
@@ -306,12 +339,12 @@ def prepare_views(
     raw: dict[str, RawTopic] = {}
     for view in named.views:
         snapshot = topic_snapshots[view.topic]
-        columns = referenced_columns(statement, snapshot.schema.names) if prune else None
+        columns = find_referenced_columns(statement, snapshot.schema.names) if prune else None
         try:
-            _create_view(spark, view, snapshot, _settings(bootstrap), columns, is_temporary=True)
+            _create_view(spark, view, snapshot, _build_read_settings(bootstrap), columns, is_temporary=True)
         except UnreadableTopicError as error:
             refused[view.name] = error
-        if snapshot.is_table_only and view.half is not TopicHalf.COLD:
+        if snapshot.is_table_only and view.half is not TopicViewScope.COLD:
             only_landed[view.topic] = None
         if snapshot.kind is TableKind.RAW:
             raw[view.name] = RawTopic(view.topic, snapshot.table_snapshot is not None)
@@ -320,7 +353,7 @@ def prepare_views(
     return PreparedViews(names, refused, tuple(only_landed), raw)
 
 
-def warn_table_only(topics: Iterable[str]) -> None:
+def warn_about_missing_topics(topics: Iterable[str]) -> None:
     """Log a warning for topics that do not exist on the cluster."""
     for topic in topics:
         logger.warning("topic %s does not exist on the cluster; querying landed rows only", topic)
@@ -338,12 +371,12 @@ def _drop_view(spark: SparkSession, name: str) -> None:
     spark.catalog.dropTempView(name)
 
 
-def _all_views(topics: Iterable[str], names: TopicNames) -> list[TopicView]:
+def _list_all_views(topics: Iterable[str], names: TopicNames) -> list[TopicView]:
     """Return the views of topics under all unambiguous names."""
     found: dict[str, TopicView] = {}
     for topic in topics:
-        for half in TopicHalf:
-            for name in dict.fromkeys((topic + half, unquoted_name(topic) + half)):
+        for half in TopicViewScope:
+            for name in dict.fromkeys((topic + half, to_unquoted_name(topic) + half)):
                 with contextlib.suppress(AmbiguousNameError):
                     view = names.resolve(name)
                     if view is not None and (view.topic, view.half) == (topic, half):
@@ -368,5 +401,5 @@ def _create_view(
     created[view.name.casefold()] = is_temporary and created.get(view.name.casefold(), True)
 
 
-def _settings(bootstrap: Bootstrap) -> ReadSettings:
+def _build_read_settings(bootstrap: Bootstrap) -> ReadSettings:
     return ReadSettings(bootstrap, IsolationLevel.READ_COMMITTED)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from chronik.pipeline.records.batches import StoredBatch
 from chronik.protocol.batch import MAGIC_POSITION, BatchHeader, Bytes, TimestampType
 from chronik.protocol.message_set import iter_message_set
-from chronik.protocol.records import Record, iter_decompressed
+from chronik.protocol.records import Record, iter_decompressed_records
 
 HEADER_TYPE: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS_TYPE: Final = pa.list_(pa.field("element", HEADER_TYPE))  # Spark's own name of the field
@@ -63,7 +63,7 @@ def build_columns(typed: Iterable[RecordWithTimestampType], wanted: ColumnSelect
         timestamp_type=pa.array([row.timestamp_type for row in rows], pa.int32()),
         key=pa.array([each.key for each in records], pa.binary()) if wanted.key else None,
         value=pa.array([each.value for each in records], pa.binary()) if wanted.value else None,
-        headers=_headers(records) if wanted.headers else None,
+        headers=_build_headers_column(records) if wanted.headers else None,
     )
 
 
@@ -74,7 +74,7 @@ def iter_records_of_batches(opened: Sequence[tuple[BatchHeader, Any]]) -> Iterat
         CorruptRecords: A record cannot be decoded.
     """
     for header, body in opened:
-        for record, _ in iter_decompressed(header, bytes(body)):
+        for record, _ in iter_decompressed_records(header, bytes(body)):
             yield RecordWithTimestampType(record, header.timestamp_type)
 
 
@@ -96,7 +96,7 @@ def iter_legacy_messages(buffer: Bytes, message: StoredBatch) -> Iterator[Record
         yield RecordWithTimestampType(record, timestamp_type)
 
 
-def _headers(records: Sequence[Record]) -> pa.ListArray:
+def _build_headers_column(records: Sequence[Record]) -> pa.ListArray:
     lists = [
         [{"key": name, "value": value} for name, value in record.headers] if record.headers else None
         for record in records

@@ -80,7 +80,7 @@ Body = bytes | memoryview
 DecompressedBatch = tuple[BatchHeader, Body]
 
 
-class _Scans(NamedTuple):
+class _ScanRanges(NamedTuple):
     """The start and end positions of the batch parts that are scanned in parallel."""
 
     start: IntArray
@@ -98,7 +98,7 @@ def find_record_starts(
     total = int(counts.sum())
     if total and total >= PARALLEL_SCANS_MIN * min(RECORDS_PER_SCAN, int(counts.max(initial=0))):
         try:
-            return _scan_parallel(data, _split_scans(data, bases, ends, counts), total)
+            return _scan_parallel(data, _split_into_scans(data, bases, ends, counts), total)
         except VectorizedDecodeError:
             pass  # a split point may have been wrong
     scanned = [_scan_sequential(body, int(count)) for body, count in zip(bodies, counts, strict=True)]
@@ -106,7 +106,7 @@ def find_record_starts(
     return starts + np.repeat(bases, counts)
 
 
-def _scan_parallel(data: ByteArray, scans: _Scans, total: int) -> IntArray:
+def _scan_parallel(data: ByteArray, scans: _ScanRanges, total: int) -> IntArray:
     steps_max = STEPS_EXCESS_MAX * (total // len(scans.start) + 1)
     step_counts = np.zeros(len(scans.start), np.int64)
     running = np.arange(len(scans.start))
@@ -135,25 +135,25 @@ def _scan_parallel(data: ByteArray, scans: _Scans, total: int) -> IntArray:
     return starts
 
 
-def _split_scans(data: ByteArray, bases: IntArray, ends: IntArray, counts: IntArray) -> _Scans:
+def _split_into_scans(data: ByteArray, bases: IntArray, ends: IntArray, counts: IntArray) -> _ScanRanges:
     """Split batches into parts to scan in parallel: one for each non-empty batch, several for a long one."""
     filled = counts > 0
     bases, ends, counts = bases[filled], ends[filled], counts[filled]
     parts = counts // RECORDS_PER_SCAN + 1
     if (parts == 1).all():
-        return _Scans(bases, ends)
+        return _ScanRanges(bases, ends)
     sizes = ends - bases
     window = min(WINDOW_BYTES_MAX, int((WINDOW_RECORDS * sizes[parts > 1] // counts[parts > 1]).max()))
     # Split points are where the second and each further part of a batch would start if all records had the same size.
     batch_indices = np.repeat(np.arange(len(parts)), parts - 1)
     part_numbers = np.arange(len(batch_indices)) - np.repeat(np.cumsum(parts - 1) - (parts - 1), parts - 1) + 1
     guesses = bases[batch_indices] + sizes[batch_indices] * part_numbers // parts[batch_indices]
-    found = _plausible_starts(data, guesses, ends[batch_indices], window)
+    found = _find_plausible_starts(data, guesses, ends[batch_indices], window)
     starts = np.unique(np.concatenate([bases, found]))
-    return _Scans(starts, np.append(starts[1:], ends[-1]))
+    return _ScanRanges(starts, np.append(starts[1:], ends[-1]))
 
 
-def _plausible_starts(data: ByteArray, guesses: IntArray, ends: IntArray, window: int) -> IntArray:
+def _find_plausible_starts(data: ByteArray, guesses: IntArray, ends: IntArray, window: int) -> IntArray:
     """Return, for each guessed position, the first one from there that starts a chain of plausible records, if any."""
     candidates = (guesses[:, None] + np.arange(window)).ravel()
     origins = np.repeat(np.arange(len(guesses)), window)
@@ -219,7 +219,9 @@ def decode_batches(
         if batch.header is None:
             yield from _decode_group(decompressed, start, end, wanted)
             decompressed, decompressed_bytes = [], 0
-            yield from _non_empty(build_columns(_in_range(iter_legacy_messages(buffer, batch), start, end), wanted))
+            yield from _skip_empty_columns(
+                build_columns(_filter_offset_range(iter_legacy_messages(buffer, batch), start, end), wanted)
+            )
             continue
         body = _decompress_body(buffer, batch.position, batch.header)
         if decompressed and decompressed_bytes + len(body) > DECODED_BYTES_MAX:
@@ -247,16 +249,18 @@ def _decode_group(
     try:
         columns = _decode_vectorised(decompressed, start, end, wanted)
     except VectorizedDecodeError:
-        columns = build_columns(_in_range(iter_records_of_batches(decompressed), start, end), wanted)
-    yield from _non_empty(columns)
+        columns = build_columns(_filter_offset_range(iter_records_of_batches(decompressed), start, end), wanted)
+    yield from _skip_empty_columns(columns)
 
 
-def _non_empty(columns: RecordColumns) -> Iterator[RecordColumns]:
+def _skip_empty_columns(columns: RecordColumns) -> Iterator[RecordColumns]:
     if len(columns):
         yield columns
 
 
-def _in_range(records: Iterable[RecordWithTimestampType], start: int, end: int) -> Iterator[RecordWithTimestampType]:
+def _filter_offset_range(
+    records: Iterable[RecordWithTimestampType], start: int, end: int
+) -> Iterator[RecordWithTimestampType]:
     return (each for each in records if start <= each.record.offset < end)
 
 
@@ -296,7 +300,7 @@ def _decode_vectorised(
 ) -> RecordColumns:
     joined = b"".join([*(body for _, body in decompressed), PADDING])
     data = np.frombuffer(joined, np.uint8)
-    batches = _batch_arrays(decompressed)
+    batches = _build_batch_arrays(decompressed)
     bodies = [body for _, body in decompressed]
     starts = find_record_starts(data, batches.body_start, batches.body_end, batches.record_count, bodies)
     fields = _read_fields(data, starts, batches)
@@ -309,15 +313,15 @@ def _decode_vectorised(
         offset=pa.array(chosen.offset),
         timestamp_ms=pa.array(chosen.timestamp),
         timestamp_type=pa.array(chosen.timestamp_type.astype(np.int32)),
-        key=_binary(source, chosen.key_at, chosen.key_length) if wanted.key else None,
-        value=_binary(source, chosen.value_at, chosen.value_length) if wanted.value else None,
-        headers=_header_lists(source, headers, fields.header_count).slice(first, last - first)
+        key=_build_binary_array(source, chosen.key_at, chosen.key_length) if wanted.key else None,
+        value=_build_binary_array(source, chosen.value_at, chosen.value_length) if wanted.value else None,
+        headers=_build_header_lists(source, headers, fields.header_count).slice(first, last - first)
         if wanted.headers
         else None,
     )
 
 
-def _batch_arrays(decompressed: Sequence[DecompressedBatch]) -> _BatchArrays:
+def _build_batch_arrays(decompressed: Sequence[DecompressedBatch]) -> _BatchArrays:
     headers = [header for header, _ in decompressed]
     sizes = np.array([len(body) for _, body in decompressed], np.int64)
     ends = np.cumsum(sizes)
@@ -341,7 +345,7 @@ def _batch_arrays(decompressed: Sequence[DecompressedBatch]) -> _BatchArrays:
 def _read_fields(data: ByteArray, starts: IntArray, batches: _BatchArrays) -> _FieldArrays:
     lengths, at = read_varints(data, starts)
     ends = at + lengths
-    _check_ends(starts, ends, batches)
+    _check_record_ends(starts, ends, batches)
     timestamp_delta, at = read_varlongs(data, at + 1)  # skip the attributes, which are unused
     offset_delta, at = read_varints(data, at)
     key_length, key_at = read_varints(data, at)
@@ -372,7 +376,7 @@ def _read_fields(data: ByteArray, starts: IntArray, batches: _BatchArrays) -> _F
     )
 
 
-def _check_ends(starts: IntArray, ends: IntArray, batches: _BatchArrays) -> None:
+def _check_record_ends(starts: IntArray, ends: IntArray, batches: _BatchArrays) -> None:
     """Check that every record ends where the next one starts, and the last one at the end of its batch."""
     filled = batches.record_count > 0
     if (batches.body_start[~filled] != batches.body_end[~filled]).any():
@@ -418,21 +422,21 @@ def _read_headers(data: ByteArray, fields: _FieldArrays) -> _HeaderArrays:
     return _HeaderArrays(*(column[order] for column in merged))
 
 
-def _header_lists(source: pa.Buffer, headers: _HeaderArrays, counts: IntArray) -> pa.ListArray:
+def _build_header_lists(source: pa.Buffer, headers: _HeaderArrays, counts: IntArray) -> pa.ListArray:
     if not headers.name_at.size:
         return pa.nulls(len(counts), HEADERS_TYPE)
     try:
-        names = _binary(source, headers.name_at, headers.name_length).cast(pa.string())
+        names = _build_binary_array(source, headers.name_at, headers.name_length).cast(pa.string())
     except pa.ArrowInvalid:
         raise VectorizedDecodeError("a header name is not UTF-8") from None
-    values = _binary(source, headers.value_at, headers.value_length)
+    values = _build_binary_array(source, headers.value_at, headers.value_length)
     pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADER_TYPE))
     bounds = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=bounds[1:])
     return pa.ListArray.from_arrays(pa.array(bounds), pairs, type=HEADERS_TYPE, mask=pa.array(counts == 0))
 
 
-def _binary(source: pa.Buffer, at: IntArray, length: IntArray) -> pa.BinaryArray:
+def _build_binary_array(source: pa.Buffer, at: IntArray, length: IntArray) -> pa.BinaryArray:
     """Return the slices of `source` at these ascending positions as one binary array; a length of -1 means null."""
     count = len(at)
     if not count:

@@ -55,11 +55,15 @@ def encode_record_batch(
     return build_batch(header, compress(codec, _body(keys, values, timestamp_deltas, headers)))
 
 
-def batch_slices(keys: pa.BinaryArray, values: pa.BinaryArray, headers: pa.BinaryArray | None) -> Iterator[slice]:
+def split_into_batches(keys: pa.BinaryArray, values: pa.BinaryArray, headers: pa.BinaryArray | None) -> Iterator[slice]:
     """Yield slices of consecutive rows that fit into one batch each."""
-    sizes = np.maximum(_lengths(keys), 0) + np.maximum(_lengths(values), 0) + RECORD_OVERHEAD_BYTES
+    sizes = (
+        np.maximum(_compute_value_lengths(keys), 0)
+        + np.maximum(_compute_value_lengths(values), 0)
+        + RECORD_OVERHEAD_BYTES
+    )
     if headers is not None:
-        sizes += np.maximum(_lengths(headers), 0)
+        sizes += np.maximum(_compute_value_lengths(headers), 0)
     ends = np.cumsum(sizes)
     first = 0
     while first < len(ends):
@@ -80,9 +84,14 @@ def encode_headers(headers: pa.ListArray) -> pa.BinaryArray:
     names, values = pc.struct_field(pairs, "key").cast(pa.binary()), pc.struct_field(pairs, "value")
     if names.null_count:
         raise SchemaError("column `headers`: a header has no name (its `key` is null)")
-    encoded = _join(encode_varints(_lengths(names)), names, encode_varints(_lengths(values)), values.fill_null(b""))
+    encoded = _join(
+        encode_varints(_compute_value_lengths(names)),
+        names,
+        encode_varints(_compute_value_lengths(values)),
+        values.fill_null(b""),
+    )
     ends = np.cumsum(counts)
-    bounds = np.concatenate([[0], np.cumsum(_lengths(encoded))])
+    bounds = np.concatenate([[0], np.cumsum(_compute_value_lengths(encoded))])
     rows = np.empty(len(counts) + 1, np.int32)
     rows[0], rows[1:] = 0, bounds[ends]
     joined = pa.BinaryArray.from_buffers(pa.binary(), len(counts), [None, pa.py_buffer(rows), _data(encoded)])
@@ -94,20 +103,20 @@ def _body(
 ) -> bytes:
     count = len(keys)
     fields = _join(
-        _repeated(b"\x00", count),  # the attributes, which are unused
+        _repeat_bytes(b"\x00", count),  # the attributes, which are unused
         encode_varints(timestamp_deltas),
         encode_varints(np.arange(count, dtype=np.int64)),
-        encode_varints(_lengths(keys)),
+        encode_varints(_compute_value_lengths(keys)),
         keys.fill_null(b""),
-        encode_varints(_lengths(values)),
+        encode_varints(_compute_value_lengths(values)),
         values.fill_null(b""),
-        _repeated(b"\x00", count) if headers is None else headers,
+        _repeat_bytes(b"\x00", count) if headers is None else headers,
     )
-    records = _join(encode_varints(_lengths(fields)), fields)
+    records = _join(encode_varints(_compute_value_lengths(fields)), fields)
     return bytes(_data(records))
 
 
-def _repeated(piece: bytes, count: int) -> pa.BinaryArray:
+def _repeat_bytes(piece: bytes, count: int) -> pa.BinaryArray:
     return pa.repeat(pa.scalar(piece, pa.binary()), count)
 
 
@@ -115,15 +124,15 @@ def _join(*columns: pa.BinaryArray) -> pa.BinaryArray:
     return pc.binary_join_element_wise(*columns, b"")
 
 
-def _bounds(column: pa.BinaryArray) -> npt.NDArray[np.int32]:
+def _get_value_bounds(column: pa.BinaryArray) -> npt.NDArray[np.int32]:
     return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
 
 
-def _lengths(column: pa.BinaryArray) -> IntArray:
+def _compute_value_lengths(column: pa.BinaryArray) -> IntArray:
     """Return the length of each value; -1 for null."""
     if not len(column):
         return np.empty(0, np.int64)
-    lengths = np.diff(_bounds(column)).astype(np.int64)
+    lengths = np.diff(_get_value_bounds(column)).astype(np.int64)
     if column.null_count:
         lengths[column.is_null().to_numpy(zero_copy_only=False)] = -1
     return lengths
@@ -132,6 +141,6 @@ def _lengths(column: pa.BinaryArray) -> IntArray:
 def _data(column: pa.BinaryArray) -> pa.Buffer:
     if not len(column):
         return pa.py_buffer(b"")
-    bounds = _bounds(column)
+    bounds = _get_value_bounds(column)
     data = column.buffers()[2]
     return pa.py_buffer(b"") if data is None else data.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))

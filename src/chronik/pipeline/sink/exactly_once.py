@@ -62,12 +62,12 @@ class TaskEpoch(NamedTuple):
         return TopicPartition(EPOCHS_TOPIC, self.task)
 
 
-def epoch_commit_offset(epoch: TaskEpoch, records: int) -> dict[TopicPartition, GroupOffset]:
+def build_epoch_commit(epoch: TaskEpoch, records: int) -> dict[TopicPartition, GroupOffset]:
     """Return the offset to commit to mark a task's epoch as written, with the record count as metadata."""
     return {epoch.epochs_partition: GroupOffset(epoch.number, f"{_RECORDS}{records}")}
 
 
-def committed_record_count(cluster: ClusterClient, epoch: TaskEpoch) -> int | None:
+def fetch_committed_record_count(cluster: ClusterClient, epoch: TaskEpoch) -> int | None:
     """Return the number of records that the task has committed in this epoch: None if not committed, 0 if unknown.
 
     Call this only when no earlier attempt can still commit.
@@ -97,11 +97,11 @@ def check_task_count(cluster: ClusterClient, query: str, number: int, tasks: int
     if extra_tasks:
         raise EpochMismatchError(
             f"epoch {number} has {tasks} tasks, but an earlier attempt had {max(extra_tasks) + 1} or more, some of"
-            f" which have committed rows: these are now duplicated. {recovery_hint(query)}"
+            f" which have committed rows: these are now duplicated. {format_recovery_hint(query)}"
         )
 
 
-def recovery_hint(query: str) -> str:
+def format_recovery_hint(query: str) -> str:
     return f"To accept that, delete the group {query}: the epoch is then written again, and the query continues"
 
 
@@ -125,10 +125,10 @@ def ensure_epochs_partition(cluster: ClusterClient, epoch: TaskEpoch) -> None:
         # Another task may have created it concurrently.
         if error.code not in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.INVALID_PARTITIONS):
             raise
-    cluster.retry(lambda: _check_exists(cluster, epoch.epochs_partition))
+    cluster.retry(lambda: _check_partition_exists(cluster, epoch.epochs_partition))
 
 
-def _check_exists(cluster: ClusterClient, place: TopicPartition) -> None:
+def _check_partition_exists(cluster: ClusterClient, place: TopicPartition) -> None:
     if place not in cluster.partitions(place.topic):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{place}: partition not created yet")
 
@@ -166,14 +166,14 @@ def write_exactly_once(
     ensure_epochs_partition(cluster, epoch)
     transaction = ProducerTransaction(cluster, epoch.transactional_id, timeout_ms=timeout_ms)
     transaction.begin()
-    written = committed_record_count(cluster, epoch)
+    written = fetch_committed_record_count(cluster, epoch)
     if written is not None:
-        _check_rows(epoch, written, rows)
+        _check_row_count(epoch, written, rows)
         return 0
     try:
         publisher = Publisher(cluster, settings, transaction)
         records = sum(publisher.publish(batch) for batch in rows)
-        transaction.commit_offsets(epoch.query, epoch_commit_offset(epoch, records))
+        transaction.commit_offsets(epoch.query, build_epoch_commit(epoch, records))
     except BaseException:
         # Also when Spark cancels the attempt: until the transaction ends, read_committed consumers wait for it.
         with suppress(ClientError, KafkaError):
@@ -183,11 +183,11 @@ def write_exactly_once(
     return records
 
 
-def _check_rows(epoch: TaskEpoch, written: int, rows: Iterator[pa.RecordBatch]) -> None:
+def _check_row_count(epoch: TaskEpoch, written: int, rows: Iterator[pa.RecordBatch]) -> None:
     """Raise EpochMismatchError if the task has more rows than an earlier attempt wrote. Retention may explain fewer."""
     row_count = sum(batch.num_rows for batch in rows)
     if row_count > written > 0:
         raise EpochMismatchError(
             f"task {epoch.task} of epoch {epoch.number} has {row_count} rows, but an earlier attempt wrote {written}:"
-            f" a retried query must have the same tasks with the same rows. {recovery_hint(epoch.query)}"
+            f" a retried query must have the same tasks with the same rows. {format_recovery_hint(epoch.query)}"
         )

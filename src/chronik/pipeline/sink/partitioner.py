@@ -21,12 +21,12 @@ _Hashes = npt.NDArray[np.uint32]
 _Lanes = npt.NDArray[np.int64]
 
 
-def partitions_for_keys(keys: pa.BinaryArray, partition_count: int) -> npt.NDArray[np.int64]:
+def compute_partitions_for_keys(keys: pa.BinaryArray, partition_count: int) -> npt.NDArray[np.int64]:
     """Return each key's partition. Null keys are hashed like empty keys; callers must ignore their partition."""
-    return ((murmur2_hashes(keys) & _TOP_BIT_OFF) % np.uint32(partition_count)).astype(np.int64)
+    return ((compute_murmur2_hashes(keys) & _TOP_BIT_OFF) % np.uint32(partition_count)).astype(np.int64)
 
 
-def murmur2_hashes(keys: pa.BinaryArray) -> _Hashes:
+def compute_murmur2_hashes(keys: pa.BinaryArray) -> _Hashes:
     """Return the murmur2 hash of each key."""
     count = len(keys)
     _, bounds_buffer, data_buffer = keys.buffers()
@@ -51,7 +51,7 @@ def murmur2_hashes(keys: pa.BinaryArray) -> _Hashes:
 def _mix_words(hashes: _Hashes, data: npt.NDArray[np.uint8], starts: _Lanes, word_counts: _Lanes) -> None:
     for number in range(int(word_counts.max(initial=0))):
         lanes = np.flatnonzero(word_counts > number)
-        word = _little_endian(data, starts[lanes] + 4 * number, 4) * _M
+        word = _read_little_endian(data, starts[lanes] + 4 * number, 4) * _M
         word ^= word >> np.uint32(24)
         hashes[lanes] = hashes[lanes] * _M ^ word * _M
 
@@ -59,11 +59,11 @@ def _mix_words(hashes: _Hashes, data: npt.NDArray[np.uint8], starts: _Lanes, wor
 def _mix_tails(hashes: _Hashes, data: npt.NDArray[np.uint8], starts: _Lanes, lengths: _Lanes) -> None:
     for size in (1, 2, 3):
         lanes = np.flatnonzero(lengths % 4 == size)
-        tail = _little_endian(data, starts[lanes] + lengths[lanes] - size, size)
+        tail = _read_little_endian(data, starts[lanes] + lengths[lanes] - size, size)
         hashes[lanes] = (hashes[lanes] ^ tail) * _M
 
 
-def _little_endian(data: npt.NDArray[np.uint8], at: _Lanes, size: int) -> _Hashes:
+def _read_little_endian(data: npt.NDArray[np.uint8], at: _Lanes, size: int) -> _Hashes:
     value = np.zeros(len(at), np.uint32)
     for index in range(size):
         value |= data[at + index].astype(np.uint32) << np.uint32(8 * index)

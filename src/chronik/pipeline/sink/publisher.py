@@ -26,8 +26,8 @@ from chronik.clock import Clock, SystemClock
 from chronik.limits import MIB
 from chronik.pipeline.errors import SchemaError
 from chronik.pipeline.records.columns import HEADERS_TYPE
-from chronik.pipeline.records.encoder import batch_slices, encode_headers, encode_record_batch
-from chronik.pipeline.sink.partitioner import partitions_for_keys
+from chronik.pipeline.records.encoder import encode_headers, encode_record_batch, split_into_batches
+from chronik.pipeline.sink.partitioner import compute_partitions_for_keys
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
@@ -76,16 +76,16 @@ class BatchProducer:
         """
         if self._transaction is not None:
             self._transaction.add_partitions(rows)
-        unwritten = {partition: self._encode(partition, each) for partition, each in rows.items()}
+        unwritten = {partition: self._encode_batch(partition, each) for partition, each in rows.items()}
         try:
-            self._cluster.retry(lambda: self._produce(unwritten))
+            self._cluster.retry(lambda: self._produce_batches(unwritten))
         except BaseException:
             self._numbering.reset()
             raise
         for partition, each in rows.items():
             self._numbering.advance(partition, len(each.keys))
 
-    def _encode(self, partition: TopicPartition, rows: OutgoingRows) -> bytes:
+    def _encode_batch(self, partition: TopicPartition, rows: OutgoingRows) -> bytes:
         return encode_record_batch(
             rows.keys,
             rows.values,
@@ -98,7 +98,7 @@ class BatchProducer:
             **self._numbering.next_batch_sequence(partition)._asdict(),
         )
 
-    def _produce(self, unwritten: dict[TopicPartition, bytes]) -> None:
+    def _produce_batches(self, unwritten: dict[TopicPartition, bytes]) -> None:
         """Produce the batches, remove acknowledged ones from `unwritten`, and raise the first error."""
         first_error: KafkaError | None = None
         for leader_id, partitions in group_by_leader(self._cluster, list(unwritten)).items():
@@ -165,8 +165,8 @@ class Publisher:
             SchemaError, ClientError, KafkaError: The rows are invalid, or the brokers reject them.
         """
         pending: dict[TopicPartition, Iterator[OutgoingRows]] = {}
-        for topic, chosen in self._by_topic(rows):
-            pending |= self._by_partition(topic, chosen)
+        for topic, chosen in self._split_by_topic(rows):
+            pending |= self._split_by_partition(topic, chosen)
         # Only one batch per partition may be in flight, because its successor has the next sequence number.
         while pending:
             request: dict[TopicPartition, OutgoingRows] = {}
@@ -185,13 +185,13 @@ class Publisher:
                 self._producer.send(request)
         return int(rows.num_rows)
 
-    def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def _split_by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if not rows.num_rows:
             return
         if self._topic is not None:
             yield self._topic, rows
             return
-        topics = _column(rows, "topic", pa.string())
+        topics = _get_column(rows, "topic", pa.string())
         if topics is None or topics.null_count:
             raise SchemaError("a row has no topic: set the option `topic`, or fill the column `topic`")
         encoded = topics.dictionary_encode()
@@ -200,45 +200,45 @@ class Publisher:
         for number, name in enumerate(names):
             yield name, rows if len(names) == 1 else rows.take(pa.array(np.flatnonzero(indices == number)))
 
-    def _by_partition(self, topic: str, rows: pa.RecordBatch) -> dict[TopicPartition, Iterator[OutgoingRows]]:
+    def _split_by_partition(self, topic: str, rows: pa.RecordBatch) -> dict[TopicPartition, Iterator[OutgoingRows]]:
         nothing = pa.nulls(rows.num_rows, pa.binary())
-        keys = _column(rows, "key", pa.binary())  # strings become UTF-8
-        values = _column(rows, "value", pa.binary())
-        headers = _column(rows, "headers", HEADERS_TYPE)
-        partitions = self._partitions(topic, rows, keys)
+        keys = _get_column(rows, "key", pa.binary())  # strings become UTF-8
+        values = _get_column(rows, "value", pa.binary())
+        headers = _get_column(rows, "headers", HEADERS_TYPE)
+        partitions = self._choose_partitions(topic, rows, keys)
         all_rows = OutgoingRows(
             nothing if keys is None else keys,
             nothing if values is None else values,
             None if headers is None or headers.null_count == len(headers) else encode_headers(headers),
-            _column(rows, "timestamp_ms", pa.int64()),
+            _get_column(rows, "timestamp_ms", pa.int64()),
         )
         order = np.argsort(partitions, kind="stable")
         indexes, firsts = np.unique(partitions[order], return_index=True)
         return {
-            TopicPartition(topic, int(index)): _batches(all_rows, pa.array(chosen))
+            TopicPartition(topic, int(index)): _iter_batches(all_rows, pa.array(chosen))
             for index, chosen in zip(indexes, np.split(order, firsts[1:]), strict=True)
         }
 
-    def _partitions(self, topic: str, rows: pa.RecordBatch, keys: pa.Array | None) -> npt.NDArray[np.int64]:
+    def _choose_partitions(self, topic: str, rows: pa.RecordBatch, keys: pa.Array | None) -> npt.NDArray[np.int64]:
         count = len(self._cluster.retry(lambda: self._cluster.partitions(topic, create=True)))
         self._rotation += 1
         chosen = np.full(rows.num_rows, self._rotation % count, np.int64)
         if keys is not None:
             keyed = keys.is_valid().to_numpy(zero_copy_only=False)
-            chosen = np.where(keyed, partitions_for_keys(keys, count), chosen)
-        named = _column(rows, "partition", pa.int32())
+            chosen = np.where(keyed, compute_partitions_for_keys(keys, count), chosen)
+        named = _get_column(rows, "partition", pa.int32())
         if named is not None and named.null_count < len(named):
             given = named.is_valid().to_numpy(zero_copy_only=False)
             chosen = np.where(given, named.fill_null(0).to_numpy(), chosen)
         return chosen
 
 
-def _batches(all_rows: OutgoingRows, chosen: pa.Array) -> Iterator[OutgoingRows]:
+def _iter_batches(all_rows: OutgoingRows, chosen: pa.Array) -> Iterator[OutgoingRows]:
     rows = OutgoingRows(*(None if column is None else column.take(chosen) for column in all_rows))
-    for part in batch_slices(rows.keys, rows.values, rows.headers):
+    for part in split_into_batches(rows.keys, rows.values, rows.headers):
         yield OutgoingRows(*(None if column is None else column[part] for column in rows))
 
 
-def _column(rows: pa.RecordBatch, name: str, data_type: pa.DataType) -> pa.Array | None:
+def _get_column(rows: pa.RecordBatch, name: str, data_type: pa.DataType) -> pa.Array | None:
     index = rows.schema.get_field_index(name)
     return None if index < 0 else rows.column(index).cast(data_type)

@@ -50,7 +50,9 @@ from chronik.pipeline.sink.exactly_once import (
     write_exactly_once,
 )
 from chronik.pipeline.sink.publisher import Publisher, PublishSettings
-from chronik.pipeline.source.options import RawOptions, bootstrap_servers
+from chronik.pipeline.source.error_reports import MessageFirst
+from chronik.pipeline.source.option_names import check_sink_option_names, log_ineffective_sink_options
+from chronik.pipeline.source.options import RawOptions, parse_bootstrap_servers
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import ErrorCode, KafkaError
 
@@ -83,18 +85,20 @@ class ChronikWriter(DataSourceArrowWriter):  # type: ignore[misc]
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
 
+    @MessageFirst()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         once = self._settings.exactly_once
         return _write_task(
             self._settings,
-            None if once is None else TaskEpoch(once.transactional_id_prefix, once.epoch, _task_index()),
+            None if once is None else TaskEpoch(once.transactional_id_prefix, once.epoch, _get_task_index()),
             iterator,
         )
 
+    @MessageFirst()
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Check on the driver that no earlier attempt of this write had more tasks."""
         if self._settings.exactly_once is not None:
-            _check_tasks(self._settings, messages, self._settings.exactly_once.epoch)
+            _check_task_counts(self._settings, messages, self._settings.exactly_once.epoch)
 
 
 class ChronikStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -103,18 +107,20 @@ class ChronikStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
 
+    @MessageFirst()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         once = self._settings.exactly_once
         return _write_task(
-            self._settings, None if once is None else _stream_epoch(once.transactional_id_prefix), iterator
+            self._settings, None if once is None else _read_stream_epoch(once.transactional_id_prefix), iterator
         )
 
+    @MessageFirst()
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Check on the driver that no earlier attempt of the micro-batch had more tasks."""
-        _check_tasks(self._settings, messages, batchId)
+        _check_task_counts(self._settings, messages, batchId)
 
 
-def _check_tasks(settings: SinkSettings, messages: list[WriterCommitMessage | None], epoch: int) -> None:
+def _check_task_counts(settings: SinkSettings, messages: list[WriterCommitMessage | None], epoch: int) -> None:
     queries = {message.query for message in messages if isinstance(message, TaskCommitMessage) and message.query}
     for query in queries:  # at most one; none if rows are written at least once
         with ClusterClient(settings.publish.bootstrap, client_id=CLIENT_ID) as cluster:
@@ -139,20 +145,20 @@ def _write_task(
         return TaskCommitMessage(records, epoch.query)
 
 
-def _task_index() -> int:
+def _get_task_index() -> int:
     context = TaskContext.get()
     assert context is not None, "only tasks write"
     return int(context.partitionId())
 
 
-def _stream_epoch(name: str) -> TaskEpoch:
+def _read_stream_epoch(name: str) -> TaskEpoch:
     """Return the epoch of the current task from its local properties; Python writers have no other source."""
     context = TaskContext.get()
     assert context is not None, "only tasks write"
     query, number = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
     if query is None or number is None:
         raise OptionError("exactlyOnce: this version of Spark does not pass the micro-batch number to its tasks")
-    return TaskEpoch(f"{name}-{query}", int(number), _task_index())
+    return TaskEpoch(f"{name}-{query}", int(number), _get_task_index())
 
 
 @dataclass(frozen=True)
@@ -172,20 +178,38 @@ def parse_sink_settings(
     Raises:
         OptionError, SchemaError: An option or a column is invalid.
     """
+    check_sink_option_names(options)
     given = RawOptions(options)
     if overwrite:
-        raise OptionError("a topic cannot be overwritten: use mode `append`")
-    topic = given.get_str("topic")
+        raise OptionError('a topic cannot be overwritten: use .mode("append")')
+    topic = _parse_topic(given)
     _check_columns(schema, topic)
-    publish = PublishSettings(bootstrap_servers(options), topic, _codec(given))
-    return SinkSettings(
-        publish, _exactly_once_settings(given, streaming) if given.get_bool("exactlyOnce", streaming) else None
-    )
+    publish = PublishSettings(parse_bootstrap_servers(options), topic, _parse_codec(given))
+    exactly_once = given.get_bool("exactlyOnce", streaming)
+    settings = SinkSettings(publish, _parse_exactly_once_settings(given, streaming) if exactly_once else None)
+    if not exactly_once:
+        _reject_exactly_once_options(given)
+    if not streaming:  # Spark creates the writer of a stream again for every micro-batch
+        log_ineffective_sink_options(options, exactly_once=exactly_once)
+    return settings
 
 
-def _exactly_once_settings(given: RawOptions, streaming: bool) -> ExactlyOnceSettings:
+def _parse_topic(given: RawOptions) -> str | None:
+    topic = given.get_str("topic")
+    if topic is not None and not topic.strip():
+        raise OptionError(f"topic = {topic!r}: expected the name of a topic")
+    return None if topic is None else topic.strip()
+
+
+def _reject_exactly_once_options(given: RawOptions) -> None:
+    for name in ("transactionalId", "epoch"):
+        if given.get_str(name) is not None:
+            raise OptionError(f"{name} has no effect without exactlyOnce=true: set it, or remove {name}")
+
+
+def _parse_exactly_once_settings(given: RawOptions, streaming: bool) -> ExactlyOnceSettings:
     name, epoch = given.get_str("transactionalId"), given.get_int("epoch", 0)
-    timeout_ms = given.get_int("transactionTimeoutMs") or given.get_int("kafka.transaction.timeout.ms")
+    timeout_ms = given.get_int("transactionTimeoutMs", alias="kafka.transaction.timeout.ms")
     if streaming and epoch is not None:
         raise OptionError("epoch is for batches only: a stream uses its micro-batch numbers")
     if not streaming and not name:
@@ -193,7 +217,7 @@ def _exactly_once_settings(given: RawOptions, streaming: bool) -> ExactlyOnceSet
     return ExactlyOnceSettings(name or DEFAULT_ID_PREFIX, timeout_ms or TRANSACTION_TIMEOUT_MS, epoch or 0)
 
 
-def _codec(given: RawOptions) -> Codec:
+def _parse_codec(given: RawOptions) -> Codec:
     name = given.get_str("compression", "kafka.compression.type") or "none"
     if name.upper() not in Codec.__members__:
         raise OptionError(f"compression = {name!r}: expected one of {', '.join(Codec.__members__).lower()}")

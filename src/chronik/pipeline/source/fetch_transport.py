@@ -66,7 +66,7 @@ class _RangeReader:
         empty_responses = 0
         while position < self._target.end and empty_responses < EMPTY_RESPONSES_MAX:
             if time.monotonic() > deadline:
-                raise self._timeout_error(position)
+                raise self._build_timeout_error(position)
             try:
                 throttled, data = self._cluster.retry(lambda at=position: self._fetch(at))  # type: ignore[misc]
             except KafkaError as error:
@@ -75,7 +75,7 @@ class _RangeReader:
             chunk = self._parse_chunk(position, data)
             if chunk is not None:
                 return chunk
-            complete = self._readable_end(data) >= self._target.end and not throttled and not data.records
+            complete = self._get_readable_end_offset(data) >= self._target.end and not throttled and not data.records
             empty_responses = empty_responses + 1 if complete else 0
         return None
 
@@ -113,12 +113,12 @@ class _RangeReader:
             self._chunk_bytes *= 2
         return None
 
-    def _readable_end(self, data: PartitionData) -> int:
+    def _get_readable_end_offset(self, data: PartitionData) -> int:
         if self._settings.isolation is IsolationLevel.READ_COMMITTED:
             return data.last_stable_offset
         return data.high_watermark
 
-    def _timeout_error(self, position: int) -> KafkaError:
+    def _build_timeout_error(self, position: int) -> KafkaError:
         """Return the timeout error for a fetch at `position`. As in Spark, `failOnDataLoss` does not affect it."""
         target, waited = self._target, f"{self._settings.poll_timeout_s:g} s"
         message = f"{target.topic_partition}: no records of offsets {position} to {target.end - 1} within {waited}"
@@ -128,21 +128,21 @@ class _RangeReader:
         """Return the offset after a deleted range, or re-raise an error that does not indicate deleted records."""
         target = self._target
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            self._report_loss(position, target.end, "the partition no longer exists")
+            self._report_data_loss(position, target.end, "the partition no longer exists")
             return target.end
         if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
             raise error
         positions = OffsetResolver(self._cluster, IsolationLevel.READ_UNCOMMITTED)
-        log_start = positions.earliest([target.topic_partition])[target.topic_partition]
+        log_start = positions.fetch_earliest_offsets([target.topic_partition])[target.topic_partition]
         if position < log_start:
             resume_offset = min(log_start, target.end)
-            self._report_loss(position, resume_offset, f"the partition now starts at {log_start}")
+            self._report_data_loss(position, resume_offset, f"the partition now starts at {log_start}")
             return resume_offset
-        log_end = positions.latest([target.topic_partition])[target.topic_partition]
+        log_end = positions.fetch_latest_offsets([target.topic_partition])[target.topic_partition]
         if position > log_end:
-            self._report_loss(position, target.end, f"the partition now ends at {log_end}")
+            self._report_data_loss(position, target.end, f"the partition now ends at {log_end}")
             return target.end
         return position  # the log has changed since the error: fetch again
 
-    def _report_loss(self, first: int, end: int, reason: str) -> None:
+    def _report_data_loss(self, first: int, end: int, reason: str) -> None:
         report_data_loss(self._target, first, end, reason, fail=self._settings.fail_on_data_loss)

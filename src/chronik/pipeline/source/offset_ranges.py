@@ -34,7 +34,7 @@ class OffsetRange(NamedTuple):
         return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
 
 
-def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
+def build_ranges(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[OffsetRange]:
     """Return the non-empty ranges, ordered by partition. Every partition in `ends` must be in `starts`."""
     return [
         OffsetRange(*partition, starts[partition], ends[partition])

@@ -35,22 +35,22 @@ class OffsetResolver:
         self._cluster.invalidate_metadata()
         topics: Iterable[str] = subscription.topics
         if subscription.pattern is not None:
-            topics = self._matching_topics(subscription.pattern)
+            topics = self._find_matching_topics(subscription.pattern)
         found: list[TopicPartition] = []
         for topic in dict.fromkeys(topics):
             found += self._cluster.retry(lambda name=topic: self._cluster.partitions(name))  # type: ignore[misc]
         return sorted(found)
 
-    def _matching_topics(self, pattern: str) -> list[str]:
+    def _find_matching_topics(self, pattern: str) -> list[str]:
         """Return the topics that match a pattern, excluding internal topics as in Spark's Kafka source."""
         response = self._cluster.retry(lambda: self._cluster.metadata(None))
         names = (topic.name for topic in response.topics if topic.name and not topic.is_internal)
         return [name for name in names if re.fullmatch(pattern, name)]
 
-    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+    def fetch_earliest_offsets(self, partitions: Iterable[TopicPartition]) -> Offsets:
         return self.list_offsets_at(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
 
-    def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+    def fetch_latest_offsets(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """Return the high watermarks, or the last stable offsets for read_committed."""
         return self.list_offsets_at(dict.fromkeys(partitions, LATEST_TIMESTAMP))
 
@@ -74,9 +74,9 @@ class OffsetResolver:
             timestamps = _check_partitions(partitions, dict(bound.timestamps_ms), f"{name}OffsetsByTimestamp")
         else:
             timestamps = dict.fromkeys(partitions, bound.timestamp_ms or 0)
-        return self._offsets_at_timestamps(timestamps, latest_if_no_timestamp)
+        return self._fetch_offsets_at_timestamps(timestamps, latest_if_no_timestamp)
 
-    def _offsets_at_timestamps(self, timestamps: Mapping[TopicPartition, int], latest_if_none: bool) -> Offsets:
+    def _fetch_offsets_at_timestamps(self, timestamps: Mapping[TopicPartition, int], latest_if_none: bool) -> Offsets:
         found = self.list_offsets_at(timestamps)
         none = [partition for partition, offset in found.items() if offset == NO_MATCHING_OFFSET]
         if none and not latest_if_none:
@@ -85,7 +85,7 @@ class OffsetResolver:
                 f"no record at or after the timestamp: {missing}; "
                 "set startingOffsetsByTimestampStrategy = latest to start at the end"
             )
-        return found | self.latest(none)
+        return found | self.fetch_latest_offsets(none)
 
     def list_offsets_at(self, timestamps: Mapping[TopicPartition, int]) -> Offsets:
         """Return the first offset of each partition at or after its timestamp.

@@ -28,12 +28,24 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any, Final
 
-from chronik.client.access.settings import PLAINTEXT_SECURITY, Bootstrap, BootstrapAccess, parse_security
+from chronik.client.access.settings import (
+    PLAINTEXT_SECURITY,
+    SECURITY_SETTINGS,
+    Bootstrap,
+    BootstrapAccess,
+    parse_security,
+)
 from chronik.client.errors import ClientError
 from chronik.client.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from chronik.client.records import TopicPartition
 from chronik.pipeline.errors import OptionError
 from chronik.pipeline.source.offset_ranges import Offsets, offsets_from_json
+from chronik.pipeline.source.option_names import (
+    PREFIX,
+    check_source_option_names,
+    is_unsupported_security_config,
+    log_ineffective_source_options,
+)
 
 COLUMN_NAMES: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
@@ -81,6 +93,12 @@ class OffsetBound:
     timestamp_ms: int | None = None
     timestamps_ms: tuple[tuple[TopicPartition, int], ...] | None = None
 
+    def option_name(self, side: str) -> str:
+        """Return the name of the option that sets this bound; `side` is `starting` or `ending`."""
+        if self.timestamp_ms is not None:
+            return f"{side}Timestamp"
+        return f"{side}Offsets" if self.timestamps_ms is None else f"{side}OffsetsByTimestamp"
+
 
 @dataclass(frozen=True)
 class ReadSettings:
@@ -120,8 +138,15 @@ class RawOptions:
         self._options = {name.lower(): value for name, value in options.items()}
 
     def get_str(self, *names: str) -> str | None:
-        """Return the value of the first of these options that is set, or None."""
-        return next((self._options[name.lower()] for name in names if name.lower() in self._options), None)
+        """Return the value of an option with alternative names, or None if it is not set.
+
+        Raises:
+            OptionError: Two of the names are set to different values.
+        """
+        values = {name: self._options[name.lower()] for name in names if name.lower() in self._options}
+        if len(set(values.values())) > 1:
+            raise OptionError(f"{' and '.join(values)} differ: set only one of them")
+        return next(iter(values.values()), None)
 
     def get_bool(self, name: str, default: bool) -> bool:
         value = self.get_str(name)
@@ -131,8 +156,8 @@ class RawOptions:
             raise OptionError(f"{name} = {value!r}: expected true or false")
         return value.lower() == "true"
 
-    def get_int(self, name: str, minimum: int = 1) -> int | None:
-        value = self.get_str(name)
+    def get_int(self, name: str, minimum: int = 1, alias: str | None = None) -> int | None:
+        value = self.get_str(name) if alias is None else self.get_str(name, alias)
         if value is None:
             return None
         try:
@@ -160,7 +185,7 @@ class RawOptions:
         return sorted(self._options)
 
 
-def source_columns(options: Mapping[str, str]) -> tuple[str, ...]:
+def select_source_columns(options: Mapping[str, str]) -> tuple[str, ...]:
     """Return the columns of a query with these options.
 
     Raises:
@@ -184,37 +209,52 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
     Raises:
         OptionError: An option is invalid; the message names it and the expected value.
     """
+    check_source_option_names(options)
     given = RawOptions(options)
-    starting = _bound(given, "starting", "latest" if streaming else "earliest")
-    if not streaming and LATEST_TIMESTAMP in (starting.sentinel, *(offset for _, offset in starting.offsets or ())):
-        raise OptionError("startingOffsets = latest: a batch query would read nothing")
-    return SourceOptions(
-        read=_read_settings(given, source_columns(options)),
-        subscription=_subscription(given),
+    starting = _parse_offset_bound(given, "starting", "latest" if streaming else "earliest")
+    ending = _parse_ending_bound(given, streaming)
+    if ending is not None:
+        _check_sentinels(starting, "startingOffsets", LATEST_TIMESTAMP, "a batch query would read nothing")
+        _check_sentinels(ending, "endingOffsets", EARLIEST_TIMESTAMP, "the query would read nothing; set a later end")
+        _check_bounds(starting, ending)
+    parsed = SourceOptions(
+        read=_parse_read_settings(given, select_source_columns(options)),
+        subscription=_parse_subscription(given),
         starting=starting,
-        ending=_ending(given, streaming),
+        ending=ending,
         latest_if_no_timestamp=given.get_choice("error", ("error", "latest"), "startingOffsetsByTimestampStrategy")
         == "latest",
         records_per_trigger_max=given.get_int("maxOffsetsPerTrigger"),
         records_per_trigger_min=given.get_int("minOffsetsPerTrigger"),
-        max_trigger_delay_s=_duration_s(given, "maxTriggerDelay", MAX_TRIGGER_DELAY_S),
+        max_trigger_delay_s=_parse_duration_s(given, "maxTriggerDelay", MAX_TRIGGER_DELAY_S),
         partitions_min=given.get_int("minPartitions"),
         records_per_partition_max=given.get_int("maxRecordsPerPartition"),
         group=given.get_str("groupId", "kafka.group.id"),
     )
+    least, most = parsed.records_per_trigger_min, parsed.records_per_trigger_max
+    if least is not None and most is not None and least > most:
+        raise OptionError(f"minOffsetsPerTrigger = {least} is greater than maxOffsetsPerTrigger = {most}")
+    log_ineffective_source_options(options, streaming=streaming)
+    return parsed
 
 
-def bootstrap_servers(options: Mapping[str, str]) -> Bootstrap:
+def parse_bootstrap_servers(options: Mapping[str, str]) -> Bootstrap:
     """Return the bootstrap servers with their security settings.
 
     Raises:
         OptionError: `bootstrap.servers` is missing, or a security option is invalid.
     """
     given = {name.lower(): value for name, value in options.items()}
-    servers = given.get("bootstrap.servers") or given.get("kafka.bootstrap.servers")
+    servers = RawOptions(given).get_str("bootstrap.servers", "kafka.bootstrap.servers")
     if not servers:
         raise OptionError("bootstrap.servers is missing: set it to HOST:PORT of a broker, or several with commas")
-    settings = {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}
+    configs = {name.removeprefix(PREFIX): value for name, value in given.items() if name.startswith(PREFIX)}
+    for name in filter(is_unsupported_security_config, configs):
+        raise OptionError(
+            f"option {PREFIX}{name} is not supported: ignoring a security setting could weaken security; remove the"
+            f" option, or use one of {', '.join(PREFIX + each for each in sorted(SECURITY_SETTINGS))}"
+        )
+    settings = {name: value for name, value in configs.items() if name in SECURITY_SETTINGS}
     try:
         security = parse_security(settings)
     except ClientError as error:
@@ -222,7 +262,7 @@ def bootstrap_servers(options: Mapping[str, str]) -> Bootstrap:
     return servers if security == PLAINTEXT_SECURITY else BootstrapAccess(servers, security)
 
 
-def _read_settings(given: RawOptions, columns: tuple[str, ...]) -> ReadSettings:
+def _parse_read_settings(given: RawOptions, columns: tuple[str, ...]) -> ReadSettings:
     level = given.get_choice(
         "read_uncommitted", ("read_uncommitted", "read_committed"), "isolationLevel", "kafka.isolation.level"
     )
@@ -231,7 +271,7 @@ def _read_settings(given: RawOptions, columns: tuple[str, ...]) -> ReadSettings:
     if transport is Transport.SEGMENTS and not dirs:
         raise OptionError("segmentDirs is missing: transport = segments reads the data directories named there")
     return ReadSettings(
-        bootstrap=bootstrap_servers(given._options),
+        bootstrap=parse_bootstrap_servers(given._options),
         isolation=IsolationLevel[level.upper()],
         fail_on_data_loss=given.get_bool("failOnDataLoss", True),
         poll_timeout_s=(given.get_int("kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_MS) / 1000,
@@ -241,25 +281,30 @@ def _read_settings(given: RawOptions, columns: tuple[str, ...]) -> ReadSettings:
     )
 
 
-def _subscription(given: RawOptions) -> Subscription:
+def _parse_subscription(given: RawOptions) -> Subscription:
     names = ("subscribe", "subscribePattern", "assign")
     if sum(given.get_str(name) is not None for name in names) != 1:
-        raise OptionError("no topics to read: set exactly one of subscribe, subscribePattern and assign")
+        path = given.get_str("path")
+        hint = "" if path is None else f"; the path {path!r} is not used, subscribe names topics"
+        raise OptionError(f"no topics to read: set exactly one of subscribe, subscribePattern and assign{hint}")
     if (listed := given.get_str("subscribe")) is not None:
         topics = tuple(part.strip() for part in listed.split(",") if part.strip())
         if not topics:
             raise OptionError("subscribe names no topic")
         return Subscription(topics=topics)
     if (pattern := given.get_str("subscribePattern")) is not None:
+        pattern = pattern.strip()
+        if not pattern:
+            raise OptionError("subscribePattern = '': the pattern is empty")
         try:
             re.compile(pattern)
         except re.error as error:
             raise OptionError(f"subscribePattern = {pattern!r}: {error}") from None
         return Subscription(pattern=pattern)
-    return Subscription(partitions=_assigned(given))
+    return Subscription(partitions=_parse_assigned_partitions(given))
 
 
-def _assigned(given: RawOptions) -> tuple[TopicPartition, ...]:
+def _parse_assigned_partitions(given: RawOptions) -> tuple[TopicPartition, ...]:
     shape = '{"topic": [0, 1]}'
     assigned = given.get_json("assign", shape)
     if not isinstance(assigned, dict) or not assigned:
@@ -269,35 +314,84 @@ def _assigned(given: RawOptions) -> tuple[TopicPartition, ...]:
         if not isinstance(indexes, list) or not all(type(index) is int and index >= 0 for index in indexes):
             raise OptionError(f"assign: topic {topic!r} has {indexes!r}, expected JSON like {shape}")
         partitions += [TopicPartition(topic, index) for index in indexes]
+    if not partitions:
+        raise OptionError(f"assign = {given.get_str('assign')!r}: no partition to read; expected JSON like {shape}")
     return tuple(partitions)
 
 
-def _ending(given: RawOptions, streaming: bool) -> OffsetBound | None:
+def _parse_ending_bound(given: RawOptions, streaming: bool) -> OffsetBound | None:
     if not streaming:
-        bound = _bound(given, "ending", "latest")
-        if EARLIEST_TIMESTAMP in (bound.sentinel, *(offset for _, offset in bound.offsets or ())):
-            raise OptionError("endingOffsets = earliest: the query would read nothing; set a later end")
-        return bound
+        return _parse_offset_bound(given, "ending", "latest")
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if given.get_str(name) is not None:
             raise OptionError(f"{name} is for batch queries only: a stream has no end")
     return None
 
 
-def _bound(given: RawOptions, side: str, default: str) -> OffsetBound:
+def _check_sentinels(bound: OffsetBound, name: str, rejected: int, reason: str) -> None:
+    """Reject `latest` as the start and `earliest` as the end of a batch query, as Spark's Kafka source does."""
+    word = "latest" if rejected == LATEST_TIMESTAMP else "earliest"
+    if bound.sentinel == rejected:
+        raise OptionError(f"{name} = {word}: {reason}")
+    for partition, offset in bound.offsets or ():
+        if offset == rejected:
+            raise OptionError(f"{name}: {partition} = {offset} ({word}): {reason}")
+
+
+def _check_bounds(starting: OffsetBound, ending: OffsetBound) -> None:
+    """Reject bounds that contradict each other before the brokers are asked. Resolved offsets are checked later."""
+    if starting.timestamp_ms is not None and ending.timestamp_ms is not None:
+        if starting.timestamp_ms > ending.timestamp_ms:
+            raise OptionError(
+                f"startingTimestamp = {starting.timestamp_ms} is greater than endingTimestamp = {ending.timestamp_ms}"
+            )
+        return
+    for kind, starts, ends in (
+        ("offset", starting.offsets, ending.offsets),
+        ("timestamp", starting.timestamps_ms, ending.timestamps_ms),
+    ):
+        if starts is not None and ends is not None:
+            names = starting.option_name("starting"), ending.option_name("ending")
+            _check_same_partitions(dict(starts), dict(ends), names)
+            check_starts_before_ends(dict(starts), dict(ends), names, kind)
+
+
+def _check_same_partitions(starts: Offsets, ends: Offsets, names: tuple[str, str]) -> None:
+    sides = ((names[0], starts.keys() - ends.keys()), (names[1], ends.keys() - starts.keys()))
+    problems = [f"{', '.join(map(str, sorted(only)))} only in {name}" for name, only in sides if only]
+    if problems:
+        raise OptionError(f"{' and '.join(names)} name different partitions: {'; '.join(problems)}")
+
+
+def check_starts_before_ends(starts: Offsets, ends: Offsets, names: tuple[str, str], kind: str = "offset") -> None:
+    """Check that no partition starts after its end; the sentinels for earliest and latest are not compared.
+
+    Raises:
+        OptionError: A partition starts after its end; the message names the options `names`.
+    """
+    for partition, start in sorted(starts.items()):
+        end = ends[partition]
+        if start > end and start >= 0 and end >= 0:
+            raise OptionError(
+                f"{partition}: the start {kind} {start} is greater than the end {kind} {end} ({', '.join(names)}): the "
+                "query would read nothing; check the bounds, and whether the topic was deleted and created again"
+            )
+
+
+def _parse_offset_bound(given: RawOptions, side: str, default: str) -> OffsetBound:
     if given.get_str(f"{side}Timestamp") is not None:
         return OffsetBound(timestamp_ms=given.get_int(f"{side}Timestamp", 0))
     name = f"{side}OffsetsByTimestamp"
     if given.get_str(name) is not None:
-        return OffsetBound(timestamps_ms=_by_partition(given, name, 0))
+        return OffsetBound(timestamps_ms=_parse_partition_offsets(given, name, 0))
     name = f"{side}Offsets"
     text = (given.get_str(name) or default).strip()
     if text.lower() in ("earliest", "latest"):
         return OffsetBound(sentinel=EARLIEST_TIMESTAMP if text.lower() == "earliest" else LATEST_TIMESTAMP)
-    return OffsetBound(offsets=_by_partition(given, name, EARLIEST_TIMESTAMP))
+    return OffsetBound(offsets=_parse_partition_offsets(given, name, EARLIEST_TIMESTAMP))
 
 
-def _by_partition(given: RawOptions, name: str, minimum: int) -> tuple[tuple[TopicPartition, int], ...]:
+def _parse_partition_offsets(given: RawOptions, name: str, minimum: int) -> tuple[tuple[TopicPartition, int], ...]:
     shape = '{"topic": {"0": 23}}'
     found = given.get_json(name, shape)
     try:
@@ -311,7 +405,7 @@ def _by_partition(given: RawOptions, name: str, minimum: int) -> tuple[tuple[Top
     return tuple(offsets.items())
 
 
-def _duration_s(given: RawOptions, name: str, default: float) -> float:
+def _parse_duration_s(given: RawOptions, name: str, default: float) -> float:
     text = given.get_str(name)
     if text is None:
         return default

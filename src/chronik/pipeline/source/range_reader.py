@@ -58,7 +58,7 @@ def read_skipping_deleted(
                 yield records
             return
         except DataLossError:
-            log_start = _log_start(target, settings)
+            log_start = _fetch_log_start_offset(target, settings)
             if log_start <= position:
                 raise
             resume_offset = min(log_start, target.end)
@@ -71,10 +71,10 @@ def read_skipping_deleted(
             position = resume_offset
 
 
-def _log_start(target: OffsetRange, settings: ReadSettings) -> int:
+def _fetch_log_start_offset(target: OffsetRange, settings: ReadSettings) -> int:
     with ClusterClient(settings.bootstrap, client_id=CLIENT_ID) as cluster:
         positions = OffsetResolver(cluster, IsolationLevel.READ_UNCOMMITTED)
-        return positions.earliest([target.topic_partition])[target.topic_partition]
+        return positions.fetch_earliest_offsets([target.topic_partition])[target.topic_partition]
 
 
 def read_range(target: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:

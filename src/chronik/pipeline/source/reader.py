@@ -23,10 +23,11 @@ from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
 from chronik.client.groups import commit_offsets
 from chronik.pipeline import CLIENT_ID
-from chronik.pipeline.source.micro_batch_planner import MicroBatchPlanner, end_offsets, micro_batch_ranges
-from chronik.pipeline.source.offset_ranges import OffsetRange, ranges_between, split_ranges_evenly
+from chronik.pipeline.source.error_reports import MessageFirst
+from chronik.pipeline.source.micro_batch_planner import MicroBatchPlanner, parse_end_offsets, plan_micro_batch_ranges
+from chronik.pipeline.source.offset_ranges import OffsetRange, build_ranges, split_ranges_evenly
 from chronik.pipeline.source.offset_resolver import OffsetResolver
-from chronik.pipeline.source.options import ReadSettings, SourceOptions
+from chronik.pipeline.source.options import ReadSettings, SourceOptions, check_starts_before_ends
 from chronik.pipeline.source.range_reader import read_range
 from chronik.protocol.errors import KafkaError
 
@@ -47,6 +48,7 @@ class ChronikReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
+    @MessageFirst()
     def partitions(self) -> Sequence[InputPartition]:
         with ClusterClient(self._options.read.bootstrap, client_id=CLIENT_ID) as cluster:
             return build_input_partitions(plan_batch_query(cluster, self._options), self._options)
@@ -68,7 +70,10 @@ def plan_batch_query(cluster: ClusterClient, options: SourceOptions) -> list[Off
         options.starting, partitions, name="starting", latest_if_no_timestamp=options.latest_if_no_timestamp
     )
     ends = positions.resolve(options.ending, partitions, name="ending", latest_if_no_timestamp=True)
-    return ranges_between(starts, ends)
+    check_starts_before_ends(
+        starts, ends, (options.starting.option_name("starting"), options.ending.option_name("ending"))
+    )
+    return build_ranges(starts, ends)
 
 
 def build_input_partitions(ranges: Iterable[OffsetRange], options: SourceOptions) -> list[InputPartition]:
@@ -82,7 +87,8 @@ def build_input_partitions(ranges: Iterable[OffsetRange], options: SourceOptions
 
 def read_partition(partition: InputPartition, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
     if isinstance(partition, RangePartition):
-        yield from read_range(partition.target, settings)
+        with MessageFirst():
+            yield from read_range(partition.target, settings)
 
 
 class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -99,8 +105,9 @@ class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     # Planning of micro-batches
 
+    @MessageFirst()
     def initialOffset(self) -> dict[str, Any]:
-        return self._planner().initial_offset()
+        return self._get_or_create_planner().initial_offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.records_per_trigger_max is not None:
@@ -109,6 +116,7 @@ class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             return ReadMinRows(self._options.records_per_trigger_min)
         return ReadAllAvailable()
 
+    @MessageFirst()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         # Spark calls this when the previous micro-batch is done. It calls `commit` only when another one follows, so
         # the last micro-batch of a query that ends by itself would never be committed to the group.
@@ -116,18 +124,20 @@ class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         # Spark passes a single limit, so a minimum in addition to a maximum comes from the options.
         records_min = None if isinstance(limit, ReadAllAvailable) else self._options.records_per_trigger_min
         records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._planner().plan_next(start, records_max, records_min)
+        return self._get_or_create_planner().plan_next_batch(start, records_max, records_min)
 
+    @MessageFirst()
     def prepareForTriggerAvailableNow(self) -> None:
-        self._planner().stop_at_latest()
+        self._get_or_create_planner().stop_at_latest()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return self._planner().latest_offset()
+        return self._get_or_create_planner().latest_offset()
 
     # Reading
 
+    @MessageFirst()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return build_input_partitions(micro_batch_ranges(start, end), self._options)
+        return build_input_partitions(plan_micro_batch_ranges(start, end), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(partition, self._options.read)
@@ -143,7 +153,7 @@ class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         The stream itself relies on its checkpoint, so a failure only leaves the group's offsets stale until the next
         commit.
         """
-        offsets = end_offsets(offset)
+        offsets = parse_end_offsets(offset)
         if self._options.group is None or not offsets or offset == self._committed_offset:
             return
         try:
@@ -166,7 +176,7 @@ class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             self._cluster = ClusterClient(self._options.read.bootstrap, client_id=CLIENT_ID)
         return self._cluster
 
-    def _planner(self) -> MicroBatchPlanner:
+    def _get_or_create_planner(self) -> MicroBatchPlanner:
         if self._batches is None:
             self._batches = MicroBatchPlanner(
                 self._options, OffsetResolver(self._connect(), self._options.read.isolation)

@@ -58,14 +58,14 @@ def build_record_batch(source: TopicPartition, columns: RecordColumns, names: Se
         "topic": lambda: pa.repeat(source.topic, count),
         "partition": lambda: pa.repeat(pa.scalar(source.partition, pa.int32()), count),
         "offset": lambda: columns.offset,
-        "timestamp": lambda: _timestamps(columns.timestamp_ms),
+        "timestamp": lambda: _to_timestamps(columns.timestamp_ms),
         "timestampType": lambda: columns.timestamp_type,
         "headers": lambda: columns.headers,
     }
     return pa.RecordBatch.from_arrays([builders[name]() for name in names], schema=arrow_schema(names))
 
 
-def _timestamps(milliseconds: pa.Int64Array) -> pa.TimestampArray:
+def _to_timestamps(milliseconds: pa.Int64Array) -> pa.TimestampArray:
     """Convert milliseconds to timestamps. Values out of range for microseconds become null."""
     values = milliseconds.to_numpy()
     out_of_range = (values > _MILLISECONDS_MAX) | (values < -_MILLISECONDS_MAX)

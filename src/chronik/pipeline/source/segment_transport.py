@@ -51,7 +51,7 @@ class SegmentFile:
 
 def list_segment_files(directory: str) -> list[SegmentFile]:
     """Return the segment files of a partition directory in order. Swap files replace the segments they merge."""
-    present = _list_stable(directory)
+    present = _list_until_stable(directory)
     files = {base: names.offset_file_name(base, names.LOG) for base in names.parse_offsets(present, names.LOG)}
     for name in present:
         swap = names.parse_swap_file_name(name)
@@ -61,7 +61,7 @@ def list_segment_files(directory: str) -> list[SegmentFile]:
     return [SegmentFile(f"{directory}/{name}", base) for base, name in sorted(files.items())]
 
 
-def _list_stable(directory: str) -> set[str]:
+def _list_until_stable(directory: str) -> set[str]:
     """List the directory until two listings agree, because one listing may miss a file that is renamed concurrently.
 
     Raises:
@@ -100,7 +100,7 @@ def read_segment_chunks(cluster: ClusterClient, target: OffsetRange, settings: R
     position, first_offset, is_log_complete = target.start, 0, False
     while position < target.end:
         # Retention may delete files while they are read, so check the log start offset before each attempt.
-        log_start = positions.earliest([target.topic_partition])[target.topic_partition]
+        log_start = positions.fetch_earliest_offsets([target.topic_partition])[target.topic_partition]
         start = max(position, min(target.end, max(log_start, first_offset)))
         if start > position:
             where = "the partition" if log_start >= first_offset else directory
@@ -108,7 +108,7 @@ def read_segment_chunks(cluster: ClusterClient, target: OffsetRange, settings: R
             report_data_loss(target, position, start, reason, fail=settings.fail_on_data_loss)
             position = start
         try:
-            for chunk in _with_aborted(directory, position, target.end, settings.isolation):
+            for chunk in _read_chunks_with_aborted_ranges(directory, position, target.end, settings.isolation):
                 yield chunk
                 position = chunk.next_offset
             if position >= target.end or is_log_complete:
@@ -124,10 +124,12 @@ def read_segment_chunks(cluster: ClusterClient, target: OffsetRange, settings: R
             return
 
 
-def _with_aborted(directory: Path, start: int, end: int, isolation: IsolationLevel) -> Iterator[RecordChunk]:
+def _read_chunks_with_aborted_ranges(
+    directory: Path, start: int, end: int, isolation: IsolationLevel
+) -> Iterator[RecordChunk]:
     aborted = find_aborted_transactions(directory, start, end) if isolation is IsolationLevel.READ_COMMITTED else ()
     for chunk in read_segments(directory, start, end):
-        yield chunk._replace(aborted=_overlapping_aborted(aborted, chunk))
+        yield chunk._replace(aborted=_find_overlapping_aborted_ranges(aborted, chunk))
 
 
 def has_records_from(directory: Path, offset: int) -> bool:
@@ -153,18 +155,18 @@ def find_partition_directory(data_dirs: Sequence[str], partition: TopicPartition
     found_dirs = {
         data_dir: directory
         for data_dir in data_dirs
-        if (directory := _directory_in(data_dir, partition, topic.topic_id))
+        if (directory := _find_directory_in_data_dir(data_dir, partition, topic.topic_id))
     }
     if not found_dirs:
         message = f"none of {', '.join(data_dirs)} has {partition} (topic id {format_id(topic.topic_id)})"
         raise OptionError(f"segmentDirs: {message}")
-    candidates = _by_replica_state(list(found_dirs), partition, topic)
+    candidates = _sort_by_replica_state(list(found_dirs), partition, topic)
     if not candidates:
         raise OptionError(f"segmentDirs: {partition} is only in {', '.join(found_dirs)}, whose node is not in sync")
     return found_dirs[candidates[0]]
 
 
-def _directory_in(data_dir: str, partition: TopicPartition, topic_id: bytes) -> Path | None:
+def _find_directory_in_data_dir(data_dir: str, partition: TopicPartition, topic_id: bytes) -> Path | None:
     for name in (f"{TOPICS_DIRECTORY}/{format_id(topic_id)}/{partition.partition}", str(partition)):
         directory = Path(data_dir) / name
         if directory.is_dir():
@@ -172,9 +174,9 @@ def _directory_in(data_dir: str, partition: TopicPartition, topic_id: bytes) -> 
     return None
 
 
-def _by_replica_state(data_dirs: list[str], partition: TopicPartition, topic: MetadataResponseTopic) -> list[str]:
+def _sort_by_replica_state(data_dirs: list[str], partition: TopicPartition, topic: MetadataResponseTopic) -> list[str]:
     (partition_metadata,) = (each for each in topic.partitions if each.partition_index == partition.partition)
-    owners = {data_dir: _owner_id(data_dir) for data_dir in data_dirs}
+    owners = {data_dir: _read_owner_id(data_dir) for data_dir in data_dirs}
     leader_dirs = [
         data_dir for data_dir, owner in owners.items() if owner is not None and owner == partition_metadata.leader_id
     ]
@@ -182,7 +184,7 @@ def _by_replica_state(data_dirs: list[str], partition: TopicPartition, topic: Me
     return [*leader_dirs, *in_sync_dirs, *(data_dir for data_dir, owner in owners.items() if owner is None)]
 
 
-def _owner_id(data_dir: str) -> int | None:
+def _read_owner_id(data_dir: str) -> int | None:
     """Return the id of the node that owns the data directory, or None if it has no valid node.json."""
     try:
         return int(json.loads((Path(data_dir) / IDENTITY_FILE).read_bytes())["node_id"])
@@ -229,7 +231,7 @@ def _read_file(descriptor: int, start: int, end: int) -> Generator[RecordChunk, 
     file_position, size = 0, CHUNK_BYTES
     while True:
         buffer = os.pread(descriptor, size, file_position)
-        batches = _complete_batches(buffer)
+        batches = _parse_complete_batches(buffer)
         if not batches:
             if len(buffer) < size or _is_preallocated(buffer):
                 return not _is_preallocated(buffer)
@@ -238,14 +240,14 @@ def _read_file(descriptor: int, start: int, end: int) -> Generator[RecordChunk, 
         last = batches[-1]
         file_position += last.position + last.size
         size = CHUNK_BYTES
-        chosen = [each for each in batches if each.last_offset >= start and _first_offset(each) < end]
+        chosen = [each for each in batches if each.last_offset >= start and _get_first_offset(each) < end]
         if chosen:
             yield RecordChunk(buffer, chosen, start)
         if last.last_offset >= end - 1:
             return False
 
 
-def _complete_batches(buffer: bytes) -> list[StoredBatch]:
+def _parse_complete_batches(buffer: bytes) -> list[StoredBatch]:
     """Return the complete batches, ignoring preallocated zeros at the end of an active segment."""
     batches: list[StoredBatch] = []
     try:
@@ -262,7 +264,7 @@ def _is_preallocated(data: bytes) -> bool:
     return not any(data[:12])
 
 
-def _first_offset(batch: StoredBatch) -> int:
+def _get_first_offset(batch: StoredBatch) -> int:
     return batch.last_offset if batch.header is None else batch.header.base_offset
 
 
@@ -283,12 +285,12 @@ def find_aborted_transactions(directory: Path, start: int, end: int) -> tuple[Ab
     """
     while True:
         try:
-            return tuple(_scan_aborted(directory, start, end))
+            return tuple(_scan_for_aborted_transactions(directory, start, end))
         except SegmentsDeletedError as deleted:
             start = deleted.first_offset
 
 
-def _scan_aborted(directory: Path, start: int, end: int) -> list[AbortedTransactionRange]:
+def _scan_for_aborted_transactions(directory: Path, start: int, end: int) -> list[AbortedTransactionRange]:
     open_since: dict[int, int] = {}
     aborted: list[AbortedTransactionRange] = []
     for chunk in read_segments(directory, start, MAX_OFFSET):
@@ -308,10 +310,10 @@ def _scan_aborted(directory: Path, start: int, end: int) -> list[AbortedTransact
     return aborted
 
 
-def _overlapping_aborted(
+def _find_overlapping_aborted_ranges(
     aborted: Sequence[AbortedTransactionRange], chunk: RecordChunk
 ) -> tuple[AbortedProducerRange, ...]:
-    first = _first_offset(chunk.batches[0])
+    first = _get_first_offset(chunk.batches[0])
     return tuple(
         AbortedProducerRange(each.first_offset, each.producer_id)
         for each in aborted

@@ -24,7 +24,7 @@ import chronik
 from chronik.errors import ChronikError
 from chronik.pipeline.spark.environment_checks import installed_version
 from chronik.pipeline.spark.installation import cache_directory
-from chronik.pipeline.spark.masters import LOCAL_MASTER, LOOPBACK, is_local
+from chronik.pipeline.spark.masters import LOCAL_MASTER, LOOPBACK, is_local_master
 from chronik.pipeline.spark.runtime import default_settings, spark_environment
 
 WARM_DAEMON_MODULE = "chronik.pipeline.query.warm_daemon"
@@ -67,7 +67,7 @@ class ConnectServer:
 
     @property
     def is_alive(self) -> bool:
-        return _start_time(self.pid) == self.started
+        return _read_process_start_time(self.pid) == self.started
 
 
 def ensure_server(master: str | None = None, directory: Path | None = None) -> ConnectServer:
@@ -77,41 +77,41 @@ def ensure_server(master: str | None = None, directory: Path | None = None) -> C
         ServerStartError, JavaNotFoundError, PySparkNotFoundError: No server could be started.
     """
     directory = directory or _default_directory()
-    with _locked(directory):
-        found = matching_server(master, directory)
+    with _lock_directory(directory):
+        found = find_matching_server(master, directory)
         if found is not None:
             return found
-        outdated = _read_record(directory)
+        outdated = _read_server_record(directory)
         if outdated is not None:
-            _terminate(outdated)
-        return _start(master or LOCAL_MASTER, directory)
+            _terminate_server(outdated)
+        return _start_server(master or LOCAL_MASTER, directory)
 
 
-def matching_server(master: str | None = None, directory: Path | None = None) -> ConnectServer | None:
+def find_matching_server(master: str | None = None, directory: Path | None = None) -> ConnectServer | None:
     """Return the running server if its installation and master match; otherwise None. A master of None matches any."""
-    found = running_server(directory)
-    is_match = found is not None and master in (None, found.master) and found.made_by == _installation()
+    found = find_running_server(directory)
+    is_match = found is not None and master in (None, found.master) and found.made_by == _describe_installation()
     return found if is_match else None
 
 
-def running_server(directory: Path | None = None) -> ConnectServer | None:
+def find_running_server(directory: Path | None = None) -> ConnectServer | None:
     """Return the server that is running and accepts connections, or None."""
-    found = _read_record(directory or _default_directory())
+    found = _read_server_record(directory or _default_directory())
     return found if found is not None and _accepts_connections(found.port) else None
 
 
 def stop_server(directory: Path | None = None) -> bool:
     """Stop the Spark Connect server recorded in server.json, and return whether one was running."""
     directory = directory or _default_directory()
-    with _locked(directory):
-        found = _read_record(directory)
+    with _lock_directory(directory):
+        found = _read_server_record(directory)
         if found is not None:
-            _terminate(found)
+            _terminate_server(found)
         _record_path(directory).unlink(missing_ok=True)
         return found is not None
 
 
-def _installation() -> str:
+def _describe_installation() -> str:
     return f"{sys.executable}, chronik {chronik.__version__}, pyspark {installed_version('pyspark')}"
 
 
@@ -123,7 +123,7 @@ def _record_path(directory: Path) -> Path:
     return directory / "server.json"
 
 
-def _read_record(directory: Path) -> ConnectServer | None:
+def _read_server_record(directory: Path) -> ConnectServer | None:
     """Return the recorded server if its process is still running, or None."""
     try:
         server = ConnectServer(**json.loads(_record_path(directory).read_text(encoding="utf-8")))
@@ -133,41 +133,43 @@ def _read_record(directory: Path) -> ConnectServer | None:
 
 
 @contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
+def _lock_directory(directory: Path) -> Iterator[None]:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _start(master: str, directory: Path) -> ConnectServer:
+def _start_server(master: str, directory: Path) -> ConnectServer:
     token = secrets.token_urlsafe(32)
-    port = _free_port()
+    port = _find_free_port()
     variables = os.environ | spark_environment(master) | {"SPARK_CONNECT_AUTHENTICATE_TOKEN": token}
     conf = default_settings(master) | {
         "spark.connect.grpc.binding.address": LOOPBACK,
         "spark.connect.grpc.binding.port": str(port),
     }
-    if is_local(master):
+    if is_local_master(master):
         conf["spark.python.daemon.module"] = WARM_DAEMON_MODULE
     options = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     submit = str(Path(variables["SPARK_HOME"]) / "bin" / "spark-submit")
     log = directory / "server.log"
-    pid = _spawn([submit, "--master", master, "--class", SERVER_CLASS, *options], variables, directory, log)
-    server = ConnectServer(pid, _start_time(pid) or "", port, token, master, str(log), _installation())
+    pid = _spawn_process([submit, "--master", master, "--class", SERVER_CLASS, *options], variables, directory, log)
+    server = ConnectServer(
+        pid, _read_process_start_time(pid) or "", port, token, master, str(log), _describe_installation()
+    )
     try:
         _wait(lambda: not server.is_alive or _accepts_connections(port), START_SECONDS_MAX)
         if not server.is_alive or not _accepts_connections(port):
             end = log.read_bytes()[-LOG_BYTES_SHOWN:].decode(errors="replace").strip()
             raise ServerStartError(f"the Spark Connect server did not start; end of its log {log}: {end}")
-        _write(_record_path(directory), json.dumps(asdict(server)))
+        _write_private_file(_record_path(directory), json.dumps(asdict(server)))
     except BaseException:
-        _terminate(server)
+        _terminate_server(server)
         raise
     return server
 
 
-def _spawn(command: list[str], variables: dict[str, str], directory: Path, log: Path) -> int:
+def _spawn_process(command: list[str], variables: dict[str, str], directory: Path, log: Path) -> int:
     """Start a process in its own session, which Ctrl-C does not interrupt, and return its pid."""
     shell_command = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', str(directory), *command]
     log_output = (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -175,7 +177,7 @@ def _spawn(command: list[str], variables: dict[str, str], directory: Path, log: 
     return os.posix_spawn(shell_command[0], shell_command, variables, file_actions=files, setsid=True)
 
 
-def _write(path: Path, text: str) -> None:
+def _write_private_file(path: Path, text: str) -> None:
     temporary = path.with_suffix(".new")
     temporary.unlink(missing_ok=True)
     with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
@@ -183,7 +185,7 @@ def _write(path: Path, text: str) -> None:
     temporary.rename(path)
 
 
-def _terminate(server: ConnectServer) -> None:
+def _terminate_server(server: ConnectServer) -> None:
     for number, seconds in ((signal.SIGTERM, STOP_SECONDS_MAX), (signal.SIGKILL, STOP_SECONDS_MAX)):
         if not server.is_alive:
             return
@@ -204,13 +206,13 @@ def _accepts_connections(port: int) -> bool:
     return False
 
 
-def _free_port() -> int:
+def _find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
 
 
-def _start_time(pid: int) -> str | None:
+def _read_process_start_time(pid: int) -> str | None:
     """Return the operating system's start time of a process, or None if it has ended."""
     try:
         ended, _ = os.waitpid(pid, os.WNOHANG)

@@ -22,9 +22,9 @@ from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
 from chronik.errors import ChronikError
 from chronik.pipeline.spark.installation import JavaNotFoundError, find_java
-from chronik.pipeline.spark.masters import LOCAL_MASTER, is_connect, is_local, resolve_master
+from chronik.pipeline.spark.masters import LOCAL_MASTER, is_connect_master, is_local_master, resolve_master
 from chronik.protocol.errors import KafkaError
-from chronik.wording import install_hint, pluralize
+from chronik.wording import format_install_hint, pluralize
 
 PYSPARK_MIN, PYSPARK_MAX_EXCLUSIVE = (4, 2), (4, 4)
 PANDAS_MAX_EXCLUSIVE = (3,)
@@ -37,7 +37,7 @@ PYTHON_SECONDS_MAX = 20.0
 Version = tuple[int, ...]
 InstalledVersion = Callable[[str], str | None]
 
-INSTALL_COMMAND = install_hint("spark")
+INSTALL_COMMAND = format_install_hint("spark")
 
 
 class CheckStatus(StrEnum):
@@ -72,6 +72,7 @@ def run_checks(
     master: str | None = None,
     bootstrap: Bootstrap | None = None,
     table_root: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
     environment: Mapping[str, str] = os.environ,
     installed: InstalledVersion = installed_version,
 ) -> Iterator[CheckResult]:
@@ -81,7 +82,7 @@ def run_checks(
     yield check_pandas(installed)
     yield check_package("pyarrow", installed, PYARROW_MIN)
     yield check_package("deltalake", installed, DELTALAKE_MIN, DELTALAKE_MAX_EXCLUSIVE)
-    if is_connect(master):
+    if is_connect_master(master):
         yield check_package("grpcio", installed, (1,))
     else:
         yield check_java(environment)
@@ -90,7 +91,7 @@ def run_checks(
     if bootstrap is not None:
         yield check_broker(bootstrap)
     if table_root is not None:
-        yield check_table_root(table_root)
+        yield check_table_root(table_root, storage_options)
 
 
 def check_java(environment: Mapping[str, str]) -> CheckResult:
@@ -111,10 +112,10 @@ def check_pyspark(installed: InstalledVersion) -> CheckResult:
     found = installed("pyspark")
     if found is None:
         return CheckResult("pyspark", CheckStatus.ERROR, "pyspark is not installed", INSTALL_COMMAND)
-    if _version(found) < PYSPARK_MIN:
+    if _parse_version(found) < PYSPARK_MIN:
         says = f"pyspark {found} is too old: Python data sources require {_text(PYSPARK_MIN)} or newer"
         return CheckResult("pyspark", CheckStatus.ERROR, says, INSTALL_COMMAND)
-    if _version(found) >= PYSPARK_MAX_EXCLUSIVE:
+    if _parse_version(found) >= PYSPARK_MAX_EXCLUSIVE:
         return CheckResult(
             "pyspark", CheckStatus.WARNING, f"pyspark {found} is newer than the tested versions", INSTALL_COMMAND
         )
@@ -123,7 +124,7 @@ def check_pyspark(installed: InstalledVersion) -> CheckResult:
 
 def check_pandas(installed: InstalledVersion) -> CheckResult:
     finding = check_package("pandas", installed, (2, 2))
-    if finding.state is CheckStatus.OK and _version(installed("pandas") or "") >= PANDAS_MAX_EXCLUSIVE:
+    if finding.state is CheckStatus.OK and _parse_version(installed("pandas") or "") >= PANDAS_MAX_EXCLUSIVE:
         says = f"{finding.says} is not supported by pyspark"
         return CheckResult("pandas", CheckStatus.ERROR, says, "pip install 'pandas<3'")
     return finding
@@ -135,9 +136,9 @@ def check_package(
     found = installed(name)
     if found is None:
         return CheckResult(name, CheckStatus.ERROR, f"{name} is not installed", INSTALL_COMMAND)
-    if _version(found) < minimum:
+    if _parse_version(found) < minimum:
         return CheckResult(name, CheckStatus.ERROR, f"{name} {found} is older than {_text(minimum)}", INSTALL_COMMAND)
-    if below is not None and _version(found) >= below:
+    if below is not None and _parse_version(found) >= below:
         return CheckResult(
             name, CheckStatus.WARNING, f"{name} {found} is newer than the tested versions", INSTALL_COMMAND
         )
@@ -148,9 +149,9 @@ def check_worker_python(master: str, environment: Mapping[str, str]) -> CheckRes
     """Check that workers run the same Python version as the driver; Spark fails queries otherwise."""
     driver_version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     chosen = environment.get("PYSPARK_PYTHON")
-    if is_local(master) or not chosen:
+    if is_local_master(master) or not chosen:
         return CheckResult("python", CheckStatus.OK, f"Python {driver_version}, in workers too ({sys.executable})")
-    worker_version = _python_version(chosen, environment)
+    worker_version = _get_python_version(chosen, environment)
     if worker_version is None:
         says = f"PYSPARK_PYTHON={chosen} cannot be run here; each worker of {master} needs it (Python {driver_version})"
         return CheckResult("python", CheckStatus.WARNING, says)
@@ -162,7 +163,7 @@ def check_worker_python(master: str, environment: Mapping[str, str]) -> CheckRes
     return CheckResult("python", CheckStatus.OK, f"Python {driver_version}, in workers {chosen}")
 
 
-def _python_version(program: str, environment: Mapping[str, str]) -> str | None:
+def _get_python_version(program: str, environment: Mapping[str, str]) -> str | None:
     found = shutil.which(program, path=environment.get("PATH", os.defpath))
     if found is None:
         return None
@@ -194,8 +195,10 @@ def check_broker(bootstrap: Bootstrap) -> CheckResult:
     return CheckResult("broker", CheckStatus.OK, f"{pluralize(brokers, 'broker')} reachable through {bootstrap}")
 
 
-def check_table_root(root: str) -> CheckResult:
-    """Check that the table root, or its nearest existing parent, is writable; object stores cannot be checked."""
+def check_table_root(root: str, storage_options: Mapping[str, str] | None = None) -> CheckResult:
+    """Check that the table root, or its nearest existing parent, is writable."""
+    if root.startswith(("s3://", "s3a://")):
+        return _check_s3_root(root, storage_options)
     if "://" in root and not root.startswith("file://"):
         return CheckResult(
             "table root", CheckStatus.WARNING, f"{root} is remote: only a commit shows whether it is writable"
@@ -215,6 +218,23 @@ def check_table_root(root: str) -> CheckResult:
     )
 
 
+def _check_s3_root(root: str, storage_options: Mapping[str, str] | None) -> CheckResult:
+    """Check that the bucket can be listed and written, and that the store supports conditional writes."""
+    try:
+        require_packages("deltalake", "pyarrow", "obstore")
+        from chronik.pipeline.tables.catalog import list_table_names
+        from chronik.pipeline.tables.conditional_writes import require_conditional_writes
+        from chronik.pipeline.tables.storage_options import resolve_storage_options
+
+        tables = list_table_names(root, storage_options)
+        require_conditional_writes(root, resolve_storage_options(root, storage_options))
+    except ChronikError as error:
+        says, _, do = str(error).rpartition(": ")
+        return CheckResult("table root", CheckStatus.ERROR, says, do)
+    says = f"{root} is writable, with conditional writes ({pluralize(len(tables), 'table')})"
+    return CheckResult("table root", CheckStatus.OK, says)
+
+
 class PackagesMissingError(ChronikError):
     """Python packages of the pipeline that are not installed. The message names them and the install command."""
 
@@ -228,7 +248,7 @@ def require_packages(*packages: str) -> None:
         )
 
 
-def _version(text: str) -> Version:
+def _parse_version(text: str) -> Version:
     return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
 
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chronik.errors import ChronikError
-from chronik.wording import install_hint
+from chronik.wording import format_install_hint
 
 JAVA_VERSION_MIN = 17
 """The oldest Java version that Spark 4 supports."""
@@ -101,7 +101,7 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
     return directory
 
 
-def create_once(directory: Path, make: Callable[[Path], None]) -> Path:
+def create_directory_once(directory: Path, make: Callable[[Path], None]) -> Path:
     """Create a directory atomically with `make` unless it exists, and return it. Concurrent calls are safe."""
     if directory.exists():
         return directory
@@ -139,18 +139,18 @@ def find_java(environment: Mapping[str, str] = os.environ) -> JavaInstallation:
         JavaNotFoundError: There is none.
     """
     too_old: list[str] = []
-    for found_by, home in _candidates(environment):
-        version = java_version(home)
+    for found_by, home in _iter_java_candidates(environment):
+        version = get_java_version(home)
         if version is not None and version >= JAVA_VERSION_MIN:
             return JavaInstallation(home, version, found_by)
         if version is not None:
             too_old.append(f"Java {version} from {found_by} ({home})")
     found_only = f"found only {', '.join(too_old)}; " if too_old else ""
-    advice = f"install Java, set JAVA_HOME, or {install_hint('java')}"
+    advice = f"install Java, set JAVA_HOME, or {format_install_hint('java')}"
     raise JavaNotFoundError(f"{found_only}Spark needs Java {JAVA_VERSION_MIN} or newer: {advice}")
 
 
-def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+def _iter_java_candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     if chosen := environment.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(chosen)
     if java := shutil.which("java", path=environment.get("PATH", os.defpath)):
@@ -171,7 +171,7 @@ def pypi_java_home() -> Path | None:
     return Path(spec.origin).parent / "java-runtime"
 
 
-def java_version(home: Path) -> int | None:
+def get_java_version(home: Path) -> int | None:
     """Return the feature version of a Java installation (8, 17, 21), or None if it does not run."""
     if not (home / "bin" / "java").is_file():
         return None
@@ -180,20 +180,20 @@ def java_version(home: Path) -> int | None:
         found = re.search(r'^JAVA_VERSION="([^"]+)"', text, re.MULTILINE)
     except OSError:
         found = None
-    return _feature_version(found[1]) if found else _reported_version(home)
+    return _parse_feature_version(found[1]) if found else _query_java_version(home)
 
 
-def _reported_version(home: Path) -> int | None:
+def _query_java_version(home: Path) -> int | None:
     command = [str(home / "bin" / "java"), "-version"]
     try:
         output = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_SECONDS_MAX, check=True).stderr
     except (OSError, subprocess.SubprocessError):
         return None
     found = re.search(r'version "([^"]+)"', output)
-    return _feature_version(found[1]) if found else None
+    return _parse_feature_version(found[1]) if found else None
 
 
-def _feature_version(text: str) -> int | None:
+def _parse_feature_version(text: str) -> int | None:
     """Return the feature version in a version string: 17 for `17.0.15`, 21 for `21`, 8 for `1.8.0_392`."""
     found = re.match(r"(?:1\.)?(\d+)", text)
     return int(found[1]) if found else None
@@ -201,7 +201,7 @@ def _feature_version(text: str) -> int | None:
 
 def spark_java_home(java: JavaInstallation, cache: Path | None = None) -> Path:
     """Return a JAVA_HOME whose `java` accepts the arguments that Spark passes."""
-    if _starts_with(java.home / "bin" / "java", JAVA_LAUNCHER_HEAD):
+    if _file_starts_with(java.home / "bin" / "java", JAVA_LAUNCHER_HEAD):
         return java.home  # JAVA_HOME is already a launcher, inherited from a process that Chronik started
     launcher = JAVA_LAUNCHER.format(java=str(java.home / "bin" / "java").replace("'", "'\\''"))
     key = hashlib.sha256(launcher.encode()).hexdigest()[:12]
@@ -214,10 +214,10 @@ def spark_java_home(java: JavaInstallation, cache: Path | None = None) -> Path:
         if (java.home / "release").is_file():
             (directory / "release").symlink_to(java.home / "release")
 
-    return create_once((cache or cache_directory()) / f"java-{java.version}-{key}", make)
+    return create_directory_once((cache or cache_directory()) / f"java-{java.version}-{key}", make)
 
 
-def _starts_with(path: Path, head: bytes) -> bool:
+def _file_starts_with(path: Path, head: bytes) -> bool:
     with path.open("rb") as file:
         return file.read(len(head)) == head
 
@@ -234,11 +234,11 @@ def pyspark_directory() -> Path:
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise PySparkNotFoundError(f"PySpark is not installed: {install_hint('spark')}")
+        raise PySparkNotFoundError(f"PySpark is not installed: {format_install_hint('spark')}")
     directory = Path(spec.origin).parent
     if not (directory / "jars").is_dir():
         raise PySparkNotFoundError(
-            f"{directory} has no jars (pyspark-client?): {install_hint('spark')}, or set SPARK_HOME"
+            f"{directory} has no jars (pyspark-client?): {format_install_hint('spark')}, or set SPARK_HOME"
         )
     return directory
 
@@ -258,7 +258,7 @@ def private_spark_home(pyspark: Path, cache: Path | None = None) -> Path:
         (directory / "conf").mkdir()
         (directory / "conf" / "log4j2.properties").write_text(LOG4J_PROPERTIES, encoding="utf-8")
 
-    return create_once((cache or cache_directory()) / f"spark-{key}", make)
+    return create_directory_once((cache or cache_directory()) / f"spark-{key}", make)
 
 
 def worker_python(cache: Path | None = None) -> str:
@@ -274,5 +274,5 @@ def worker_python(cache: Path | None = None) -> str:
         launcher.write_text(text, encoding="utf-8")
         launcher.chmod(0o755)
 
-    launcher = create_once((cache or cache_directory()) / f"python-{key}", make) / "python"
+    launcher = create_directory_once((cache or cache_directory()) / f"python-{key}", make) / "python"
     return str(launcher) if os.access(launcher, os.X_OK) else sys.executable  # the cache may be mounted with noexec

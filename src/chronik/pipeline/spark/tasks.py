@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import pyarrow as pa
 
 from chronik.errors import ChronikError
+from chronik.pipeline.spark.jvm import SparkUnavailableError, get_spark_context, report_ended_jvm, stop_session
+from chronik.pipeline.spark.masters import RETRYING_LOCAL_MASTER, resolve_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,14 +37,10 @@ class TaskFailedError(ChronikError):
     """A task that failed in all of Spark's attempts. The message gives the reason."""
 
 
-class SparkUnavailableError(ChronikError):
-    """A Spark application that has ended or cannot be reached."""
-
-
 class TaskRunner(Protocol):
     """A function that runs tasks and returns their results in the order of the items.
 
-    Functions and items must be picklable. Raises TaskFailedError.
+    Functions and items must be picklable. Raises TaskFailedError, or SparkUnavailableError if the JVM has ended.
     """
 
     def __call__(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]: ...
@@ -65,6 +63,8 @@ def spark_task_runner(spark: SparkSession) -> TaskRunner:
 class LazySparkTaskRunner:
     """A task runner that starts a Spark session for its first task, and stops it on exit.
 
+    In local mode, a task whose worker was killed runs again, up to four times as on a cluster.
+
     with LazySparkTaskRunner("spark://head:7077") as tasks:
         compact_tables("tables", tasks=tasks)
     """
@@ -78,22 +78,24 @@ class LazySparkTaskRunner:
 
     def __exit__(self, *_: object) -> None:
         if self._spark is not None:
-            self._spark.stop()
+            stop_session(self._spark)
             self._spark = None
 
     def __call__(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """Run the tasks, and start a session if there is none.
 
         Raises:
-            JavaNotFoundError, PySparkNotFoundError, TaskFailedError: Spark cannot be started, or a task failed.
+            JavaNotFoundError, PySparkNotFoundError: Spark cannot be started.
+            TaskFailedError: A task failed in all of Spark's attempts.
+            SparkUnavailableError: Spark does not respond.
         """
         if not items:
             return []
         if self._spark is None:
             from chronik.pipeline.spark.runtime import session
 
-            self._spark = session(self._master)
-        return _run(self._spark, function, items)
+            self._spark = session(resolve_master(self._master) or RETRYING_LOCAL_MASTER)
+        return SparkTaskRunner(self._spark).run(function, items)
 
 
 class SparkTaskRunner:
@@ -110,14 +112,20 @@ class SparkTaskRunner:
             SparkUnavailableError: Spark does not respond.
         """
         try:
-            context = _context(self._spark)
-            if context is not None:
-                return max(1, int(context.defaultParallelism))  # grows as executors register
-            if self._parallelism is None:
-                self._parallelism = self._probed_parallelism()
-            return self._parallelism
+            with report_ended_jvm(self._spark):
+                return self._query_parallelism()
+        except SparkUnavailableError:
+            raise
         except Exception as error:  # Spark, Py4J and gRPC raise various errors when Spark does not respond
             raise SparkUnavailableError(f"Spark does not respond: {str(error).splitlines()[0]}") from error
+
+    def _query_parallelism(self) -> int:
+        context = get_spark_context(self._spark)
+        if context is not None:
+            return max(1, int(context.defaultParallelism))  # grows as executors register
+        if self._parallelism is None:
+            self._parallelism = self._probed_parallelism()
+        return self._parallelism
 
     def _probed_parallelism(self) -> int:
         from pyspark.sql.functions import spark_partition_id
@@ -140,16 +148,6 @@ class SparkTaskRunner:
             raise TaskFailedError(str(error)) from error
 
 
-def _context(spark: SparkSession) -> Any:
-    """Return the Spark context, or None over Spark Connect."""
-    from pyspark.errors import PySparkException
-
-    try:
-        return spark.sparkContext
-    except PySparkException:
-        return None
-
-
 def _run(spark: SparkSession, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     if not items:
         return []
@@ -163,12 +161,12 @@ def _run(spark: SparkSession, function: Callable[[Item], Result], items: Sequenc
             for item_index in batch.column(0).to_pylist():
                 yield _run_item(function, item_index, pickled_items[item_index])
 
-    # With as many partitions as items, each partition has exactly one item.
-    frame = spark.range(0, len(items), 1, len(items)).mapInArrow(work, SPARK_OUTCOME_SCHEMA)
     try:
-        rows = frame.collect()
+        with report_ended_jvm(spark):
+            # With as many partitions as items, each partition has exactly one item.
+            rows = spark.range(0, len(items), 1, len(items)).mapInArrow(work, SPARK_OUTCOME_SCHEMA).collect()
     except (PySparkException, Py4JError) as error:
-        raise TaskFailedError(_reason(str(error))) from error
+        raise TaskFailedError(_extract_exception_line(str(error))) from error
     failed = [row["error"] for row in rows if row["error"] is not None]
     if failed:
         raise TaskFailedError(failed[0])
@@ -188,7 +186,7 @@ def _run_item(function: Callable[[Any], Any], item_index: int, item: bytes) -> p
     )
 
 
-def _reason(text: str) -> str:
+def _extract_exception_line(text: str) -> str:
     """Return the last exception line of a Python or JVM stack trace."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     exception_lines = [line for line in lines if _EXCEPTION_LINE.match(line)]

@@ -31,7 +31,7 @@ LENGTH_BYTES = 4
 
 def main(arguments: list[str]) -> None:
     """Connect to the JVM, then run the module named by `-m MODULE` as Python would."""
-    connection = connect()
+    connection = connect_to_jvm()
     module = arguments[1]
     sys.argv = arguments[1:]
     if not sys.flags.safe_path:
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> None:
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def connect() -> socket.socket | None:
+def connect_to_jvm() -> socket.socket | None:
     """Return an authenticated connection to the JVM, or None on failure, which pyspark then reports."""
     try:
         connection = _open()

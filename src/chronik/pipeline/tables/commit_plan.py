@@ -25,6 +25,10 @@ class OffsetGapError(CommitRejectedError):
     """A range to commit starts after the table's next offset, so the records in between would be missing."""
 
 
+class SchemaChangedError(CommitRejectedError):
+    """The table's schema was changed after the files were written."""
+
+
 class WrittenFilesLostError(CommitRejectedError):
     """A vacuum has deleted uncommitted files, or may delete them before the commit. They must be written again."""
 
@@ -119,7 +123,7 @@ def _advance_offsets(fresh: Iterable[TaskOutput], next_offsets: Mapping[int, int
     return moved
 
 
-def remaining_ranges(spans: Iterable[PartitionRange], next_offsets: Mapping[int, int]) -> list[PartitionRange]:
+def exclude_committed_offsets(spans: Iterable[PartitionRange], next_offsets: Mapping[int, int]) -> list[PartitionRange]:
     """Return the ranges without the offsets that the table already has, so that a retry writes no duplicates."""
     remaining = []
     for span in spans:

@@ -19,7 +19,7 @@ from chronik.escaping import truncate_text
 from chronik.limits import SAMPLE_BYTES_MAX
 from chronik.pipeline.tables.catalog import open_table
 from chronik.pipeline.tables.storage import table_uri
-from chronik.pipeline.tables.table_files import TableFiles, scan_with_partition_columns
+from chronik.pipeline.tables.table_files import TableFiles, scan
 from chronik.pipeline.tables.topic_table import TableMismatchError
 from chronik.pipeline_journal import ColumnInfo, TableSample
 
@@ -106,7 +106,7 @@ def format_cell(value: Any, characters_max: int = CELL_CHARACTERS_MAX) -> str | 
     if value is None or isinstance(value, str):
         text = value
     elif isinstance(value, bytes):
-        text = _text_of(value, characters_max)
+        text = _decode_text(value, characters_max)
     elif isinstance(value, list | dict | tuple):
         text = json.dumps(value, ensure_ascii=False, default=format_cell)
     elif isinstance(value, bool):
@@ -121,7 +121,7 @@ def shorten_text(text: str, characters_max: int) -> str:
     return text if len(text) <= characters_max else text[: characters_max - 1] + "…"
 
 
-def _text_of(value: bytes, characters_max: int) -> str:
+def _decode_text(value: bytes, characters_max: int) -> str:
     """Decode bytes as UTF-8, or as hex if invalid; bytes beyond the displayed length are not read."""
     head = value[: 4 * (characters_max + 1)]
     try:
@@ -150,7 +150,7 @@ def read_newest_rows(table: TableFiles, count: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     newest = sorted(table.files, key=lambda file: file.offsets[1], reverse=True)
     for file in newest[:FILES_READ_MAX]:
-        batches = scan_with_partition_columns(table.with_files(file), batch_rows=count)
+        batches = scan(table.with_files(file), batch_rows=count)
         for batch in islice(batches, count):
             found += batch.slice(0, count - len(found)).to_pylist()
             if len(found) >= count:

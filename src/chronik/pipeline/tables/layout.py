@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chronik.pipeline.records.columns import HEADERS_TYPE, RecordColumns
+from chronik.pipeline.tables.partitioning import DATE_COLUMN, HOUR_COLUMN, PARTITION_KEY, Partitioning
 
 PARTITION, OFFSET = "_partition", "_offset"
 TIMESTAMP, TIMESTAMP_MS = "_timestamp", "_timestamp_ms"
 KEY, VALUE, HEADERS, VALUE_CRC32C = "_key", "_value", "_headers", "_value_crc32c"
 RESCUED, ERROR = "_rescued", "_error"
-DATE, HOUR = "_date", "_hour"
+DATE, HOUR = DATE_COLUMN, HOUR_COLUMN
 
 RESERVED_NAMES = frozenset(
     {
@@ -30,7 +31,7 @@ RESERVED_NAMES = frozenset(
 
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 
-DECODING_RULES_VERSION = 1
+DECODING_RULES_VERSION = 2
 """Version of the decoding rules.
 
 It is incremented when the set of decodable records or the decoding of fields changes, because drivers with different
@@ -55,18 +56,6 @@ class TableKind(StrEnum):
     """Like RAW, with the decoding error."""
 
 
-class Partitioning(StrEnum):
-    """The time granularity by which a table is partitioned."""
-
-    DATE = "date"
-    HOUR = "hour"
-    NONE = "none"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return {"date": (DATE,), "hour": (DATE, HOUR), "none": ()}[self.value]
-
-
 def initial_schema(kind: TableKind, partitioning: Partitioning = Partitioning.DATE) -> pa.Schema:
     """Return the schema of a new table."""
     fields = [
@@ -79,14 +68,21 @@ def initial_schema(kind: TableKind, partitioning: Partitioning = Partitioning.DA
         pa.field(VALUE_CRC32C, pa.int64()),
         pa.field(DATE, pa.date32()),
     ]
-    if partitioning is Partitioning.HOUR:
+    if partitioning.by_hour:
         fields.append(pa.field(HOUR, pa.int32()))
     fields += {
         TableKind.RAW: [pa.field(VALUE, pa.binary())],
         TableKind.DECODED: [pa.field(RESCUED, pa.string())],
         TableKind.DEAD_LETTERS: [pa.field(VALUE, pa.binary()), pa.field(ERROR, pa.string())],
     }[kind]
-    return pa.schema(fields)
+    return pa.schema([*fields, *partitioning.computed_fields()])
+
+
+def value_fields(schema: pa.Schema) -> list[pa.Field]:
+    """Return the fields of a decoded table that hold values of records, and not system or partition columns."""
+    return [
+        field for field in schema if field.name not in RESERVED_NAMES and PARTITION_KEY not in (field.metadata or {})
+    ]
 
 
 def system_columns(partition: int, records: RecordColumns, names: Container[str] | None = None) -> dict[str, pa.Array]:
@@ -105,9 +101,9 @@ def system_columns(partition: int, records: RecordColumns, names: Container[str]
         TIMESTAMP_MS: lambda: pc.if_else(valid, pa.scalar(None, pa.int64()), timestamps_ms),
         KEY: lambda: records.key,
         HEADERS: lambda: records.headers,
-        VALUE_CRC32C: lambda: value_checksums(records.value),
+        VALUE_CRC32C: lambda: compute_value_checksums(records.value),
         DATE: lambda: pc.divide(ms, MS_PER_DAY).cast(pa.int32()).cast(pa.date32()),
-        HOUR: lambda: _hour_of_day(ms),
+        HOUR: lambda: _compute_hour_of_day(ms),
         VALUE: lambda: records.value,
     }
     return {name: make() for name, make in builders.items() if names is None or name in names}
@@ -119,12 +115,12 @@ def restore_timestamps_ms(table: pa.Table) -> pa.ChunkedArray:
     return pc.coalesce(table[TIMESTAMP_MS], ms)
 
 
-def _hour_of_day(ms: pa.Array) -> pa.Array:
+def _compute_hour_of_day(ms: pa.Array) -> pa.Array:
     hours = pc.divide(ms, MS_PER_HOUR)
     return pc.subtract(hours, pc.multiply(pc.divide(hours, 24), 24)).cast(pa.int32())
 
 
-def value_checksums(values: pa.Array) -> pa.Array:
+def compute_value_checksums(values: pa.Array) -> pa.Array:
     """Return the CRC-32C of each value (null for null), by which an audit compares rows with the log."""
     if len(values) == 0:
         return pa.array([], pa.int64())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,7 +44,7 @@ Values = tuple[str | None, ...]
 
 
 @dataclass(slots=True)
-class _OpenFile:
+class _OpenParquetFile:
     """A Parquet file that is being written, with its buffered rows."""
 
     path: str
@@ -83,7 +85,7 @@ class PartitionedParquetWriter:
         self._buffered_bytes_max = buffered_bytes_max
         self._open_files_max = open_files_max
         self._buffered_bytes = 0
-        self._open: dict[Values, _OpenFile] = {}
+        self._open: dict[Values, _OpenParquetFile] = {}
         """Open files by partition values, least recently written first."""
         self._files: list[WrittenFile] = []
 
@@ -103,7 +105,7 @@ class PartitionedParquetWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Append a batch. If too many bytes are buffered, write row groups."""
         for values, part in _split_by_partition(pa.Table.from_batches([batch]), self._partition_by):
-            file = self._file_for(values)
+            file = self._get_or_create_file(values)
             file.buffered.append(part.select(self._file_schema.names))
             size = max(1, part.nbytes)
             file.buffered_bytes += size
@@ -114,33 +116,35 @@ class PartitionedParquetWriter:
     def close(self) -> None:
         """Close all files and make them durable; `files` is complete afterwards."""
         for file in list(self._open.values()):
-            self._finish(file)
+            self._finish_file(file)
 
     def abort(self) -> None:
         """Delete all written files, best effort; a vacuum removes the rest."""
         for file in self._open.values():
             file.buffered.clear()
-            file.writer.close()
-            file.stream.close()
-            self._storage.remove(file.path)
-        for written in self._files:
-            self._storage.remove(written.path)
+            with suppress(OSError):  # a full disk or an unreachable store, as in the error that caused the abort
+                file.writer.close()
+            with suppress(OSError):
+                file.stream.close()
+        self._storage.discard_files(
+            [*(file.path for file in self._open.values()), *(file.path for file in self._files)]
+        )
         self._open.clear()
         self._files.clear()
 
-    def _file_for(self, values: Values) -> _OpenFile:
+    def _get_or_create_file(self, values: Values) -> _OpenParquetFile:
         file = self._open.pop(values, None)
         if file is None:
             if len(self._open) >= self._open_files_max:
-                self._finish(next(iter(self._open.values())))
-            file = self._create(values)
+                self._finish_file(next(iter(self._open.values())))
+            file = self._create_file(values)
         self._open[values] = file
         return file
 
-    def _create(self, values: Values) -> _OpenFile:
+    def _create_file(self, values: Values) -> _OpenParquetFile:
         directories = [
-            f"{name}={NULL_PARTITION_DIRECTORY if value is None else value}/"
-            for name, value in self._named_values(values)
+            f"{name}={NULL_PARTITION_DIRECTORY if value is None else quote(value, safe='')}/"
+            for name, value in self._name_partition_values(values)
         ]
         path = f"{''.join(directories)}part-{uuid.uuid4()}.{self._codec}.parquet"
         stream = self._storage.create(path)
@@ -160,12 +164,12 @@ class PartitionedParquetWriter:
             store_schema=False,
             metadata_collector=metadata,
         )
-        return _OpenFile(path, values, stream, writer, metadata)
+        return _OpenParquetFile(path, values, stream, writer, metadata)
 
-    def _named_values(self, values: Values) -> list[tuple[str, str | None]]:
+    def _name_partition_values(self, values: Values) -> list[tuple[str, str | None]]:
         return list(zip(self._partition_by, values, strict=True))
 
-    def _write_row_group(self, file: _OpenFile) -> None:
+    def _write_row_group(self, file: _OpenParquetFile) -> None:
         rows = pa.concat_tables(file.buffered)
         file.buffered.clear()
         self._buffered_bytes -= file.buffered_bytes
@@ -173,9 +177,9 @@ class PartitionedParquetWriter:
         file.rows += rows.num_rows
         file.writer.write_table(rows, row_group_size=max(1, rows.num_rows))
         if file.stream.tell() >= self._file_bytes:
-            self._finish(file)
+            self._finish_file(file)
 
-    def _finish(self, file: _OpenFile) -> None:
+    def _finish_file(self, file: _OpenParquetFile) -> None:
         if file.buffered:
             self._write_row_group(file)
         if self._open.get(file.values) is not file:
@@ -190,7 +194,7 @@ class PartitionedParquetWriter:
                 path=file.path,
                 size_bytes=size,
                 rows=file.rows,
-                partition_values=dict(self._named_values(file.values)),
+                partition_values=dict(self._name_partition_values(file.values)),
                 stats=delta_stats_json(file.metadata[0], self._stats_columns),
                 modified_ms=int(time.time() * 1000),
             )
@@ -203,18 +207,18 @@ def _split_by_partition(table: pa.Table, partition_by: tuple[str, ...]) -> list[
         return [((), table)] if table.num_rows else []
     keys = table.select(partition_by).group_by(list(partition_by)).aggregate([])
     if keys.num_rows == 1:
-        return [(_values(keys, 0), table)]
+        return [(_get_partition_values(keys, 0), table)]
     order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in partition_by])
     sorted_rows = table.take(order)
-    starts = _run_starts(sorted_rows.select(partition_by))
+    starts = _find_run_starts(sorted_rows.select(partition_by))
     ends = [*starts[1:], sorted_rows.num_rows]
     return [
-        (_values(sorted_rows.select(partition_by), start), sorted_rows.slice(start, end - start))
+        (_get_partition_values(sorted_rows.select(partition_by), start), sorted_rows.slice(start, end - start))
         for start, end in zip(starts, ends, strict=True)
     ]
 
 
-def _run_starts(keys: pa.Table) -> list[int]:
+def _find_run_starts(keys: pa.Table) -> list[int]:
     codes = [pc.dictionary_encode(keys[name].combine_chunks(), null_encoding="encode") for name in keys.column_names]
     changes = None
     for code in codes:
@@ -224,8 +228,15 @@ def _run_starts(keys: pa.Table) -> list[int]:
     return [0, *(pc.add(pc.indices_nonzero(changes), 1).to_pylist())]
 
 
-def _values(keys: pa.Table, row: int) -> Values:
-    return tuple(None if (value := keys[name][row].as_py()) is None else str(value) for name in keys.column_names)
+def _get_partition_values(keys: pa.Table, row: int) -> Values:
+    return tuple(format_partition_value(keys[name][row].as_py()) for name in keys.column_names)
+
+
+def format_partition_value(value: Any) -> str | None:
+    """Return a value of a partition column as Delta stores it."""
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 # Statistics
@@ -252,7 +263,7 @@ def delta_stats_json(metadata: Any, columns: list[str]) -> str:
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
-    for name, index in _indices(metadata, columns).items():
+    for name, index in _find_column_indices(metadata, columns).items():
         groups = [metadata.row_group(number).column(index).statistics for number in range(metadata.num_row_groups)]
         if any(group is None or not group.has_null_count for group in groups):
             continue
@@ -265,7 +276,7 @@ def delta_stats_json(metadata: Any, columns: list[str]) -> str:
     return json.dumps(stats, separators=(",", ":"))
 
 
-def _indices(metadata: Any, columns: list[str]) -> dict[str, int]:
+def _find_column_indices(metadata: Any, columns: list[str]) -> dict[str, int]:
     paths = {metadata.schema.column(index).path: index for index in range(metadata.num_columns)}
     return {name: paths[name] for name in columns if name in paths}
 

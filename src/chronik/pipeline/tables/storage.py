@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,17 @@ from urllib.parse import unquote, urlsplit
 from pyarrow import fs
 
 from chronik.errors import ConfigError
+from chronik.pipeline.tables.storage_options import is_s3, resolve_storage_options
 
 DEAD_LETTERS_SUFFIX = "~dead_letters"
 """Suffix of dead-letter tables. Topic names cannot contain `~`, so it never clashes with another topic's table."""
 
 ENCODED_CHARACTER = re.compile("%[0-9A-Fa-f]{2}")
+S3_WITHOUT_SLASHES = re.compile("s3a?:/?(?!/)", re.IGNORECASE)
+"""Matches `s3:/lake`, which `pathlib.Path` makes of `s3://lake`."""
+
+REQUESTS_MAX = 16
+"""Maximum number of concurrent requests of one process to list or examine files of an object store."""
 
 
 def table_uri(root: str, topic: str) -> str:
@@ -29,8 +36,18 @@ def dead_letters_uri(root: str, topic: str) -> str:
     return table_uri(root, topic) + DEAD_LETTERS_SUFFIX
 
 
-def absolute_root(root: str) -> str:
-    """Return an absolute root, since tasks and Connect servers may have other working directories."""
+def parent_uri(uri: str) -> str:
+    """Return the root in which a table is stored."""
+    return uri.rstrip("/").rpartition("/")[0]
+
+
+def to_absolute_root(root: str) -> str:
+    """Return an absolute root, since tasks and Connect servers may have other working directories.
+
+    Raises:
+        ConfigError: The root looks like an S3 URI with too few slashes.
+    """
+    _check_slashes(root)
     return os.path.abspath(root) if "://" not in root else root
 
 
@@ -49,6 +66,9 @@ def check_table_uri(uri: str) -> None:
         ConfigError: The directory name contains a percent-encoded character, or the URL is ambiguous.
     """
     directory = local_directory(uri)
+    _check_slashes(uri)
+    if is_s3(uri):
+        _check_s3_uri(uri)
     if directory is None:
         return
     if "://" in uri and ("?" in uri or "#" in uri):
@@ -59,21 +79,41 @@ def check_table_uri(uri: str) -> None:
         raise ConfigError(f"{directory}: {problem}: choose another name")
 
 
+def _check_slashes(uri: str) -> None:
+    if S3_WITHOUT_SLASHES.match(uri):
+        raise ConfigError(f"{uri}: write s3://BUCKET/PREFIX, as text and not as a pathlib.Path")
+
+
+def _check_s3_uri(uri: str) -> None:
+    if not urlsplit(uri).netloc:
+        raise ConfigError(f"{uri}: no bucket: write s3://BUCKET/PREFIX")
+    found = next((character for character in "?#%" if character in uri), None)
+    if found is not None:
+        raise ConfigError(
+            f"{uri}: Delta readers do not support {found} in the name of a table root: choose another name"
+        )
+
+
 class TableStorage:
     """The storage of one table's files, on a local disk or in an object store."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None) -> None:
+        self._uri = uri.rstrip("/")
         self._directory = local_directory(uri)
         if self._directory is not None:
             self.filesystem: Any = fs.LocalFileSystem()
         else:
-            from deltalake.fs import DeltaStorageHandler
+            from chronik.pipeline.tables.object_store_files import open_object_store
 
-            self.filesystem = fs.PyFileSystem(DeltaStorageHandler(uri, dict(options) if options else None))
+            self.filesystem = open_object_store(uri, resolve_storage_options(uri, options))
 
     def full_path(self, path: str) -> str:
         """Return the path of a file of the table in the format that `filesystem` expects."""
         return path if self._directory is None else str(self._directory / path)
+
+    def describe_path(self, path: str) -> str:
+        """Return the location of a file of the table for messages: a path, or a URI in an object store."""
+        return self.full_path(path) if self._directory is not None else f"{self._uri}/{path}"
 
     def create(self, path: str) -> Any:
         """Create a file for writing, and return an object with `write`, `tell` and `close`."""
@@ -90,7 +130,12 @@ class TableStorage:
 
     def modification_times(self, paths: Sequence[str]) -> dict[str, float]:
         """Return the modification time of each file that exists, in seconds since the epoch."""
-        found = self.filesystem.get_file_info([self.full_path(path) for path in paths])
+        full_paths = [self.full_path(path) for path in paths]
+        if self._directory is not None:
+            found = self.filesystem.get_file_info(full_paths)
+        else:
+            with ThreadPoolExecutor(REQUESTS_MAX) as pool:
+                found = list(pool.map(self.filesystem.get_file_info, full_paths))
         return {
             path: math.inf if info.mtime is None else info.mtime.timestamp()  # unknown counts as new
             for path, info in zip(paths, found, strict=True)
@@ -105,7 +150,7 @@ class TableStorage:
         else:
             (self._directory / path).unlink(missing_ok=True)
 
-    def discard(self, paths: Iterable[str]) -> None:
+    def discard_files(self, paths: Iterable[str]) -> None:
         """Delete files that are not part of any table version; a vacuum removes those that cannot be deleted now."""
         for path in paths:
             with suppress(OSError):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +20,8 @@ import pyarrow.dataset as ds
 from chronik.pipeline.tables.commit_plan import WrittenFile
 from chronik.pipeline.tables.parquet import CODEC, FILE_BYTES_TARGET, PartitionedParquetWriter
 from chronik.pipeline.tables.storage import TableStorage
+from chronik.pipeline.tables.values.row_decoder import RowDecoder
+from chronik.pipeline.tables.values.table_schema import INFERRED, TableSchema
 
 ROWS_PER_BATCH = 16_384
 """Rows per batch: about 16 MiB for records of one kilobyte."""
@@ -61,19 +63,34 @@ class TableDescriptor:
     uri: str
     schema: pa.Schema
     partition_by: tuple[str, ...]
-    storage_options: Mapping[str, str] | None = None
+    storage_options: Mapping[str, str] | None = field(default=None, repr=False)
+    """Options of the object store, with credentials; never shown in messages."""
+    value_schema: TableSchema = INFERRED
+    """The declared schema of the values."""
+    schema_version: int = 0
+    """Version of the declared schema; 0 for a table without one."""
+    earlier_schemas: tuple[TableSchema, ...] = ()
+    """Earlier versions of the declared schema, if they are needed."""
 
     @property
     def storage(self) -> TableStorage:
         return TableStorage(self.uri, self.storage_options)
 
-    @property
-    def file_schema(self) -> pa.Schema:
-        """The schema of the data files: all columns except the partition columns."""
-        return pa.schema([field for field in self.schema if field.name not in self.partition_by])
-
     def with_files(self, *files: LiveFile) -> TableFiles:
-        return TableFiles(self.uri, self.schema, self.partition_by, self.storage_options, files)
+        return TableFiles(
+            self.uri,
+            self.schema,
+            self.partition_by,
+            self.storage_options,
+            self.value_schema,
+            self.schema_version,
+            self.earlier_schemas,
+            files,
+        )
+
+    def row_decoder(self) -> RowDecoder:
+        """Return a decoder of records for this version of the table."""
+        return RowDecoder(self.value_schema, self.schema, self.partition_by)
 
     def writer(self, *, codec: str = CODEC, file_bytes: int = FILE_BYTES_TARGET) -> PartitionedParquetWriter:
         return PartitionedParquetWriter(
@@ -95,14 +112,28 @@ class TableFiles(TableDescriptor):
 def open_dataset(table: TableFiles) -> Any:
     """Return an Arrow dataset of the files. Columns added after a file was written are null."""
     storage = table.storage
-    paths = [storage.full_path(file.path) for file in table.files]
-    return ds.dataset(paths, schema=table.file_schema, format="parquet", filesystem=storage.filesystem)
+    return ds.FileSystemDataset.from_paths(
+        [storage.full_path(file.path) for file in table.files],
+        schema=table.schema,
+        format=ds.ParquetFileFormat(),
+        filesystem=storage.filesystem,
+        # Files do not contain the partition columns.
+        partitions=[_build_partition_expression(table, file) for file in table.files],
+    )
+
+
+def _build_partition_expression(table: TableDescriptor, file: LiveFile) -> Any:
+    expression = ds.scalar(True)
+    for name, value in zip(table.partition_by, file.partition_values, strict=True):
+        is_equal = ds.field(name) == pa.scalar(value, table.schema.field(name).type)
+        expression = expression & (ds.field(name).is_null() if value is None else is_equal)
+    return expression
 
 
 def scan(
     table: TableFiles, columns: Sequence[str] | None = None, where: Any = None, batch_rows: int = ROWS_PER_BATCH
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows without the partition columns; row groups excluded by their statistics are not read."""
+    """Yield rows; files and row groups excluded by their partition values and statistics are not read."""
     if not table.files:
         return
     yield from open_dataset(table).to_batches(
@@ -112,19 +143,6 @@ def scan(
         batch_readahead=1,
         fragment_readahead=1,
     )
-
-
-def scan_with_partition_columns(table: TableFiles, batch_rows: int = ROWS_PER_BATCH) -> Iterator[pa.RecordBatch]:
-    """Yield rows with the partition columns; all files must have the same partition values."""
-    partition_values = dict(zip(table.partition_by, table.files[0].partition_values, strict=True))
-    for batch in scan(table, batch_rows=batch_rows):
-        arrays = [
-            pa.repeat(pa.scalar(partition_values[field.name], field.type), batch.num_rows)
-            if field.name in partition_values
-            else batch.column(field.name)
-            for field in table.schema
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, schema=table.schema)
 
 
 def find_uncommittable_files(storage: TableStorage, files: Sequence[WrittenFile]) -> list[str]:

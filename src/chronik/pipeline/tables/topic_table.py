@@ -14,10 +14,13 @@ import pyarrow as pa
 
 from chronik.errors import ChronikError
 from chronik.pipeline.tables.commit_plan import TaskOutput, WrittenFile
-from chronik.pipeline.tables.layout import Partitioning, TableKind
+from chronik.pipeline.tables.layout import TableKind
+from chronik.pipeline.tables.partitioning import Partitioning
 from chronik.pipeline.tables.storage import TableStorage
 from chronik.pipeline.tables.table_files import LiveFile, TableDescriptor, TableFiles
+from chronik.pipeline.tables.values.field_statistics import FieldStatistics
 from chronik.pipeline.tables.values.schema_evolution import EvolvedSchema
+from chronik.pipeline.tables.values.table_schema import TableSchema
 
 
 class TableError(ChronikError):
@@ -30,6 +33,10 @@ class TableMissingError(TableError):
 
 class TableMismatchError(TableError):
     """An existing table belongs to another topic or stores another kind of rows."""
+
+
+class SchemaConflictError(TableError):
+    """A declared schema does not match the columns that a table has."""
 
 
 class TornLogError(TableError):
@@ -66,10 +73,16 @@ class TableSnapshot:
     """Offset of the next record to write to the table, by partition; partitions without rows are omitted."""
     file_uris: tuple[str, ...]
     descriptor: TableDescriptor
+    live_files: tuple[LiveFile, ...] = ()
+    """Files with their partition values and offsets, for tables in object stores."""
 
     @property
     def uri(self) -> str:
         return self.descriptor.uri
+
+    @property
+    def files(self) -> TableFiles:
+        return self.descriptor.with_files(*self.live_files)
 
     @property
     def schema(self) -> pa.Schema:
@@ -130,11 +143,13 @@ class TopicTable(Protocol):
 
     # Appending
 
-    def commit(self, landed: Sequence[TaskOutput]) -> CommitResult:
+    def commit(self, landed: Sequence[TaskOutput], written_with: pa.Schema | None = None) -> CommitResult:
         """Commit the files of all task outputs and the new next offsets atomically.
 
+        `written_with` is the schema with which the files were written; None if it cannot have changed.
+
         Raises:
-            CommitRejectedError: The outputs do not continue the table.
+            CommitRejectedError: The outputs do not continue the table, or its columns were changed.
             TableCommitError: The commit did not succeed within its attempts.
         """
 
@@ -149,12 +164,23 @@ class TopicTable(Protocol):
     def next_sequence_number(self, sequence: str) -> int:
         """Return the number of the next commit of a sequence, as `append_in_sequence` expects it."""
 
-    def add_columns(self, fields: Sequence[pa.Field]) -> EvolvedSchema:
-        """Add the fields that are valid as columns, and return the new schema and the rejected fields.
+    def add_columns(self, unknown_fields: FieldStatistics) -> EvolvedSchema:
+        """Add columns for fields that have none, and return the new schema and the rejected fields.
 
         Raises:
             TableCommitError: The commit did not succeed within its attempts.
         """
+
+    def set_schema(self, schema: TableSchema) -> int:
+        """Declare the schema of the values, add its columns, and return its version. Earlier versions are kept.
+
+        Raises:
+            SchemaConflictError: A column has another type, which only a rebuild can change.
+            TableCommitError: The commit did not succeed within its attempts.
+        """
+
+    def schema_versions(self) -> dict[int, TableSchema]:
+        """Return all versions of the declared schema."""
 
     # Maintenance
 
@@ -165,6 +191,16 @@ class TopicTable(Protocol):
         deleted. After an unknown outcome they may be part of the table. `data_change` is Delta's dataChange flag.
 
         Raises:
+            TableCommitError: The commit did not succeed within its attempts.
+        """
+
+    def replace_rows(self, version: int, written: Sequence[WrittenFile], target: TableDescriptor) -> int | None:
+        """Replace all rows and the columns atomically, and return the new version.
+
+        It returns None if the table has another version than `version`. The schema becomes that of `target`.
+
+        Raises:
+            CommitRejectedError: Some of the files are lost.
             TableCommitError: The commit did not succeed within its attempts.
         """
 

@@ -10,12 +10,14 @@ commit, and commits onto exactly that version; after a conflict it starts over.
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import TypeVar
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,17 +25,42 @@ from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from chronik.pipeline.tables.commit_plan import TaskOutput, WrittenFile, WrittenFilesLostError, plan_commit
+from chronik.errors import ConfigError
+from chronik.pipeline.tables.commit_plan import (
+    SchemaChangedError,
+    TaskOutput,
+    WrittenFile,
+    WrittenFilesLostError,
+    plan_commit,
+)
+from chronik.pipeline.tables.conditional_writes import require_conditional_writes
 from chronik.pipeline.tables.delta.transaction_log import check_log_entries, sync_log_entry
 from chronik.pipeline.tables.layout import (
     DECODING_RULES_VERSION,
     OFFSET,
     PARTITION,
-    Partitioning,
     TableKind,
     initial_schema,
 )
-from chronik.pipeline.tables.storage import TableStorage, check_table_uri, local_directory, make_directory_durably
+from chronik.pipeline.tables.object_store_files import build_uri_error
+from chronik.pipeline.tables.parquet import format_partition_value
+from chronik.pipeline.tables.partitioning import parse_partitioning
+from chronik.pipeline.tables.storage import (
+    TableStorage,
+    check_table_uri,
+    local_directory,
+    make_directory_durably,
+    parent_uri,
+)
+from chronik.pipeline.tables.storage_errors import (
+    TableStorageAccessError,
+    TableStorageError,
+    build_storage_error,
+    convert_storage_errors,
+    find_known_cause,
+    summarize_storage_error,
+)
+from chronik.pipeline.tables.storage_options import resolve_storage_options, to_delta_options
 from chronik.pipeline.tables.table_files import (
     COMMIT_HOURS_MAX,
     UNKNOWN_BOUNDS,
@@ -44,6 +71,7 @@ from chronik.pipeline.tables.table_files import (
 )
 from chronik.pipeline.tables.topic_table import (
     CommitResult,
+    SchemaConflictError,
     SequenceConflictError,
     TableCommitError,
     TableError,
@@ -52,7 +80,24 @@ from chronik.pipeline.tables.topic_table import (
     TableSnapshot,
     TableSpec,
 )
-from chronik.pipeline.tables.values.schema_evolution import EvolvedSchema, plan_new_columns
+from chronik.pipeline.tables.values.column_names import PATH_KEY
+from chronik.pipeline.tables.values.field_statistics import FieldStatistics
+from chronik.pipeline.tables.values.json_decoder import check_codecs
+from chronik.pipeline.tables.values.schema_evolution import EvolvedSchema, has_columns, plan_new_columns
+from chronik.pipeline.tables.values.sql_types import FORMAT_KEY
+from chronik.pipeline.tables.values.table_schema import (
+    COMMENT_KEY,
+    INFERRED,
+    SETTINGS_KEY,
+    Column,
+    TableSchema,
+    check_paths,
+    column_from_field,
+    is_declared,
+    parse_schema_document,
+    schema_document,
+    without_settings,
+)
 from chronik.wording import pluralize
 
 CONFLICTS_MAX = 100
@@ -77,6 +122,8 @@ CHECKPOINT_INTERVAL = "20"
 default of 100, that would take most of the commit's time."""
 
 TOPIC, TOPIC_ID, KIND, PARTITIONING = "chronik.topic", "chronik.topic.id", "chronik.kind", "chronik.partitioning"
+SCHEMA_PROPERTY, SCHEMA_VERSION_PROPERTY = "chronik.schema", "chronik.schema.version"
+"""The declared schema of the values as JSON, and its version. Earlier versions are in `chronik.schema.<version>`."""
 DECODING_RULES_PROPERTY = "chronik.decoding.rules"
 TRANSACTION_EXPIRY_PROPERTY = "delta.setTransactionRetentionDuration"
 """Table property that expires application transactions, which store the next offsets."""
@@ -91,10 +138,13 @@ def open_delta(uri: str, storage_options: Mapping[str, str] | None) -> DeltaTabl
     """
     check_table_uri(uri)
     check_log_entries(uri)
-    try:
-        return DeltaTable(uri, storage_options=dict(storage_options) if storage_options else None)
-    except TableNotFoundError as error:
-        raise TableMissingError(f"no table at {uri}") from error
+    with convert_storage_errors(uri, storage_options) if local_directory(uri) is None else nullcontext():
+        try:
+            return DeltaTable(uri, storage_options=to_delta_options(storage_options))
+        except TableNotFoundError as error:
+            if "Unknown scheme" in str(error):
+                raise build_uri_error(uri, error) from None
+            raise TableMissingError(f"no table at {uri}") from error
 
 
 @contextmanager
@@ -103,7 +153,12 @@ def convert_delta_errors(uri: str) -> Iterator[None]:
     try:
         yield
     except DeltaError as error:
-        raise TableError(f"{uri}: {str(error).splitlines()[0]}") from error  # delta-rs appends a backtrace
+        known = find_known_cause(uri, error) if local_directory(uri) is None else None
+        raise known or TableError(f"{uri}: {summarize_storage_error(str(error))}") from error
+    except OSError as error:
+        if local_directory(uri) is not None or isinstance(error, TableStorageError):
+            raise
+        raise build_storage_error(uri, error) from error
 
 
 def delta_arrow_schema(table: DeltaTable) -> pa.Schema:
@@ -124,19 +179,19 @@ def list_live_files(table: DeltaTable) -> tuple[LiveFile, ...]:
     actions = pa.table(table.get_add_actions())
     values = actions["partition"].to_pylist() if columns else [{}] * actions.num_rows
     return tuple(
-        LiveFile(path, size_bytes, tuple(row[name] for name in columns), partitions, offsets)
+        LiveFile(unquote(path), size_bytes, tuple(row[name] for name in columns), partitions, offsets)
         for path, size_bytes, row, partitions, offsets in zip(
             actions["path"].to_pylist(),
             actions["size_bytes"].to_pylist(),
             values,
-            _column_bounds(actions, PARTITION),
-            _column_bounds(actions, OFFSET),
+            _read_column_bounds(actions, PARTITION),
+            _read_column_bounds(actions, OFFSET),
             strict=True,
         )
     )
 
 
-def _column_bounds(actions: pa.Table, name: str) -> list[tuple[int, int]]:
+def _read_column_bounds(actions: pa.Table, name: str) -> list[tuple[int, int]]:
     """Return the minimum and maximum of a column in each file that has statistics."""
     found = []
     for bound, default in zip(("min", "max"), UNKNOWN_BOUNDS, strict=True):
@@ -179,9 +234,16 @@ class CommitAttempts:
         else:
             self._failures += 1
         if self._conflicts >= CONFLICTS_MAX or self._failures >= FAILURES_MAX:
-            raise TableCommitError(f"{self._uri}: {error}") from error
+            raise TableCommitError(_describe_failure(self._uri, error)) from error
         contention = min(1.0, (self._conflicts + self._failures) / 10)
         time.sleep(random.uniform(0, RETRY_DELAY_SECONDS_MAX * contention))
+
+
+def _describe_failure(uri: str, error: Exception) -> str:
+    if isinstance(error, TableStorageError):
+        return str(error)
+    known = find_known_cause(uri, error) if local_directory(uri) is None else None
+    return str(known) if known is not None else f"{uri}: {summarize_storage_error(str(error))}"
 
 
 class DeltaTopicTable:
@@ -194,16 +256,32 @@ class DeltaTopicTable:
             TableMissingError: There is no table at the URI.
         """
         self.uri = uri
-        self._storage_options = dict(storage_options) if storage_options else None
-        self.storage = TableStorage(uri, self._storage_options)
+        self._given_options = storage_options
+        self._storage: tuple[Mapping[str, str], TableStorage] | None = None
         with convert_delta_errors(uri):
             self._configuration = self._open_current().metadata().configuration
 
+    @property
+    def _storage_options(self) -> Mapping[str, str]:
+        """The current options. Credentials in a profile file may be renewed while the table is open."""
+        return resolve_storage_options(self.uri, self._given_options)
+
+    @property
+    def storage(self) -> TableStorage:
+        options = self._storage_options
+        if self._storage is None or self._storage[0] != options:
+            self._storage = options, TableStorage(self.uri, options)
+        return self._storage[1]
+
     @classmethod
     def open_or_create(
-        cls, uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None = None
+        cls,
+        uri: str,
+        spec: TableSpec,
+        storage_options: Mapping[str, str] | None = None,
+        schema: TableSchema | None = None,
     ) -> DeltaTopicTable:
-        """Open a table, or create it if it does not exist.
+        """Open a table, or create it if it does not exist. A new table gets the declared schema, if any.
 
         Raises:
             TableMismatchError: The existing table has another topic, kind or partitioning.
@@ -211,16 +289,16 @@ class DeltaTopicTable:
         try:
             found = cls(uri, storage_options)
         except TableMissingError:
-            _create(uri, spec, storage_options)
+            _create_table(uri, spec, resolve_storage_options(uri, storage_options), schema)
             found = cls(uri, storage_options)
         if found.spec != spec:
             raise TableMismatchError(
                 f"{uri} was created for {_describe_spec(found.spec)}, not for {_describe_spec(spec)}"
             )
-        found._upgrade_rules()
+        found._upgrade_decoding_rules()
         return found
 
-    def _upgrade_rules(self) -> None:
+    def _upgrade_decoding_rules(self) -> None:
         """Upgrade the version of the decoding rules stored in the table to the current version.
 
         A driver with older rules then fails at its next commit. Otherwise a record could become both a row and a
@@ -228,17 +306,17 @@ class DeltaTopicTable:
         """
 
         def attempt(table: DeltaTable) -> None:
-            if self._decoding_rules(table) < DECODING_RULES_VERSION:
+            if self._read_decoding_rules_version(table) < DECODING_RULES_VERSION:
                 table.alter.set_table_properties(
                     {DECODING_RULES_PROPERTY: str(DECODING_RULES_VERSION)},
                     raise_if_not_exists=False,
                     commit_properties=WITHOUT_RETRIES,
                 )
 
-        if self._decoding_rules(self._open_current()) < DECODING_RULES_VERSION:
+        if self._read_decoding_rules_version(self._open_current()) < DECODING_RULES_VERSION:
             self._commit_with_retries(attempt)
 
-    def _decoding_rules(self, table: DeltaTable) -> int:
+    def _read_decoding_rules_version(self, table: DeltaTable) -> int:
         """Return the version of the table's decoding rules; raise TableMismatchError if this driver's are older."""
         rules = int(table.metadata().configuration.get(DECODING_RULES_PROPERTY, 0))
         if rules > DECODING_RULES_VERSION:
@@ -257,7 +335,7 @@ class DeltaTopicTable:
             )
         if TOPIC_ID not in found:
             raise TableMismatchError(f"{self.uri} is a table, but not of a topic")
-        return TableSpec(found[TOPIC], found[TOPIC_ID], TableKind(found[KIND]), Partitioning(found[PARTITIONING]))
+        return TableSpec(found[TOPIC], found[TOPIC_ID], TableKind(found[KIND]), parse_partitioning(found[PARTITIONING]))
 
     # Reading
 
@@ -267,42 +345,52 @@ class DeltaTopicTable:
             return TableSnapshot(
                 version=table.version(),
                 spec=self.spec,
-                next_offsets=self._next_offsets(table),
+                next_offsets=self._read_next_offsets(table),
                 file_uris=tuple(table.file_uris()),
-                descriptor=self._describe(table),
+                descriptor=self._build_descriptor(table),
+                live_files=list_live_files(table) if local_directory(self.uri) is None else (),
             )
 
     def next_offsets(self) -> dict[int, int]:
         with convert_delta_errors(self.uri):
-            return self._next_offsets(self._open_current())
+            return self._read_next_offsets(self._open_current())
 
     def descriptor(self) -> TableDescriptor:
         with convert_delta_errors(self.uri):
-            return self._describe(self._open_current())
+            return self._build_descriptor(self._open_current())
 
     def files(self) -> TableFiles:
         with convert_delta_errors(self.uri):
             table = self._open_current()
-            return self._describe(table).with_files(*list_live_files(table))
+            return self._build_descriptor(table).with_files(*list_live_files(table))
 
-    def _describe(self, table: DeltaTable) -> TableDescriptor:
+    def _build_descriptor(self, table: DeltaTable) -> TableDescriptor:
         columns = tuple(table.metadata().partition_columns)
-        return TableDescriptor(self.uri, delta_arrow_schema(table), columns, self._storage_options)
+        return TableDescriptor(
+            self.uri,
+            delta_arrow_schema(table),
+            columns,
+            self._storage_options,
+            _read_value_schema(table),
+            _read_schema_version(table),
+        )
 
     # Appending
 
-    def commit(self, landed: Sequence[TaskOutput]) -> CommitResult:
+    def commit(self, landed: Sequence[TaskOutput], written_with: pa.Schema | None = None) -> CommitResult:
         # Dead-letter records are rare: without gaps, their table would need a commit for every range without any.
         gaps = self.spec.kind is TableKind.DEAD_LETTERS
         partitions = {span.partition for each in landed for span in each.ranges}
 
         def attempt(table: DeltaTable) -> CommitResult:
-            self._decoding_rules(table)
+            self._read_decoding_rules_version(table)
+            if written_with is not None and not has_columns(delta_arrow_schema(table), written_with):
+                raise SchemaChangedError(f"{self.uri}: columns were changed")
             before = self._lookup_offsets(table, partitions)
             choice = plan_commit(landed, before, allow_gaps=gaps)
             if choice.new_outputs:
                 files = [file for each in choice.new_outputs for file in each.files]
-                self._append(table, files, self._transactions(table, choice.next_offsets))
+                self._append(table, files, self._build_transactions(table, choice.next_offsets))
                 table.update_incremental()
             rows = sum(each.rows for each in choice.new_outputs)
             return CommitResult(table.version(), before | choice.next_offsets, rows, choice.committed_outputs)
@@ -311,23 +399,23 @@ class DeltaTopicTable:
 
     def append_in_sequence(self, files: Sequence[WrittenFile], sequence: str, number: int) -> None:
         def attempt(table: DeltaTable) -> None:
-            self._decoding_rules(table)
-            expected = self._next_number(table, sequence)
+            self._read_decoding_rules_version(table)
+            expected = self._read_next_sequence_number(table, sequence)
             if number != expected:
                 raise SequenceConflictError(
                     f"{self.uri}: the next number of sequence {sequence} is {expected}, not {number}"
                 )
-            self._append(table, files, [Transaction(self._sequence_id(sequence), number)])
+            self._append(table, files, [Transaction(self._build_sequence_app_id(sequence), number)])
 
         self._commit_with_retries(attempt)
 
     def next_sequence_number(self, sequence: str) -> int:
         with convert_delta_errors(self.uri):
-            return self._next_number(self._open_current(), sequence)
+            return self._read_next_sequence_number(self._open_current(), sequence)
 
-    def add_columns(self, fields: Sequence[pa.Field]) -> EvolvedSchema:
+    def add_columns(self, unknown_fields: FieldStatistics) -> EvolvedSchema:
         def attempt(table: DeltaTable) -> EvolvedSchema:
-            plan = plan_new_columns(delta_arrow_schema(table), fields)
+            plan = plan_new_columns(_read_value_schema(table), delta_arrow_schema(table), unknown_fields)
             if plan.added:
                 fields_added = [Field.from_arrow(field) for field in plan.added]
                 table.alter.add_columns(fields_added, commit_properties=WITHOUT_RETRIES)
@@ -336,6 +424,43 @@ class DeltaTopicTable:
 
         return self._commit_with_retries(attempt)
 
+    def set_schema(self, schema: TableSchema) -> int:
+        check_codecs(schema)
+
+        def attempt(table: DeltaTable) -> int:
+            version = _read_schema_version(table)
+            # Each commit leaves a valid table, and a call after a crash completes the rest.
+            missing = _find_missing_columns(self.uri, schema, delta_arrow_schema(table))
+            if missing:
+                fields = [Field.from_arrow(column.to_field()) for column in missing]
+                table.alter.add_columns(fields, commit_properties=WITHOUT_RETRIES)
+                table = self._open_current()
+            for field in _find_changed_fields(schema, delta_arrow_schema(table)):
+                table.alter.set_column_metadata(
+                    field.name, _build_field_metadata(field), commit_properties=WITHOUT_RETRIES
+                )
+                table = self._open_current()
+            if version and _read_value_schema(table) == schema:
+                return version
+            table.alter.set_table_properties(
+                _build_schema_properties(schema, version + 1),
+                raise_if_not_exists=False,
+                commit_properties=WITHOUT_RETRIES,
+            )
+            return version + 1
+
+        return self._commit_with_retries(attempt)
+
+    def schema_versions(self) -> dict[int, TableSchema]:
+        with convert_delta_errors(self.uri):
+            configuration = self._open_current().metadata().configuration
+        prefix = f"{SCHEMA_PROPERTY}."
+        return {
+            int(name.removeprefix(prefix)): parse_schema_document(json.loads(text))
+            for name, text in configuration.items()
+            if name.startswith(prefix) and name.removeprefix(prefix).isdecimal()
+        }
+
     # Maintenance
 
     def replace_files(self, removed: Sequence[LiveFile], written: Sequence[WrittenFile], *, data_change: bool) -> bool:
@@ -343,8 +468,8 @@ class DeltaTopicTable:
 
         def attempt(table: DeltaTable) -> None:
             columns = table.metadata().partition_columns
-            actions = [_add_action(file, data_change) for file in written]
-            actions += [_remove_action(file, columns, data_change) for file in removed]
+            actions = [_build_add_action(file, data_change) for file in written]
+            actions += [_build_remove_action(file, columns, data_change) for file in removed]
             table.create_write_transaction(
                 actions,
                 mode="append",
@@ -353,6 +478,7 @@ class DeltaTopicTable:
                 commit_properties=WITHOUT_RETRIES,
             )
 
+        self._require_conditional_writes()
         while True:
             with convert_delta_errors(self.uri):
                 table = self._open_current()
@@ -365,13 +491,61 @@ class DeltaTopicTable:
                 if (
                     not attempts.is_outcome_unknown
                 ):  # otherwise earlier versions may contain them: leave them for a vacuum
-                    self.storage.discard(file.path for file in written)
+                    self.storage.discard_files(file.path for file in written)
                 return False
             try:
                 commit_durably(self.uri, table, attempt)
                 return True
             except (CommitFailedError, DeltaError, OSError) as error:
                 attempts.record_failure(error)
+
+    def replace_rows(self, version: int, written: Sequence[WrittenFile], target: TableDescriptor) -> int | None:
+        attempts = CommitAttempts(self.uri)
+        paths = {file.path for file in written}
+        while True:
+            with convert_delta_errors(self.uri):
+                table = self._open_current()
+            if table.version() != version:
+                with convert_delta_errors(self.uri):
+                    live = {file.path for file in list_live_files(table)}
+                if not paths & live:
+                    return None
+                break  # committed by an attempt whose response was lost
+            self._check_files_exist(written)
+            try:
+                commit_durably(self.uri, table, lambda table: self._overwrite(table, written, target))
+                break
+            except (CommitFailedError, DeltaError, OSError) as error:
+                attempts.record_failure(error)
+        self._configuration = self._open_current().metadata().configuration
+        if target.value_schema != INFERRED:
+            self.set_schema(target.value_schema)
+        else:
+            self._unset_schema()
+        return int(self._open_current().version())
+
+    def _overwrite(self, table: DeltaTable, written: Sequence[WrittenFile], target: TableDescriptor) -> None:
+        table.create_write_transaction(
+            [_build_add_action(file) for file in written],
+            mode="overwrite",
+            schema=Schema.from_arrow(target.schema),
+            partition_by=list(target.partition_by),
+            commit_properties=WITHOUT_RETRIES,
+        )
+
+    def _unset_schema(self) -> None:
+        """Let the table infer its columns from now on."""
+
+        def attempt(table: DeltaTable) -> None:
+            version = _read_schema_version(table)
+            if version and _read_value_schema(table) != INFERRED:
+                table.alter.set_table_properties(
+                    _build_schema_properties(INFERRED, version + 1),
+                    raise_if_not_exists=False,
+                    commit_properties=WITHOUT_RETRIES,
+                )
+
+        self._commit_with_retries(attempt)
 
     def vacuum_files(self, hours: int, *, orphans: bool, dry_run: bool = False) -> list[str]:
         with convert_delta_errors(self.uri):
@@ -380,6 +554,7 @@ class DeltaTopicTable:
             # delta-rs also lists removed files that are deleted already, as long as the log contains them.
             existing = list(self.storage.modification_times(listed))
             if existing and not dry_run:
+                self._require_conditional_writes()
                 before = table.version()
                 table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=orphans)
                 # The vacuum writes log entries at its start and end.
@@ -391,74 +566,95 @@ class DeltaTopicTable:
 
     def _append(self, table: DeltaTable, files: Sequence[WrittenFile], transactions: list[Transaction]) -> None:
         """Append files to the table; raise CommitRejectedError if a vacuum has deleted or may delete any of them."""
-        lost = find_uncommittable_files(self.storage, files)
-        if lost:
-            message = f"{len(lost)} of {pluralize(len(files), 'file')} deleted or older than {COMMIT_HOURS_MAX} h"
-            raise WrittenFilesLostError(f"{self.uri}: cannot commit: {message}, for example {lost[0]}")
+        self._check_files_exist(files)
         table.create_write_transaction(
-            [_add_action(file) for file in files],
+            [_build_add_action(file) for file in files],
             mode="append",
             schema=table.schema(),
             partition_by=list(self.spec.partitioning.columns),
             commit_properties=CommitProperties(max_commit_retries=0, app_transactions=transactions),
         )
 
-    def _transactions(self, table: DeltaTable, moved: Mapping[int, int]) -> list[Transaction]:
-        transactions = [Transaction(self._partition_id(number), offset) for number, offset in sorted(moved.items())]
+    def _check_files_exist(self, files: Sequence[WrittenFile]) -> None:
+        """Raise WrittenFilesLostError if a vacuum has deleted or may delete any of the files."""
+        lost = find_uncommittable_files(self.storage, files)
+        if lost:
+            message = f"{len(lost)} of {pluralize(len(files), 'file')} deleted or older than {COMMIT_HOURS_MAX} h"
+            raise WrittenFilesLostError(f"{self.uri}: cannot commit: {message}, for example {lost[0]}")
+
+    def _build_transactions(self, table: DeltaTable, moved: Mapping[int, int]) -> list[Transaction]:
+        transactions = [
+            Transaction(self._build_partition_app_id(number), offset) for number, offset in sorted(moved.items())
+        ]
         # Transactions can be looked up but not listed, so the table also stores the number of partitions.
         count = max(moved) + 1
-        if count > self._partition_count(table):
+        if count > self._read_partition_count(table):
             transactions.append(Transaction(self._topic_key, count))
         return transactions
 
-    def _next_offsets(self, table: DeltaTable) -> dict[int, int]:
-        return self._lookup_offsets(table, range(self._partition_count(table)))
+    def _read_next_offsets(self, table: DeltaTable) -> dict[int, int]:
+        return self._lookup_offsets(table, range(self._read_partition_count(table)))
 
     def _lookup_offsets(self, table: DeltaTable, partitions: Iterable[int]) -> dict[int, int]:
         """Return the next offsets of only these partitions, since each lookup takes delta-rs up to a millisecond."""
-        versions = ((number, table.transaction_version(self._partition_id(number))) for number in partitions)
+        versions = ((number, table.transaction_version(self._build_partition_app_id(number))) for number in partitions)
         return {number: version for number, version in versions if version is not None}
 
-    def _partition_count(self, table: DeltaTable) -> int:
+    def _read_partition_count(self, table: DeltaTable) -> int:
         count = table.transaction_version(self._topic_key)
         return 0 if count is None else count
 
-    def _next_number(self, table: DeltaTable, sequence: str) -> int:
-        last = table.transaction_version(self._sequence_id(sequence))
+    def _read_next_sequence_number(self, table: DeltaTable, sequence: str) -> int:
+        last = table.transaction_version(self._build_sequence_app_id(sequence))
         return 0 if last is None else last + 1
 
     @property
     def _topic_key(self) -> str:
         return f"chronik/{self.spec.topic_id}"
 
-    def _partition_id(self, partition: int) -> str:
+    def _build_partition_app_id(self, partition: int) -> str:
         return f"{self._topic_key}/{partition}"
 
-    def _sequence_id(self, sequence: str) -> str:
+    def _build_sequence_app_id(self, sequence: str) -> str:
         return f"{self._topic_key}/sequence/{sequence}"
 
     # Commit attempts
 
     def _commit_with_retries(self, attempt: Callable[[DeltaTable], Result]) -> Result:
         attempts = CommitAttempts(self.uri)
+        self._require_conditional_writes()
         while True:
             try:
                 return commit_durably(self.uri, self._open_current(), attempt)
+            except TableStorageAccessError:
+                raise  # a retry does not help, and nothing was committed
             except (CommitFailedError, DeltaError, OSError) as error:
                 attempts.record_failure(error)
+
+    def _require_conditional_writes(self) -> None:
+        require_conditional_writes(parent_uri(self.uri), self._storage_options)
 
     def _open_current(self) -> DeltaTable:
         return open_delta(self.uri, self._storage_options)
 
 
-def _create(uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None) -> None:
+def _create_table(
+    uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None, schema: TableSchema | None
+) -> None:
+    if schema is not None:
+        check_codecs(schema)
+        spec.partitioning.check_columns(pa.schema([column.to_field() for column in schema.columns]))
+    else:
+        spec.partitioning.check_columns(pa.schema([]))
+    fields = [] if schema is None else [column.to_field() for column in schema.columns]
     directory = local_directory(uri)
     if directory is not None:
         make_directory_durably(directory)
+    require_conditional_writes(parent_uri(uri), storage_options or {})
     try:
         DeltaTable.create(
             uri,
-            Schema.from_arrow(initial_schema(spec.kind, spec.partitioning)),
+            Schema.from_arrow(pa.schema([*initial_schema(spec.kind, spec.partitioning), *fields])),
             mode="error",
             partition_by=list(spec.partitioning.columns),
             name=spec.topic,
@@ -469,28 +665,95 @@ def _create(uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None
                 PARTITIONING: spec.partitioning.value,
                 DECODING_RULES_PROPERTY: str(DECODING_RULES_VERSION),
                 "delta.checkpointInterval": CHECKPOINT_INTERVAL,
+                **({} if schema is None else _build_schema_properties(schema, 1)),
             },
-            storage_options=dict(storage_options) if storage_options else None,
+            description=None if schema is None else schema.comment,
+            storage_options=to_delta_options(storage_options),
             # A retried creation after a lost race would become version 1 and remove columns that were added since.
             commit_properties=WITHOUT_RETRIES,
             raise_if_key_not_exists=False,
         )
-    except DeltaError:
+    except (DeltaError, OSError) as error:
+        if isinstance(error, OSError) and directory is not None:
+            raise
         # Another process may have created it: then it can be opened.
-        open_delta(uri, storage_options)
+        try:
+            open_delta(uri, storage_options)
+        except TableMissingError:
+            with convert_delta_errors(uri):
+                raise error from None
     sync_log_entry(uri, 0)
+
+
+def _read_value_schema(table: DeltaTable) -> TableSchema:
+    """Return the declared schema of a table's values; tables without one infer all columns."""
+    text = table.metadata().configuration.get(SCHEMA_PROPERTY)
+    return INFERRED if text is None else parse_schema_document(json.loads(text))
+
+
+def _read_schema_version(table: DeltaTable) -> int:
+    return int(table.metadata().configuration.get(SCHEMA_VERSION_PROPERTY, 0))
+
+
+def _build_schema_properties(schema: TableSchema, version: int) -> dict[str, str]:
+    text = json.dumps(schema_document(schema))
+    properties = {
+        SCHEMA_PROPERTY: text,
+        SCHEMA_VERSION_PROPERTY: str(version),
+        f"{SCHEMA_PROPERTY}.{version}": text,
+    }
+    return {**schema.properties, **properties}
+
+
+def _find_changed_fields(schema: TableSchema, table: pa.Schema) -> Iterator[pa.Field]:
+    """Yield the fields of a table that a schema changes. Columns that it does not declare lose their settings."""
+    declared = {column.name: column for column in schema.columns}
+    for field in table:
+        column = declared.get(field.name)
+        if column is not None and (column_from_field(field) != column or not is_declared(field)):
+            yield column.to_field()
+        elif column is None and is_declared(field):
+            yield without_settings(column_from_field(field)).to_field(is_declared=False)
+
+
+def _build_field_metadata(field: pa.Field) -> dict[str, str]:
+    """Return the metadata of a column's field. Keys are never removed from a field, so all of them have values."""
+    full = {PATH_KEY: json.dumps([field.name]).encode(), FORMAT_KEY: b"", COMMENT_KEY: b"", SETTINGS_KEY: b"{}"}
+    return {key.decode(): value.decode() for key, value in (full | (field.metadata or {})).items()}
+
+
+def _find_missing_columns(uri: str, schema: TableSchema, table: pa.Schema) -> list[Column]:
+    """Return the declared columns that the table does not have. Raises SchemaConflictError."""
+    names = {column.name for column in schema.columns}
+    others = [column for column in schema.resolve_columns(table) if column.name not in names]
+    try:
+        check_paths([*schema.columns, *others])
+    except ConfigError as error:
+        raise SchemaConflictError(f"{uri}: {error}: remove a column with 'chronik pipeline rebuild'") from None
+    fields = {field.name.casefold(): field for field in table}
+    missing = []
+    for column in schema.columns:
+        field = fields.get(column.name.casefold())
+        if field is None:
+            missing.append(column)
+        elif field.name != column.name:
+            raise SchemaConflictError(f"{uri}: column {column.name!r} differs from column {field.name!r} only in case")
+        elif (known := column_from_field(field)).type_name != column.type_name:
+            raise SchemaConflictError(
+                f"{uri}: column {column.name!r} has type {known.type_name}, not {column.type_name}: "
+                "change its type with 'chronik pipeline rebuild'"
+            )
+    return missing
 
 
 def _describe_spec(spec: TableSpec) -> str:
     return f"topic {spec.topic} ({spec.topic_id}), {spec.kind}, partitioned by {spec.partitioning}"
 
 
-def _add_action(file: WrittenFile, rows_change: bool = True) -> AddAction:
+def _build_add_action(file: WrittenFile, rows_change: bool = True) -> AddAction:
     return AddAction(file.path, file.size_bytes, file.partition_values, file.modified_ms, rows_change, file.stats)
 
 
-def _remove_action(file: LiveFile, columns: Sequence[str], rows_change: bool) -> RemoveAction:
-    values = {
-        name: None if value is None else str(value) for name, value in zip(columns, file.partition_values, strict=True)
-    }
+def _build_remove_action(file: LiveFile, columns: Sequence[str], rows_change: bool) -> RemoveAction:
+    values = {name: format_partition_value(value) for name, value in zip(columns, file.partition_values, strict=True)}
     return RemoveAction(file.path, rows_change, int(time.time() * 1000), file.size_bytes, values)

@@ -35,7 +35,7 @@ def sync_log_entry(uri: str, version: int) -> None:
     log = directory / LOG_DIRECTORY
     # Another writer may be about to write the checkpoint, or to clean up older entries.
     with suppress(FileNotFoundError):
-        fsync_path(_entry(log, version))
+        fsync_path(_build_entry_path(log, version))
     with suppress(FileNotFoundError):
         fsync_path(log / f"{version:020}.checkpoint.parquet")
         fsync_path(log / LAST_CHECKPOINT)
@@ -54,18 +54,18 @@ def check_log_entries(uri: str) -> None:
     if directory is None:
         return
     log = directory / LOG_DIRECTORY
-    version = _last_checkpoint(log) + 1
-    while (is_complete := _is_complete(_entry(log, version))) is not None:
+    version = _find_last_checkpoint(log) + 1
+    while (is_complete := _is_entry_complete(_build_entry_path(log, version))) is not None:
         if not is_complete:
-            raise TornLogError(_torn_message(log, version))
+            raise TornLogError(_format_torn_entry_message(log, version))
         version += 1
 
 
-def _entry(log: Path, version: int) -> Path:
+def _build_entry_path(log: Path, version: int) -> Path:
     return log / f"{version:020}.json"
 
 
-def _last_checkpoint(log: Path) -> int:
+def _find_last_checkpoint(log: Path) -> int:
     """Return the version of the last readable checkpoint, or -1 if there is none."""
     try:
         return int(json.loads((log / LAST_CHECKPOINT).read_bytes())["version"])
@@ -73,7 +73,7 @@ def _last_checkpoint(log: Path) -> int:
         return -1
 
 
-def _is_complete(entry: Path) -> bool | None:
+def _is_entry_complete(entry: Path) -> bool | None:
     """Return whether a log entry is complete, or None if it does not exist."""
     try:
         with entry.open("rb", buffering=0) as file:
@@ -83,8 +83,8 @@ def _is_complete(entry: Path) -> bool | None:
         return None
 
 
-def _torn_message(log: Path, version: int) -> str:
-    entry = _entry(log, version)
-    if _entry(log, version + 1).exists():
+def _format_torn_entry_message(log: Path, version: int) -> str:
+    entry = _build_entry_path(log, version)
+    if _build_entry_path(log, version + 1).exists():
         return f"{entry} is empty or truncated, and later entries depend on it: restore the table from a backup"
     return f"{entry} is empty or truncated after a power failure; its commit was never acknowledged: delete the file"

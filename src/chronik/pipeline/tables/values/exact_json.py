@@ -31,6 +31,9 @@ FLOAT_DIGITS_MAX = 767
 STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 """Matches JSON strings. An unterminated string extends to the end of the text."""
 
+LONG_INTEGER_OR_STRING = re.compile(STRINGS.pattern + rb"|(?P<integer>(?<![\d.eE+])\d{4300,}+(?![.eE]))", re.DOTALL)
+"""Matches JSON strings, and integers that may have more digits than Python converts (`sys.get_int_max_str_digits`)."""
+
 STEPS = np.zeros(256, np.int32)
 STEPS[list(b"[{")], STEPS[list(b"]}")] = 1, -1
 NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -50,14 +53,16 @@ TEXTS_PER_SEARCH = 256
 BLANKS = b" \t\r\n"
 
 
-def rows_needing_exact_decoding(texts: Sequence[bytes | None]) -> set[int]:
+def find_rows_needing_exact_decoding(texts: Sequence[bytes | None]) -> set[int]:
     """Return the rows that need `is_nested_too_deep` and `decode_exact_json` instead of the plain parser.
 
     There may be false positives: a string of digits looks like a long number.
     """
     deep = {row for row, text in enumerate(texts) if text and len(text) > DEEP_BYTES_MIN and is_nested_too_deep(text)}
     starts = range(0, len(texts), TEXTS_PER_SEARCH)
-    return deep.union(*(_rows_with_long_numbers(texts[start : start + TEXTS_PER_SEARCH], start) for start in starts))
+    return deep.union(
+        *(_find_rows_with_long_numbers(texts[start : start + TEXTS_PER_SEARCH], start) for start in starts)
+    )
 
 
 def is_nested_too_deep(text: bytes) -> bool:
@@ -69,7 +74,7 @@ def is_nested_too_deep(text: bytes) -> bool:
     return len(depths) > 0 and int(depths.max()) > NESTING_MAX
 
 
-def _rows_with_long_numbers(texts: Sequence[bytes | None], first_row: int) -> set[int]:
+def _find_rows_with_long_numbers(texts: Sequence[bytes | None], first_row: int) -> set[int]:
     # Searching many texts at once shows in most cases that there is nothing to find.
     outlines = b" ".join([text or b"" for text in texts]).translate(OUTLINES)
     patterns = [pattern for pattern in (LONG_NUMBER, LOW_EXPONENT) if pattern in outlines]
@@ -93,19 +98,24 @@ def decode_exact_json(text: bytes) -> Any:
     try:
         decoded = PLAIN.decode(text)
     except msgspec.DecodeError:
-        return EXACT.decode(text)  # a number beyond the range of float64 is valid
+        # Numbers beyond the range of float64 are valid, and so are integers with more digits than Python converts.
+        return EXACT.decode(LONG_INTEGER_OR_STRING.sub(_mark_as_float, text))
     # If the encoded result equals the text, nothing was lost. This is faster than checking each number.
     is_lossless = PLAIN_AGAIN.encode(decoded).translate(None, BLANKS) == text.translate(None, BLANKS)
     return decoded if is_lossless else EXACT.decode(text)
 
 
-def exact_float(text: str) -> Any:
+def _mark_as_float(match: re.Match[bytes]) -> bytes:
+    return match[0] if match["integer"] is None else match[0] + b"e0"
+
+
+def parse_exact_float(text: str) -> Any:
     """Return the number as a float64 if that is exact; otherwise as `msgspec.Raw`."""
     value = float(text)
-    return value if repr(value) == text or _is_exact(value, text) else msgspec.Raw(text)
+    return value if repr(value) == text or _is_exact_float(value, text) else msgspec.Raw(text)
 
 
-def _is_exact(value: float, text: str) -> bool:
+def _is_exact_float(value: float, text: str) -> bool:
     """Return whether the text is this float64 at some precision (0.10000000000000001 is 0.1 with 17 digits)."""
     digits = re.split("[eE]", text)[0].replace(".", "").lstrip("-0").rstrip("0")
     if value == 0 or not math.isfinite(value) or len(digits) > FLOAT_DIGITS_MAX:
@@ -116,4 +126,4 @@ def _is_exact(value: float, text: str) -> bool:
 
 
 PLAIN, PLAIN_AGAIN = msgspec.json.Decoder(), msgspec.json.Encoder()
-EXACT = msgspec.json.Decoder(float_hook=exact_float)
+EXACT = msgspec.json.Decoder(float_hook=parse_exact_float)

@@ -10,7 +10,7 @@ Header names are strings in tables, as in Spark's Kafka source, so bytes that ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -23,13 +23,17 @@ from chronik.pipeline.tables.layout import (
     OFFSET,
     PARTITION,
     RESCUED,
-    RESERVED_NAMES,
     TIMESTAMP,
     TIMESTAMP_MS,
     VALUE,
     VALUE_CRC32C,
     restore_timestamps_ms,
+    value_fields,
 )
+from chronik.pipeline.tables.values.exact_json import decode_exact_json
+from chronik.pipeline.tables.values.json_decoder import merge_json
+from chronik.pipeline.tables.values.table_schema import Path, TableSchema
+from chronik.pipeline.tables.values.value_codecs import create_column_codec
 
 OUTSIDE_VALUE = (PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS, KEY, HEADERS)
 
@@ -40,12 +44,12 @@ def record_source_columns(schema: pa.Schema) -> list[str]:
     """Return the columns of a table that are needed to reconstruct its records."""
     if VALUE in schema.names:
         return [*OUTSIDE_VALUE, VALUE]
-    return [*OUTSIDE_VALUE, VALUE_CRC32C, RESCUED, *(name for name in schema.names if name not in RESERVED_NAMES)]
+    return [*OUTSIDE_VALUE, VALUE_CRC32C, RESCUED, *(field.name for field in value_fields(schema))]
 
 
-def build_outgoing_rows(rows: pa.Table) -> pa.RecordBatch:
+def build_outgoing_rows(rows: pa.Table, schema: TableSchema) -> pa.RecordBatch:
     """Return rows in the format of `Publisher.publish`, from the columns that `record_source_columns` returns."""
-    values = rows[VALUE].combine_chunks() if VALUE in rows.column_names else encode_json_values(rows)
+    values = rows[VALUE].combine_chunks() if VALUE in rows.column_names else encode_json_values(rows, schema)
     return pa.RecordBatch.from_pydict(
         {
             "key": _combine_chunks(rows[KEY]),
@@ -68,47 +72,47 @@ def _combine_chunks(column: Any) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
-def encode_json_values(rows: pa.Table) -> pa.BinaryArray:
+def encode_json_values(rows: pa.Table, schema: TableSchema) -> pa.BinaryArray:
     """Return the JSON values of the rows of a decoded table."""
-    encode = msgspec.json.Encoder().encode
-    # Rescued JSON is copied verbatim.
-    decode_rescued = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-    names = [name for name in rows.column_names if name not in RESERVED_NAMES]
-    columns = [_objects(rows[name]) for name in names]
-    values: list[bytes | None] = []
-    for row, (crc, rescued) in enumerate(zip(rows[VALUE_CRC32C].to_pylist(), rows[RESCUED].to_pylist(), strict=True)):
-        if crc is None:
-            values.append(None)
-            continue
-        value = {name: column[row] for name, column in zip(names, columns, strict=True) if column[row] is not None}
-        if rescued is not None:
-            value |= decode_rescued(rescued)
-        values.append(encode(value))
-    return pa.array(values, pa.binary())
+    values = zip(rows[VALUE_CRC32C].to_pylist(), _restore_values(rows, schema), strict=True)
+    return pa.array([None if crc is None else _encode(value) for crc, value in values], pa.binary())
 
 
-def _objects(column: pa.ChunkedArray) -> list[Any]:
-    values: list[Any] = column.to_pylist()
-    strip = _null_stripper(column.type)
-    return values if strip is None else [None if value is None else strip(value) for value in values]
+def restore_value(row: pa.Table, schema: TableSchema) -> dict[str, Any]:
+    """Return the JSON object of a row of a decoded table.
+
+    Raises:
+        DecodeError, UnicodeError: `_rescued` is damaged.
+    """
+    (value,) = _restore_values(row, schema)
+    restored: dict[str, Any] = decode_exact_json(_encode(value))
+    return restored
 
 
-def _null_stripper(data_type: pa.DataType) -> Callable[[Any], Any] | None:
-    """Return a function that removes null fields from objects of this type, or None if it has no objects."""
-    if pa.types.is_struct(data_type):
-        inner = {field.name: _null_stripper(field.type) for field in data_type}
-        return lambda value: _strip_nulls(value, inner)
-    if pa.types.is_list(data_type):
-        element = _null_stripper(data_type.value_type)
-        if element is not None:
-            return lambda value: [None if each is None else element(each) for each in value]
-    return None
+def _restore_values(rows: pa.Table, schema: TableSchema) -> Iterator[dict[str, Any]]:
+    columns = schema.resolve_columns(rows.schema)
+    codecs = [create_column_codec(column) for column in columns]
+    arrays = [rows[column.name].to_pylist() for column in columns]
+    for row, rescued in enumerate(rows[RESCUED].to_pylist()):
+        value: dict[str, Any] = {}
+        for column, codec, array in zip(columns, codecs, arrays, strict=True):
+            if array[row] is not None:
+                _put(value, column.path, codec.restore(array[row]))
+        yield value if rescued is None else merge_json(value, _decode_rescued(rescued))
 
 
-def _strip_nulls(value: Mapping[str, Any], inner: Mapping[str, Callable[[Any], Any] | None]) -> dict[str, Any]:
-    kept = {}
-    for name, each in value.items():
-        if each is not None:
-            strip = inner[name]
-            kept[name] = each if strip is None else strip(each)
-    return kept
+_encode = msgspec.json.Encoder().encode
+
+
+def _decode_rescued(text: str) -> dict[str, Any]:
+    """Decode rescued JSON. Numbers that float64 cannot represent are copied verbatim."""
+    found = decode_exact_json(text.encode())
+    if not isinstance(found, dict):
+        raise msgspec.DecodeError("the rescued value is not an object")
+    return found
+
+
+def _put(target: dict[str, Any], path: Path, value: Any) -> None:
+    for key in path[:-1]:
+        target = target.setdefault(key, {})
+    target[path[-1]] = value

@@ -1,0 +1,28 @@
+"""Arguments for the location of tables: a directory or an S3 prefix, and the options of the object store."""
+
+from __future__ import annotations
+
+import argparse
+
+from chronik.cli.arguments import parse_key_values
+
+S3_HELP = "or s3://BUCKET/PREFIX"
+
+
+def add_table_root_arguments(
+    parser: argparse.ArgumentParser, *, help: str, required: bool = False, default: str | None = None
+) -> None:
+    """Add `--table-root` and `--storage-option`, which every command that reads or writes tables accepts."""
+    parser.add_argument("--table-root", metavar="DIR", required=required, default=default, help=help)
+    parser.add_argument(
+        "--storage-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="option of the object store, such as aws_region=eu-west-1; also AWS_… variables and profiles (repeatable)",
+    )
+
+
+def parse_storage_options(arguments: argparse.Namespace) -> dict[str, str] | None:
+    """Return the storage options; raise InvalidInput if one has no value."""
+    return parse_key_values(arguments.storage_option, "--storage-option") or None

@@ -1,0 +1,115 @@
+"""Landing without Spark where that is faster: small rounds run in the driver's process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from chronik.limits import MIB
+from chronik.pipeline.landing.landing_task import LandingTask, LandingTaskResult, run_landing_task
+from chronik.pipeline.spark.jvm import stop_session
+from chronik.pipeline.spark.tasks import SparkTaskRunner
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL_RECORDS_MAX: Final = 40_000
+LOCAL_BYTES_MAX: Final = 32 * MIB
+"""Limits of a round that runs in the driver's process. Larger ones take longer than Spark needs to start."""
+
+
+class LandingTaskRunner:
+    """A runner of landing tasks on a Spark session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = SparkTaskRunner(spark)
+
+    def parallelism(self) -> int:
+        """Return the number of tasks that run concurrently.
+
+        Raises:
+            SparkUnavailableError: Spark does not respond.
+        """
+        return self._spark.parallelism()
+
+    def run(self, tasks: Sequence[LandingTask]) -> list[LandingTaskResult]:
+        """Return the results of all tasks in their order.
+
+        Raises:
+            TaskFailedError: A task failed in all of Spark's attempts.
+            SparkUnavailableError: Spark does not respond.
+        """
+        return self._spark.run(run_landing_task, tasks)
+
+    def close(self) -> None:
+        """Release what the runner has started."""
+
+
+class LocalFirstTaskRunner(LandingTaskRunner):
+    """A runner that starts Spark when a round is too large for this process, and keeps it for later rounds."""
+
+    def __init__(
+        self,
+        start_session: Callable[[], SparkSession],
+        *,
+        records_max: int = LOCAL_RECORDS_MAX,
+        bytes_max: int = LOCAL_BYTES_MAX,
+    ) -> None:
+        self._start_session = start_session
+        self._records_max = records_max
+        self._bytes_max = bytes_max
+        self._session: SparkSession | None = None
+        self._runner: SparkTaskRunner | None = None
+
+    def parallelism(self) -> int:
+        return self._runner.parallelism() if self._runner is not None else os.cpu_count() or 1
+
+    def run(self, tasks: Sequence[LandingTask]) -> list[LandingTaskResult]:
+        results: list[LandingTaskResult] = []
+        if sum(task.offset_count for task in tasks) <= self._records_max:
+            results = self._run_here(tasks)
+        remaining = tasks[len(results) :]
+        return results + (self.start().run(run_landing_task, remaining) if remaining else [])
+
+    def _run_here(self, tasks: Sequence[LandingTask]) -> list[LandingTaskResult]:
+        """Run tasks until their records exceed the limit, and return the results of those before."""
+        results: list[LandingTaskResult] = []
+        remaining_bytes = self._bytes_max
+        for task in tasks:
+            result = run_landing_task(replace(task, bytes_max=remaining_bytes))
+            if result.is_too_large:
+                break
+            remaining_bytes -= result.read_bytes
+            results.append(replace(result, ran_in_driver=True))
+        return results
+
+    def start(self) -> SparkTaskRunner:
+        """Start Spark if it is not running.
+
+        Raises:
+            JavaNotFoundError, PySparkNotFoundError: Spark cannot be started.
+        """
+        if self._runner is None:
+            with _keep_interrupt_handler():
+                self._session = self._start_session()
+            self._runner = SparkTaskRunner(self._session)
+        return self._runner
+
+    def close(self) -> None:
+        if self._session is not None:
+            stop_session(self._session)
+            self._session = self._runner = None
+
+
+@contextmanager
+def _keep_interrupt_handler() -> Iterator[None]:
+    """Restore the handler of SIGINT, which PySpark replaces when a session starts in the main thread."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    if threading.current_thread() is threading.main_thread() and handler is not None:
+        signal.signal(signal.SIGINT, handler)

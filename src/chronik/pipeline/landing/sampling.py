@@ -1,0 +1,48 @@
+"""A sample of a topic's values, from which the columns of a new table are inferred."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from chronik.pipeline.records.columns import ColumnSelection
+from chronik.pipeline.source.offset_ranges import OffsetRange
+from chronik.pipeline.source.options import ReadSettings
+from chronik.pipeline.source.range_reader import read_skipping_deleted
+from chronik.pipeline.tables.commit_plan import PartitionRange
+
+SAMPLE_RECORDS_MAX: Final = 10_000
+
+_ONLY_VALUES: Final = ColumnSelection(key=False, headers=False)
+
+
+def sample_values(
+    topic: str, ranges: Sequence[PartitionRange], read: ReadSettings, records_max: int = SAMPLE_RECORDS_MAX
+) -> list[bytes | None]:
+    """Read up to `records_max` values of a topic: the first and the last ones of each range.
+
+    Raises:
+        CorruptRecords, ClientError, KafkaError: A range cannot be read.
+    """
+    return [
+        value
+        for part in plan_sample(ranges, records_max)
+        for records in read_skipping_deleted(
+            OffsetRange(topic, part.partition, part.start, part.end), read, _ONLY_VALUES
+        )
+        if records.value is not None
+        for value in records.value.to_pylist()
+    ]
+
+
+def plan_sample(ranges: Sequence[PartitionRange], records_max: int) -> Iterator[PartitionRange]:
+    """Yield the parts of the ranges to read: at most `records_max` offsets in total, but at least one per range."""
+    for index, each in enumerate(ranges):
+        count = max(1, records_max // len(ranges) + (index < records_max % len(ranges)))
+        if each.end - each.start <= count:
+            yield each
+            continue
+        first = (count + 1) // 2
+        yield PartitionRange(each.partition, each.start, each.start + first)
+        if count > first:
+            yield PartitionRange(each.partition, each.end - (count - first), each.end)

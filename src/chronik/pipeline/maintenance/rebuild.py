@@ -1,0 +1,398 @@
+"""Rebuilding a table: all its records are decoded again, with another schema, and replace its rows in one commit.
+
+The records come from the topic, or from the table's own rows and `_rescued` if retention has deleted some of them. The
+new files are written next to the old ones and become part of the table with the commit that also changes its columns.
+Readers see the old version until then. A pipeline may go on landing: rows that it adds meanwhile are rebuilt too, and a
+round that was written with the old columns is rejected and planned again.
+
+Records that are dead-letter records stay so; retry them afterwards. A row that the new schema rejects becomes a
+dead-letter record before the new rows are committed, so that a crash between the two loses nothing; another rebuild
+completes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property, partial
+from itertools import islice
+from typing import Final
+
+import pyarrow as pa
+
+from chronik.client.access.settings import Bootstrap
+from chronik.client.cluster import ClusterClient
+from chronik.errors import ConfigError, check_invariant
+from chronik.pipeline import CLIENT_ID
+from chronik.pipeline.landing.landing_task import LandingTask, LandingTaskResult, run_landing_task
+from chronik.pipeline.landing.round_plan import bundle_ranges
+from chronik.pipeline.landing.settings import fetch_topic_id
+from chronik.pipeline.landing.topic_landing import LATE_SEQUENCE
+from chronik.pipeline.source.offset_resolver import OffsetResolver
+from chronik.pipeline.source.options import IsolationLevel, ReadSettings
+from chronik.pipeline.spark.tasks import TaskFailedError, TaskRunner, run_locally
+from chronik.pipeline.tables.catalog import open_or_create_table, open_table
+from chronik.pipeline.tables.commit_plan import PartitionRange, WrittenFile
+from chronik.pipeline.tables.layout import OFFSET, PARTITION, TableKind, initial_schema
+from chronik.pipeline.tables.offset_sets import OffsetSets, collect_offsets, offsets_mask
+from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.table_files import LiveFile, TableDescriptor, TableFiles, scan
+from chronik.pipeline.tables.topic_table import (
+    TableCommitError,
+    TableMismatchError,
+    TableSnapshot,
+    TableSpec,
+    TopicTable,
+)
+from chronik.pipeline.tables.values.field_statistics import merge_statistics
+from chronik.pipeline.tables.values.record_rebuild import encode_json_values, record_source_columns
+from chronik.pipeline.tables.values.row_decoder import infer_statistics
+from chronik.pipeline.tables.values.schema_evolution import plan_new_columns
+from chronik.pipeline.tables.values.table_schema import INFERRED, TableSchema
+
+SAMPLE_RECORDS_MAX: Final = 10_000
+
+ATTEMPTS_MAX: Final = 5
+"""Maximum number of times that a rebuild starts over because files were replaced, for example by a compaction."""
+
+TASKS_MAX: Final = 64
+"""Maximum number of tasks. Each reads its part of the topic, or some of the table's files."""
+
+SCHEMA_CHANGES_MAX: Final = 3
+"""Maximum number of times that new fields add columns; fields found later stay in `_rescued`."""
+
+END: Final = 2**63 - 1
+
+
+class RebuildSource(StrEnum):
+    """Where a rebuild reads the records."""
+
+    TOPIC = "topic"
+    ROWS = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildResult:
+    """The result of a rebuild."""
+
+    topic: str
+    source: RebuildSource
+    rows: int
+    dead_letters: int
+    """Number of rows that became dead-letter records."""
+    version: int
+    """Version of the table with the new rows."""
+
+
+def rebuild_table(
+    table_root: str,
+    topic: str,
+    schema: TableSchema | None = None,
+    *,
+    bootstrap: Bootstrap | None = None,
+    source: RebuildSource | None = None,
+    tasks: TaskRunner = run_locally,
+    storage_options: Mapping[str, str] | None = None,
+    progress: Callable[[int, int], None] = lambda done_tasks, all_tasks: None,
+) -> RebuildResult:
+    """Decode all records of a table again, with another schema, and replace its rows.
+
+        rebuild_table("tables", "orders", read_schema("orders.toml"), bootstrap="127.0.0.1:9092")
+
+    Args:
+        table_root: Directory or object store prefix of the tables.
+        topic: The topic whose table is rebuilt.
+        schema: The new schema; None for the one that the table declares, or else to infer it from the records again.
+        bootstrap: A broker of the topic; without it, the records come from the table's rows.
+        source: Where to read the records; None for the topic if it has all of them, and otherwise the rows.
+        tasks: Runs the tasks, on Spark or in this process.
+        storage_options: Options of the object store.
+        progress: Called with the number of finished tasks and of all tasks.
+
+    Raises:
+        TableMissingError, TableMismatchError: There is no decoded table of this topic.
+        ConfigError: The schema is invalid, or the topic does not have all records.
+        TaskFailedError: A task failed.
+        TableCommitError: The table changed too often while it was rebuilt.
+    """
+    table = open_table(table_uri(table_root, topic), storage_options)
+    if table.spec.kind is not TableKind.DECODED:
+        raise TableMismatchError(f"{table.uri} is a raw table, whose rows do not depend on a schema")
+    dead_spec = TableSpec(topic, table.spec.topic_id, TableKind.DEAD_LETTERS)
+    dead = open_or_create_table(dead_letters_uri(table_root, topic), dead_spec, storage_options)
+    for _ in range(ATTEMPTS_MAX):
+        rebuild = _Rebuild(table, dead, schema, bootstrap, source, tasks, progress)
+        try:
+            result = rebuild.run()
+        except _RecordsMissingError as error:
+            if source is RebuildSource.TOPIC:
+                raise ConfigError(f"{error}; rebuild from the rows instead") from error
+            source = RebuildSource.ROWS
+            continue
+        if result is not None:
+            return result
+    raise TableCommitError(f"{table.uri}: files were replaced while the table was rebuilt: stop compactions, and retry")
+
+
+class _RecordsMissingError(Exception):
+    """The topic does not have all records of the table, for example because it is compacted."""
+
+
+class _Rebuild:
+    """One attempt to rebuild a table."""
+
+    def __init__(
+        self,
+        table: TopicTable,
+        dead: TopicTable,
+        schema: TableSchema | None,
+        bootstrap: Bootstrap | None,
+        source: RebuildSource | None,
+        tasks: TaskRunner,
+        progress: Callable[[int, int], None],
+    ) -> None:
+        self._table = table
+        self._dead = dead
+        self._bootstrap = bootstrap
+        self._tasks = tasks
+        self._progress = progress
+        self._snapshot: TableSnapshot = table.snapshot()
+        self._files: TableFiles = table.files()
+        self._source = self._choose_source(source)
+        self._late_number = dead.next_sequence_number(LATE_SEQUENCE)
+        self._results: list[LandingTaskResult] = []
+        self._committed_dead_letters = 0
+        self._has_tried_to_commit = False
+        self._target = self._build_target(schema)
+
+    def run(self) -> RebuildResult | None:
+        """Rebuild the table; return None if it must start over."""
+        try:
+            self._run_tasks(self._plan_tasks(self._files, self._first_offsets))
+            while True:
+                now, files = self._table.snapshot(), self._table.files()
+                if now.version != self._snapshot.version and not self._rebuild_added_rows(now, files):
+                    break
+                self._check_row_count()
+                version = self._commit()
+                if version is not None:
+                    return self._build_result(version)
+        except BaseException:
+            self._discard_files()
+            raise
+        self._discard_files()
+        return None
+
+    # The source
+
+    def _choose_source(self, wanted: RebuildSource | None) -> RebuildSource:
+        if wanted is RebuildSource.ROWS or self._bootstrap is None:
+            if wanted is RebuildSource.TOPIC:
+                raise ConfigError("rebuilding from the topic needs a bootstrap server")
+            return RebuildSource.ROWS
+        missing = self._find_missing_records()
+        if missing is not None and wanted is RebuildSource.TOPIC:
+            raise ConfigError(f"{missing}; rebuild from the rows instead")
+        return RebuildSource.ROWS if missing is not None else RebuildSource.TOPIC
+
+    def _find_missing_records(self) -> str | None:
+        """Return which of the table's records the topic does not have any more, or None if it has all."""
+        assert self._bootstrap is not None
+        spec = self._table.spec
+        with ClusterClient(self._bootstrap, client_id=CLIENT_ID) as cluster:
+            if fetch_topic_id(cluster, spec.topic) != spec.topic_id:
+                return f"topic {spec.topic} was deleted since the table was created"
+            offsets = OffsetResolver(cluster, IsolationLevel.READ_COMMITTED)
+            earliest = offsets.fetch_earliest_offsets(cluster.retry(lambda: cluster.partitions(spec.topic)))
+        for each, start in earliest.items():
+            first = self._first_offsets.get(each.partition)
+            if first is not None and first < start:
+                return f"{each}: the table has offset {first}, but the log starts at {start}"
+        return None
+
+    @cached_property
+    def _first_offsets(self) -> dict[int, int]:
+        """Lowest offset of each partition with rows."""
+        return self._read_first_offsets(self._files)
+
+    def _read_first_offsets(self, table: TableFiles) -> dict[int, int]:
+        lowest: dict[int, int] = {}
+        for offsets in self._tasks(read_first_offsets, [table.with_files(file) for file in table.files]):
+            for partition, offset in offsets.items():
+                lowest[partition] = min(offset, lowest.get(partition, offset))
+        return lowest
+
+    # The schema
+
+    def _build_target(self, schema: TableSchema | None) -> TableDescriptor:
+        """Return the table with its new columns."""
+        spec = self._table.spec
+        system = initial_schema(spec.kind, spec.partitioning)
+        if schema is None and self._snapshot.descriptor.value_schema.columns:
+            schema = self._snapshot.descriptor.value_schema
+        value_schema = INFERRED if schema is None else schema
+        columns = pa.schema([*system, *(column.to_field() for column in value_schema.columns)])
+        if schema is None:
+            statistics = infer_statistics(sample_values(self._files, SAMPLE_RECORDS_MAX))
+            columns = pa.schema([*columns, *plan_new_columns(value_schema, columns, statistics).added])
+        return replace(self._snapshot.descriptor, schema=columns, value_schema=value_schema)
+
+    # Tasks
+
+    def _plan_tasks(self, files: TableFiles, starts: Mapping[int, int]) -> list[LandingTask]:
+        """Plan the tasks for these files, or for the topic's records from `starts` on."""
+        topic = self._table.spec.topic
+        read = ReadSettings(self._bootstrap or "", isolation=IsolationLevel.READ_COMMITTED)
+        first = LandingTask(
+            topic,
+            (),
+            read,
+            self._target,
+            dead_letters=self._dead.descriptor(),
+            # All dead-letter records are below the table's next offsets.
+            dead_letter_next_offsets=dict.fromkeys(self._snapshot.next_offsets, END),
+            dead_letters_ahead=self._dead_letter_offsets,
+        )
+        if self._source is RebuildSource.ROWS:
+            return [
+                replace(first, ranges=_find_ranges(some), source=files.with_files(*some))
+                for some in _group_files(files.files)
+            ]
+        ranges = [
+            PartitionRange(partition, starts[partition], end)
+            for partition, end in self._snapshot.next_offsets.items()
+            if partition in starts and starts[partition] < end
+        ]
+        return [replace(first, ranges=each) for each in bundle_ranges(ranges, TASKS_MAX)]
+
+    @cached_property
+    def _dead_letter_offsets(self) -> OffsetSets:
+        return collect_offsets(scan(self._dead.files(), [PARTITION, OFFSET]))
+
+    def _run_tasks(self, tasks: list[LandingTask]) -> None:
+        """Run tasks, and run those again that found fields for new columns."""
+        done, total = 0, len(tasks)
+        for change in range(SCHEMA_CHANGES_MAX + 1):
+            current = [
+                replace(task, table=self._target, may_request_columns=change < SCHEMA_CHANGES_MAX) for task in tasks
+            ]
+            results = self._tasks(run_landing_task, current)
+            self._results += [result for result in results if result.output is not None]
+            errors = [result.error for result in results if result.error is not None]
+            if errors:
+                raise TaskFailedError(errors[0])
+            tasks = [task for task, result in zip(tasks, results, strict=True) if result.unknown_fields is not None]
+            done = total - len(tasks)
+            self._progress(done, total)
+            if not tasks:
+                return
+            unknown = merge_statistics(result.unknown_fields for result in results if result.unknown_fields is not None)
+            plan = plan_new_columns(self._target.value_schema, self._target.schema, unknown)
+            by_name = {field.name: field for field in (*self._target.schema, *plan.added)}
+            self._target = replace(self._target, schema=pa.schema(list(by_name.values())))
+
+    def _rebuild_added_rows(self, now: TableSnapshot, files: TableFiles) -> bool:
+        """Rebuild the rows that landed meanwhile; return whether that was possible."""
+        known = {file.path for file in self._files.files}
+        added = [file for file in files.files if file.path not in known]
+        are_replaced = len(files.files) - len(added) < len(known)
+        before = self._snapshot.next_offsets
+        are_new = all(
+            file.offsets[0] >= before.get(partition, 0)
+            for file in added
+            for partition in range(file.partitions[0], file.partitions[1] + 1)
+        )
+        if are_replaced or not are_new:
+            return False
+        self._snapshot, self._files = now, files
+        new_rows = files.with_files(*added)
+        # A partition without a next offset has rows for the first time.
+        self._run_tasks(self._plan_tasks(new_rows, self._read_first_offsets(new_rows) | before))
+        return True
+
+    # Commit
+
+    def _check_row_count(self) -> None:
+        """Check that every row became a row or a dead-letter record again, since the commit removes the old ones.
+
+        Raises:
+            _RecordsMissingError: The topic does not have all records.
+        """
+        files = [self._files.with_files(file) for file in self._files.files]
+        expected = sum(self._tasks(partial(count_rows_without, self._dead_letter_offsets), files))
+        late = sum(file.rows for result in self._results for file in result.late_dead_letters)
+        found = sum(file.rows for file in self._written) + late + self._committed_dead_letters
+        topic = self._table.spec.topic
+        if found < expected and self._source is RebuildSource.TOPIC:
+            raise _RecordsMissingError(f"topic {topic} has {found:,} of the table's {expected:,} records")
+        check_invariant(found == expected, f"{self._table.uri}: {found} of {expected} rows were rebuilt")
+
+    def _commit(self) -> int | None:
+        self._has_tried_to_commit = True
+        late = [file for result in self._results for file in result.late_dead_letters]
+        if late:
+            self._dead.append_in_sequence(late, LATE_SEQUENCE, self._late_number)
+            self._results = [replace(result, late_dead_letters=()) for result in self._results]
+            self._late_number += 1
+            self._committed_dead_letters += sum(file.rows for file in late)
+        return self._table.replace_rows(self._snapshot.version, self._written, self._target)
+
+    @property
+    def _written(self) -> list[WrittenFile]:
+        return [file for result in self._results if result.output is not None for file in result.output.files]
+
+    def _build_result(self, version: int) -> RebuildResult:
+        rows = sum(file.rows for file in self._written)
+        return RebuildResult(self._table.spec.topic, self._source, rows, self._committed_dead_letters, version)
+
+    def _discard_files(self) -> None:
+        """Delete the new files, unless a commit may have added them; a vacuum deletes those that it did not add."""
+        if self._has_tried_to_commit:
+            return
+        self._table.storage.discard_files(file.path for file in self._written)
+        late = [file.path for result in self._results for file in result.late_dead_letters]
+        self._dead.storage.discard_files(late)
+
+
+def _group_files(files: Sequence[LiveFile]) -> list[tuple[LiveFile, ...]]:
+    """Divide files into at most TASKS_MAX groups of about the same size."""
+    groups: list[list[LiveFile]] = [[] for _ in range(min(TASKS_MAX, len(files)))]
+    sizes = [0] * len(groups)
+    for file in sorted(files, key=lambda file: file.size_bytes, reverse=True):
+        smallest = sizes.index(min(sizes))
+        groups[smallest].append(file)
+        sizes[smallest] += file.size_bytes
+    return [tuple(group) for group in groups]
+
+
+def _find_ranges(files: Sequence[LiveFile]) -> tuple[PartitionRange, ...]:
+    """Return the ranges that contain all records of the files."""
+    return tuple(
+        PartitionRange(partition, file.offsets[0], file.offsets[1] + 1)
+        for file in files
+        for partition in range(file.partitions[0], file.partitions[1] + 1)
+    )
+
+
+def count_rows_without(excluded: OffsetSets, table: TableFiles) -> int:
+    """Return the number of rows whose offsets are not excluded."""
+    return sum(int((~offsets_mask(batch, excluded)).sum()) for batch in scan(table, [PARTITION, OFFSET]))
+
+
+def read_first_offsets(table: TableFiles) -> dict[int, int]:
+    """Return the lowest offset of each partition in the files."""
+    found = collect_offsets(scan(table, [PARTITION, OFFSET]))
+    return {partition: int(offsets.min()) for partition, offsets in found.items() if len(offsets)}
+
+
+def sample_values(table: TableFiles, records_max: int) -> list[bytes | None]:
+    """Return values of rows from all files, at most `records_max` in total but at least one per file."""
+    columns = record_source_columns(table.schema)
+    values: list[bytes | None] = []
+    for file in table.files:
+        count = max(1, records_max // len(table.files))
+        batches = scan(table.with_files(file), columns, batch_rows=count)
+        for batch in islice(batches, 1):
+            values += encode_json_values(pa.Table.from_batches([batch]).slice(0, count), table.value_schema).to_pylist()
+    return values

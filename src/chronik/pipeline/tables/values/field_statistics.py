@@ -1,0 +1,226 @@
+"""Statistics of the JSON types of fields, and the column types that they suggest.
+
+Statistics of several tasks can be merged. A type that at least 95 % of a field's values have is chosen, and other
+values are rescued; a field without such a type becomes JSON text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+import pyarrow as pa
+
+from chronik.pipeline.tables.values.column_names import choose_column_name, with_source
+from chronik.pipeline.tables.values.sql_types import JSON_FORMAT, SqlType
+from chronik.pipeline.tables.values.table_schema import Path, is_parsable_key
+from chronik.pipeline.tables.values.value_codecs import ISO_STYLES
+
+MAJORITY: Final = 0.95
+"""Share of a field's values that must have the same type."""
+
+DEPTH_MAX: Final = 16
+"""Maximum nesting depth of inferred types. Deeper values are JSON text, since few readers can unnest them."""
+
+FIELDS_MAX: Final = 2000
+"""Maximum number of fields with statistics, including nested ones. Objects with more use their keys as data."""
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+INT64_CHARACTERS_MAX: Final = len(str(INT64_MIN))
+
+
+class DetectedType(StrEnum):
+    """A type that is detected in strings on request."""
+
+    TIMESTAMP = "timestamp"
+    DATE = "date"
+    NUMBER = "number"
+
+
+_DETECTED: Final = {
+    DetectedType.TIMESTAMP: re.compile(
+        r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)?", re.ASCII
+    ),
+    DetectedType.DATE: re.compile(r"\d{4}-\d\d-\d\d", re.ASCII),
+    DetectedType.NUMBER: re.compile(r"-?(0|[1-9]\d*)(\.\d+)?", re.ASCII),
+}
+
+
+DEFAULT_STYLE: Final = "iso8601"
+_STYLE_PATTERNS: Final = {
+    name: re.compile(style.pattern + re.escape(style.offset), re.ASCII) for name, style in ISO_STYLES.items()
+}
+
+
+@dataclass(slots=True)
+class FieldStatistics:
+    """How many values of each JSON type a field has. Null values are not counted."""
+
+    booleans: int = 0
+    integers: int = 0
+    floats: int = 0
+    strings: int = 0
+    lists: int = 0
+    objects: int = 0
+    others: int = 0
+    """Numbers beyond 64 bits, and values that are nested too deep."""
+    fields: dict[str, FieldStatistics] = field(default_factory=dict)
+    """Statistics of the fields of the objects."""
+    element: FieldStatistics | None = None
+    """Statistics of the elements of the lists."""
+    detected: dict[DetectedType, int] = field(default_factory=dict)
+    """How many of the strings look like each type."""
+    integer_texts: int = 0
+    """How many of the strings that look like numbers are integers of 64 bits."""
+    timestamp_styles: dict[str, int] = field(default_factory=dict)
+    """How many of the strings that look like timestamps each format restores as they are written."""
+
+    @property
+    def total(self) -> int:
+        return self.booleans + self.integers + self.floats + self.strings + self.lists + self.objects + self.others
+
+    def add(self, value: Any, depth: int = DEPTH_MAX) -> None:
+        """Count a value as the general JSON parser returns it."""
+        kind = type(value)
+        if value is None:
+            return
+        if kind is bool:
+            self.booleans += 1
+        elif kind is int and INT64_MIN <= value <= INT64_MAX:
+            self.integers += 1
+        elif kind is float:
+            self.floats += 1
+        elif kind is str:
+            self._add_string(value)
+        elif kind is list and depth > 0:
+            self.lists += 1
+            if value and self.element is None:
+                self.element = FieldStatistics()
+            for each in value:
+                assert self.element is not None
+                self.element.add(each, depth - 1)
+        elif kind is dict and depth > 0:
+            self.objects += 1
+            for name, each in value.items():
+                self._field(name).add(each, depth - 1)
+        else:
+            self.others += 1
+
+    def _add_string(self, value: str) -> None:
+        self.strings += 1
+        for detected, pattern in _DETECTED.items():
+            if pattern.fullmatch(value):
+                self.detected[detected] = self.detected.get(detected, 0) + 1
+                if detected is DetectedType.NUMBER and _is_int64(value):
+                    self.integer_texts += 1
+                if detected is DetectedType.TIMESTAMP:
+                    self._count_timestamp_styles(value)
+
+    def _count_timestamp_styles(self, value: str) -> None:
+        for style, pattern in _STYLE_PATTERNS.items():
+            if pattern.fullmatch(value):
+                self.timestamp_styles[style] = self.timestamp_styles.get(style, 0) + 1
+
+    def add_at(self, path: Path, value: Any) -> None:
+        """Count a value of a nested field. The objects on the way to it are counted as well."""
+        node = self
+        for key in path:
+            node.objects += 1
+            node = node._field(key)
+        node.add(value, DEPTH_MAX - len(path) + 1)
+
+    def _field(self, name: str) -> FieldStatistics:
+        found = self.fields.get(name)
+        if found is None:
+            found = FieldStatistics()
+            if len(self.fields) < FIELDS_MAX:
+                self.fields[name] = found
+        return found
+
+    def merge(self, other: FieldStatistics) -> None:
+        """Add the counts of other statistics of the same field."""
+        for name in ("booleans", "integers", "floats", "strings", "lists", "objects", "others", "integer_texts"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for key, each in other.fields.items():
+            self._field(key).merge(each)
+        if other.element is not None:
+            if self.element is None:
+                self.element = FieldStatistics()
+            self.element.merge(other.element)
+        for detected, count in other.detected.items():
+            self.detected[detected] = self.detected.get(detected, 0) + count
+        for style, count in other.timestamp_styles.items():
+            self.timestamp_styles[style] = self.timestamp_styles.get(style, 0) + count
+
+    def choose_type(self, detect: Iterable[DetectedType] = ()) -> SqlType | None:
+        """Return the type of a column for the field.
+
+        None means that no type is known: there were only nulls, empty lists and objects, and values that have none.
+        `detect` are the types to detect in strings.
+        """
+        total = self.total
+        if total == self.others:
+            return None
+        enough = MAJORITY * total
+        if self.booleans >= enough:
+            return SqlType(pa.bool_())
+        if self.integers + self.floats >= enough:
+            return SqlType(pa.float64() if self.floats else pa.int64())
+        if self.strings >= enough:
+            return self._choose_string_type(detect)
+        if self.objects >= enough:
+            return self._choose_struct_type(detect)
+        if self.lists >= enough:
+            return self._choose_list_type(detect)
+        return SqlType(pa.string(), JSON_FORMAT)
+
+    def _choose_string_type(self, detect: Iterable[DetectedType]) -> SqlType:
+        wanted, enough = set(detect), MAJORITY * self.strings
+        if DetectedType.TIMESTAMP in wanted and self.detected.get(DetectedType.TIMESTAMP, 0) >= enough:
+            return SqlType(pa.timestamp("us", tz="UTC"), self._choose_timestamp_format())
+        if DetectedType.DATE in wanted and self.detected.get(DetectedType.DATE, 0) >= enough:
+            return SqlType(pa.date32())
+        if DetectedType.NUMBER in wanted and self.detected.get(DetectedType.NUMBER, 0) >= enough:
+            is_integer = self.integer_texts == self.detected[DetectedType.NUMBER]
+            return SqlType(pa.int64() if is_integer else pa.float64(), "string")
+        return SqlType(pa.string())
+
+    def _choose_timestamp_format(self) -> str | None:
+        """Return the format that restores most timestamps as they are written, or None for the default."""
+        default = self.timestamp_styles.get(DEFAULT_STYLE, 0)
+        style, count = max(self.timestamp_styles.items(), key=lambda item: item[1], default=(DEFAULT_STYLE, default))
+        return style if count > default else None
+
+    def _choose_list_type(self, detect: Iterable[DetectedType]) -> SqlType | None:
+        element = None if self.element is None else self.element._choose_nested_type(detect)
+        return None if element is None else SqlType(pa.list_(element.to_field("element")))
+
+    def _choose_nested_type(self, detect: Iterable[DetectedType]) -> SqlType | None:
+        """Return the type of a nested field. Formats other than JSON text are settings of columns only."""
+        chosen = self.choose_type(set(detect) - {DetectedType.NUMBER})
+        return chosen if chosen is None or chosen.format == JSON_FORMAT else SqlType(chosen.data_type)
+
+    def _choose_struct_type(self, detect: Iterable[DetectedType]) -> SqlType | None:
+        fields: list[pa.Field] = []
+        for source, each in self.fields.items():
+            chosen = each._choose_nested_type(detect)
+            if chosen is not None and is_parsable_key(source):
+                name = choose_column_name(source, [known.name for known in fields], frozenset())
+                fields.append(with_source(chosen.to_field(name), source))
+        return SqlType(pa.struct(fields)) if fields else None
+
+
+def _is_int64(text: str) -> bool:
+    # Python does not convert numbers with thousands of digits.
+    return len(text) <= INT64_CHARACTERS_MAX and "." not in text and INT64_MIN <= int(text) <= INT64_MAX
+
+
+def merge_statistics(found: Iterable[FieldStatistics]) -> FieldStatistics:
+    """Return the sum of statistics of the same field."""
+    merged = FieldStatistics()
+    for each in found:
+        merged.merge(each)
+    return merged

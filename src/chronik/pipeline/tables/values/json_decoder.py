@@ -1,0 +1,536 @@
+"""The decoder of a table's JSON values: columns, `_rescued`, and the errors of dead-letter records.
+
+Nearly all records have the fields and types that the table expects. A typed parser reads them into objects with one
+attribute per column, which become columns in bulk. A record that it rejects, or a value that would not be restored
+exactly, takes the slow path: it is taken apart key by key, and what does not fit is rescued. Both paths use the same
+codecs, so a record gives the same row on either.
+
+The row and `_rescued` together give the record back: columns are put back to their paths, and `_rescued` is merged over
+them (`merge_json`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from chronik.errors import ConfigError
+from chronik.pipeline.tables.layout import RESCUED
+from chronik.pipeline.tables.values.exact_json import (
+    DEEP_BYTES_MIN,
+    NESTING_MAX,
+    decode_exact_json,
+    is_nested_too_deep,
+)
+from chronik.pipeline.tables.values.table_schema import (
+    Column,
+    InvalidValues,
+    Path,
+    TableSchema,
+    UnknownFields,
+    format_path,
+    is_parsable_key,
+)
+from chronik.pipeline.tables.values.value_codecs import (
+    BUILD_ERRORS,
+    NOTHING,
+    NULL,
+    AdaptedValue,
+    JsonValue,
+    MisfitError,
+    ValueCodec,
+    attribute_name,
+    build_with_misfits,
+    create_column_codec,
+    define_struct,
+    describe_json_type,
+)
+
+UNKNOWN_NAMES_MAX: Final = 200
+"""Maximum number of fields without a column that the typed parser learns, so that their records take the fast path."""
+
+PARSER_ERRORS: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
+"""Errors of the typed parser for values that it rejects."""
+
+_decode_keys = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class UnknownField(NamedTuple):
+    """A value without a column, or the part of a column's value that has none."""
+
+    path: Path
+    value: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedValues:
+    """Decoded values: columns of the records that could be decoded, and the errors of the others."""
+
+    columns: dict[str, pa.Array]
+    """Value columns and `_rescued`, with a row for each record without an error."""
+    errors: dict[int, str]
+    """Error message of each dead-letter record, by row."""
+    unknown_fields: list[UnknownField]
+    """Fields without a column, if columns are to be added for them."""
+    misfits: Counter[str]
+    """Number of values that did not fit, by column."""
+
+
+@dataclass(slots=True)
+class _ObjectNode:
+    """An object in the records, by the paths of the columns: its fields are columns or further objects."""
+
+    path: Path = ()
+    columns: dict[str, int] = field(default_factory=dict)
+    """Index of the column of each key."""
+    objects: dict[str, _ObjectNode] = field(default_factory=dict)
+
+    def add(self, path: Path, column: int) -> None:
+        node = self
+        for key in path[:-1]:
+            node = node.objects.setdefault(key, _ObjectNode((*node.path, key)))
+        node.columns[path[-1]] = column
+
+    def iter_columns(self) -> Iterable[int]:
+        """Yield the columns of the object and of the objects inside of it."""
+        yield from self.columns.values()
+        for node in self.objects.values():
+            yield from node.iter_columns()
+
+
+class _ObjectCodec(ValueCodec):
+    """Stands for an object in the parser's struct type whose fields are columns."""
+
+    def __init__(self, struct: Any) -> None:
+        super().__init__(pa.null())
+        self.fast_type = struct | None
+
+
+class _RawCodec(ValueCodec):
+    """Stands for a field without a column in the parser's struct type."""
+
+    fast_type = msgspec.Raw
+    missing = NULL
+
+    def __init__(self) -> None:
+        super().__init__(pa.null())
+
+
+class JsonDecoder:
+    """A decoder of JSON values for one version of a table's schema. Not thread-safe."""
+
+    def __init__(self, schema: TableSchema, table: pa.Schema, partition_by: Collection[str] = ()) -> None:
+        """Create a decoder for the columns of `table`, which may be some of the table's columns.
+
+        An empty string does not fit a column in `partition_by`: Delta does not distinguish it from null there.
+
+        Without `_rescued` among them, fields without a column and values that do not fit are dropped.
+
+        Raises:
+            ConfigError: The format or time zone of a column is invalid.
+        """
+        self._schema = schema
+        self._columns = schema.resolve_columns(table)
+        self._has_rescued = RESCUED in table.names
+        self._drops_unknown = schema.unknown_fields is UnknownFields.DROP or not self._has_rescued
+        self._codecs = [
+            create_column_codec(column, drops_unknown=self._drops_unknown, rejects_empty=column.name in partition_by)
+            for column in self._columns
+        ]
+        self._defaults = [
+            codec.missing if column.default is None else adapt_default(column, codec)
+            for column, codec in zip(self._columns, self._codecs, strict=True)
+        ]
+        self._policies = [schema.policy_of(column) for column in self._columns]
+        self._root = _ObjectNode()
+        for index, column in enumerate(self._columns):
+            self._root.add(column.path, index)
+        self._unknown_names: list[str] = []
+        self._compile()
+
+    def _compile(self) -> None:
+        """Define the types of the typed parser: an attribute per column, object and learned field of the root."""
+        self._attributes: dict[Path, dict[str, str]] = {}
+        struct = self._define_node(self._root, self._unknown_names)
+        self._empty = struct()
+        self._decode = msgspec.json.Decoder(struct).decode
+
+    def _define_node(self, node: _ObjectNode, unknown_names: Sequence[str] = ()) -> Any:
+        fields: list[tuple[str, ValueCodec]] = [(key, self._codecs[index]) for key, index in node.columns.items()]
+        fields += [(key, _ObjectCodec(self._define_node(each))) for key, each in node.objects.items()]
+        fields += [(name, _RawCodec()) for name in unknown_names]
+        self._attributes[node.path] = {key: attribute_name(index) for index, (key, _) in enumerate(fields)}
+        return define_struct(fields, forbid_unknown_fields=not self._drops_unknown)
+
+    def decode(self, values: Sequence[bytes | None]) -> DecodedValues:
+        """Decode values; None is a tombstone, whose columns are all null."""
+        result = _Rows(len(values))
+        objects = self._parse(values, result)
+        arrays = self._build_columns(objects, values, result)
+        self._rescue_learned_fields(objects, result)
+        if result.slow_rows:
+            arrays = self._decode_slowly(values, arrays, result)
+        return self._assemble(arrays, result)
+
+    # Fast path
+
+    def _parse(self, values: Sequence[bytes | None], result: _Rows) -> list[Any]:
+        """Parse all values. Rows that the typed parser rejects take the slow path."""
+        decode, empty = self._decode, self._empty
+        try:
+            objects = [empty if value is None else decode(value) for value in values]
+        except PARSER_ERRORS:
+            objects = [
+                empty if value is None else self._try_parse(row, value, result) for row, value in enumerate(values)
+            ]
+        if self._drops_unknown:  # the parser does not check the encoding of fields that it skips
+            for row, value in enumerate(values):
+                if value is not None and not value.isascii() and not _is_utf8(value):
+                    result.slow_rows.add(row)
+        if max(map(len, filter(None, values)), default=0) > DEEP_BYTES_MIN:
+            for row, value in enumerate(values):
+                if value is not None and len(value) > DEEP_BYTES_MIN and is_nested_too_deep(value):
+                    objects[row] = empty
+                    result.slow_rows.add(row)
+        return objects
+
+    def _try_parse(self, row: int, value: bytes, result: _Rows) -> Any:
+        try:
+            return self._decode(value)
+        except PARSER_ERRORS:
+            result.slow_rows.add(row)
+            return self._empty
+
+    def _build_columns(self, objects: list[Any], values: Sequence[bytes | None], result: _Rows) -> list[pa.Array]:
+        arrays: list[pa.Array] = [None] * len(self._columns)
+        self._build_node(self._root, objects, values, arrays, result)
+        for index, column in enumerate(self._columns):
+            if column.required and arrays[index].null_count:
+                missing = np.flatnonzero(arrays[index].is_null().to_numpy(zero_copy_only=False))
+                result.slow_rows.update(row for row in missing.tolist() if values[row] is not None)
+        return arrays
+
+    def _build_node(
+        self,
+        node: _ObjectNode,
+        objects: list[Any],
+        values: Sequence[bytes | None],
+        arrays: list[pa.Array],
+        result: _Rows,
+    ) -> None:
+        attributes = self._attributes[node.path]
+        for key, index in node.columns.items():
+            taken = _take_attribute(objects, attributes[key], self._codecs[index].missing, is_root=not node.path)
+            arrays[index] = self._build_column(index, taken, values, result)
+        for key, child in node.objects.items():
+            children = _take_attribute(objects, attributes[key], None, is_root=not node.path)
+            self._build_node(child, children, values, arrays, result)
+            self._find_empty_objects(child, children, arrays, result)
+
+    def _build_column(self, index: int, taken: list[Any], values: Sequence[bytes | None], result: _Rows) -> pa.Array:
+        column, codec, default = self._columns[index], self._codecs[index], self._defaults[index]
+        if column.default is not None:
+            taken = [
+                default if value is not None and is_missing(codec, each) else each
+                for each, value in zip(taken, values, strict=True)
+            ]
+        built, misfits = build_with_misfits(codec, taken)
+        result.slow_rows.update(misfits)
+        if built.respelled_rows and self._policies[index] is not InvalidValues.CAST:
+            for row in built.respelled_rows:
+                result.rescue(row, column.path, taken[row])
+        return built.array
+
+    def _find_empty_objects(self, node: _ObjectNode, objects: list[Any], arrays: list[pa.Array], result: _Rows) -> None:
+        """Send objects of which no column has a value to the slow path, since their columns do not restore them."""
+        is_empty = np.array([each is not None for each in objects], bool)
+        for index in node.columns.values():
+            is_empty &= arrays[index].is_null().to_numpy(zero_copy_only=False)
+        for key in node.objects:
+            children = _take_attribute(objects, self._attributes[node.path][key], None, is_root=False)
+            is_empty &= np.array([each is None for each in children], bool)
+        result.slow_rows.update(np.flatnonzero(is_empty).tolist())
+
+    def _rescue_learned_fields(self, objects: list[Any], result: _Rows) -> None:
+        for name in self._unknown_names:
+            raws = map(attrgetter(self._attributes[()][name]), objects)
+            for row, raw in enumerate(raws):
+                if raw is NULL or row in result.slow_rows:
+                    continue
+                text = bytes(raw)
+                if text == b"null":
+                    continue
+                if not _is_utf8(text):
+                    result.slow_rows.add(row)
+                    continue
+                result.rescue(row, (name,), raw)
+                self._note_unknown_field(result, (name,), raw)
+
+    # Slow path
+
+    def _decode_slowly(self, values: Sequence[bytes | None], arrays: list[pa.Array], result: _Rows) -> list[pa.Array]:
+        slow_values: list[list[Any]] = [[] for _ in self._columns]
+        kept: list[int] = []
+        for row in sorted(result.slow_rows):
+            result.forget(row)
+            value = values[row]
+            assert value is not None, "tombstones take the fast path"
+            noted, misfits = len(result.unknown_fields), result.misfits.copy()
+            try:
+                found = self._take_apart(row, value, result)
+            except MisfitError as error:
+                result.errors[row] = str(error)
+                result.forget(row)
+                del result.unknown_fields[noted:]  # a dead-letter record adds no columns
+                result.misfits = misfits
+                continue
+            kept.append(row)
+            for index, each in enumerate(found):
+                slow_values[index].append(each)
+        # Values were checked one by one, so that they fit now.
+        positions = np.arange(result.count)
+        positions[kept] = result.count + np.arange(len(kept))
+        indices = pa.array(positions)
+        return [
+            pa.concat_arrays([array, codec.build(each, is_adapted=True).array]).take(indices) if kept else array
+            for array, codec, each in zip(arrays, self._codecs, slow_values, strict=True)
+        ]
+
+    def _take_apart(self, row: int, value: bytes, result: _Rows) -> list[Any]:
+        """Return the values of a record's columns, and rescue what does not fit.
+
+        Raises:
+            MisfitError: The record becomes a dead-letter record.
+        """
+        if is_nested_too_deep(value):
+            raise MisfitError(f"lists and objects are nested more than {NESTING_MAX} deep")
+        try:
+            value.decode()
+            fields = _decode_keys(value)
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise MisfitError(self._describe_invalid(value, error)) from error
+        found = list(self._defaults)
+        self._take_object(self._root, fields, row, found, result)
+        for column, codec, each in zip(self._columns, self._codecs, found, strict=True):
+            if column.required and is_missing(codec, each):
+                raise MisfitError(
+                    f"column {column.name} is required, but {format_path(column.path)} has no valid value"
+                )
+        return found
+
+    def _describe_invalid(self, value: bytes, error: Exception) -> str:
+        try:
+            found = decode_exact_json(value)
+        except (msgspec.DecodeError, UnicodeError) as invalid:
+            return str(invalid) or type(invalid).__name__
+        if not isinstance(found, dict):
+            return f"a JSON object was expected, this is {describe_json_type(found)}"
+        return str(error)
+
+    def _take_object(
+        self, node: _ObjectNode, fields: Mapping[str, msgspec.Raw], row: int, found: list[Any], result: _Rows
+    ) -> bool:
+        """Take the columns of one object, and return whether the row will restore the object."""
+        is_restored = False
+        for key, raw in fields.items():
+            if bytes(raw) == b"null":
+                continue
+            path = (*node.path, key)
+            if key in node.columns:
+                is_restored |= self._take_column(node.columns[key], raw, row, found, result)
+            elif key in node.objects:
+                is_restored |= self._take_nested(node.objects[key], raw, row, found, result)
+            elif not self._drops_unknown:
+                result.rescue(row, path, raw)
+                is_restored = True
+                if not node.path:
+                    self._learn(key)
+                self._note_unknown_field(result, path, raw)
+        return is_restored
+
+    def _take_nested(self, node: _ObjectNode, raw: msgspec.Raw, row: int, found: list[Any], result: _Rows) -> bool:
+        try:
+            fields = _decode_keys(raw)
+        except msgspec.DecodeError:  # not an object
+            below = list(node.iter_columns())
+            if any(self._policies[index] is InvalidValues.DEAD_LETTER for index in below):
+                raise MisfitError(f"{format_path(node.path)} is not an object") from None
+            result.rescue(row, node.path, raw)
+            result.misfits.update(self._columns[index].name for index in below)
+            return True
+        is_restored = self._take_object(node, fields, row, found, result)
+        if not is_restored and all(is_missing(self._codecs[index], found[index]) for index in node.iter_columns()):
+            result.rescue(row, node.path, msgspec.Raw(b"{}"))
+        return True
+
+    def _take_column(self, index: int, raw: msgspec.Raw, row: int, found: list[Any], result: _Rows) -> bool:
+        """Take the value of one column, and return whether the row will restore it."""
+        column, codec, policy = self._columns[index], self._codecs[index], self._policies[index]
+        try:
+            adapted = self._adapt(index, raw, cast=policy is InvalidValues.CAST)
+            reason = "a nested value does not fit" if adapted.has_misfit else None
+        except BUILD_ERRORS as error:
+            adapted = AdaptedValue(codec.missing, raw)
+            reason = str(error).partition("\n")[0]
+        if reason is not None:
+            if policy is InvalidValues.DEAD_LETTER:
+                raise MisfitError(f"column {column.name}: {reason}")
+            result.misfits[column.name] += 1
+        elif adapted.leftover is not NOTHING and not isinstance(adapted.leftover, msgspec.Raw):
+            self._note_nested_fields(column, adapted.leftover, result)
+        found[index] = adapted.value
+        if adapted.leftover is not NOTHING:
+            result.rescue(row, column.path, adapted.leftover)
+        return True
+
+    def _adapt(self, index: int, raw: msgspec.Raw, *, cast: bool) -> AdaptedValue:
+        """Return a value in the form that the codec builds from: as the fast path does if possible.
+
+        Raises:
+            BUILD_ERRORS: The value does not fit.
+        """
+        codec = self._codecs[index]
+        try:
+            typed = self._typed_decoders[index](raw)
+            built = codec.build([typed])
+        except BUILD_ERRORS:
+            adapted = codec.adapt(decode_exact_json(bytes(raw)), cast=cast)
+            built, typed = codec.build([adapted.value], is_adapted=True), adapted.value
+            if adapted.leftover is not NOTHING:
+                return adapted
+        return AdaptedValue(typed, raw if built.respelled_rows and not cast else NOTHING)
+
+    @cached_property
+    def _typed_decoders(self) -> list[Any]:
+        return [msgspec.json.Decoder(codec.fast_type).decode for codec in self._codecs]
+
+    def _learn(self, name: str) -> None:
+        """Add a field to the typed parser, so that the next records with it take the fast path."""
+        is_new = name not in self._unknown_names and is_parsable_key(name)
+        if is_new and len(self._unknown_names) < UNKNOWN_NAMES_MAX:
+            self._unknown_names.append(name)
+            self._is_outdated = True
+
+    _is_outdated = False
+
+    def _note_unknown_field(self, result: _Rows, path: Path, raw: msgspec.Raw) -> None:
+        if self._schema.unknown_fields is UnknownFields.COLUMN:
+            result.unknown_fields.append(UnknownField(path, decode_exact_json(bytes(raw))))
+
+    def _note_nested_fields(self, column: Column, leftover: JsonValue, result: _Rows) -> None:
+        """Note what is left over of an object, of which new fields may extend the column."""
+        if self._schema.unknown_fields is UnknownFields.COLUMN and column.path:
+            result.unknown_fields.append(UnknownField(column.path, leftover))
+
+    # Result
+
+    def _assemble(self, arrays: list[pa.Array], result: _Rows) -> DecodedValues:
+        if self._is_outdated:
+            self._is_outdated = False
+            self._compile()
+        columns = {column.name: array for column, array in zip(self._columns, arrays, strict=True)}
+        if self._has_rescued:
+            columns[RESCUED] = result.build_rescued()
+        if result.errors:
+            decodable = pa.array([row for row in range(result.count) if row not in result.errors], pa.int64())
+            columns = {name: array.take(decodable) for name, array in columns.items()}
+        return DecodedValues(columns, dict(sorted(result.errors.items())), result.unknown_fields, result.misfits)
+
+
+def check_codecs(schema: TableSchema) -> None:
+    """Check the formats, time zones and defaults of a declared schema.
+
+    Raises:
+        ConfigError: One of them is invalid.
+    """
+    for column in schema.columns:
+        try:
+            codec = create_column_codec(column)
+        except ConfigError as error:
+            raise ConfigError(f"column {column.name!r}: {error}") from None
+        if column.default is not None:
+            adapt_default(column, codec)
+
+
+def is_missing(codec: ValueCodec, value: Any) -> bool:
+    """Return whether a value of the codec's `fast_type` stands for null."""
+    return value is None or (codec.missing is NULL and bytes(value) == b"null")
+
+
+def adapt_default(column: Column, codec: ValueCodec) -> Any:
+    """Return a column's default in the form that its codec builds from.
+
+    Raises:
+        ConfigError: The default does not fit the type.
+    """
+    try:
+        adapted = codec.adapt(column.default)
+        if adapted.leftover is not NOTHING:
+            raise MisfitError("a nested value does not fit")
+        codec.build([adapted.value])
+    except BUILD_ERRORS as error:
+        raise ConfigError(f"column {column.name!r}: invalid default {column.default!r}: {error}") from None
+    return adapted.value
+
+
+def _take_attribute(objects: list[Any], name: str, missing: Any, *, is_root: bool) -> list[Any]:
+    getter = attrgetter(name)
+    if is_root:
+        return list(map(getter, objects))
+    return [missing if each is None else getter(each) for each in objects]
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class _Rows:
+    """What a batch of values gives besides columns."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.slow_rows: set[int] = set()
+        """Rows that take the slow path."""
+        self.errors: dict[int, str] = {}
+        self.misfits: Counter[str] = Counter()
+        self.unknown_fields: list[UnknownField] = []
+        self._rescued: dict[int, dict[str, Any]] = {}
+
+    def rescue(self, row: int, path: Path, value: JsonValue) -> None:
+        """Put a value at its path into the row's `_rescued`."""
+        target = self._rescued.setdefault(row, {})
+        for key in path[:-1]:
+            target = target.setdefault(key, {})
+        target[path[-1]] = value
+
+    def forget(self, row: int) -> None:
+        """Forget what was rescued of a row, which is decoded again."""
+        self._rescued.pop(row, None)
+
+    def build_rescued(self) -> pa.Array:
+        if not self._rescued:
+            return pa.nulls(self.count, pa.string())
+        texts: list[str | None] = [None] * self.count
+        for row, value in self._rescued.items():
+            texts[row] = _encode(value).decode()
+        return pa.array(texts, pa.string())
+
+
+def merge_json(base: JsonValue, over: JsonValue) -> JsonValue:
+    """Merge a rescued value over the restored one: objects key by key, all else is replaced."""
+    if type(base) is not dict or type(over) is not dict:
+        return over
+    return {**base, **{key: merge_json(base[key], each) if key in base else each for key, each in over.items()}}
