@@ -38,6 +38,7 @@ from tests.pipeline.tables.random_json import table_of
 DOCUMENT: dict[str, Any] = {
     "unknown_fields": "drop",
     "invalid_values": "cast",
+    "name": "web_orders",
     "comment": "Orders of the shop.",
     "properties": {"owner": "sales"},
     "columns": {
@@ -59,7 +60,8 @@ DOCUMENT: dict[str, Any] = {
 def test_schema_document_is_parsed_completely() -> None:
     schema = parse_schema_document(DOCUMENT)
     assert (schema.unknown_fields, schema.invalid_values) == (UnknownFields.DROP, InvalidValues.CAST)
-    assert (schema.comment, schema.properties) == ("Orders of the shop.", {"owner": "sales"})
+    assert (schema.name, schema.comment) == ("web_orders", "Orders of the shop.")
+    assert schema.properties == {"owner": "sales"}
     columns = {column.name: column for column in schema.columns}
     assert list(columns) == list(DOCUMENT["columns"])
     assert columns["id"] == Column("id", pa.int64(), ("id",))
@@ -159,7 +161,12 @@ def test_column_list_is_parsed_with_names_of_fields() -> None:
         ({"unknown_fields": "ignore"}, "invalid unknown_fields = 'ignore': expected column, rescue, drop"),
         ({"invalid_values": "deadletter"}, "did you mean 'dead_letter'?"),
         ({"properties": {"a": 1}}, "properties: expected texts"),
+        ({"properties": {"chronik.topic": "a"}}, "properties: chronik.topic is reserved"),
+        ({"properties": {"delta.appendOnly": "true"}}, "properties: delta.appendOnly is reserved"),
         ({"comment": 5}, "comment: expected a text"),
+        ({"comment": "x" * 4001}, "comment: at most 4000 characters"),
+        ({"name": "web.orders"}, "name: expected at most 128 letters, digits and underscores, not 'web.orders'"),
+        ({"name": ""}, "name: expected at most 128 letters"),
     ],
 )
 def test_invalid_document_is_rejected_in_one_line(document: dict[str, Any], reason: str) -> None:
