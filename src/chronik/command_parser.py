@@ -18,7 +18,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override] # typeshed has overloads by the type of the namespace
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Parse the arguments; report an unknown option with the usage of the selected subcommand."""
+        """Parse the arguments, and report an unknown option with the usage of the selected subcommand."""
         found, extra = super().parse_known_args(args, namespace)
         unknown = next((word for word in extra if re.match("--?[A-Za-z]", word)), None)
         if unknown is not None:

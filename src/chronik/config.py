@@ -28,7 +28,7 @@ FLUSH_MODES = ("group", "os")
 LOG_FORMATS = ("text", "json")
 
 SECRET_WORDS = ("secret", "secert", "password", "passphrase", "token", "jaas")
-"""Words that mark a config key as secret, including a common misspelling."""
+"""Words in a config key's name that mark its value as secret, including a common misspelling."""
 
 SECRET_FIELDS = ("cluster_secret", "http_token")
 """Fields of NodeConfig that are never logged."""
@@ -183,7 +183,7 @@ def load_config(
 
 
 def _with_listeners(config: NodeConfig, given: Collection[str]) -> NodeConfig:
-    """Return the config with the address of its main listener.
+    """Return the config with the address of its main Kafka listener.
 
     Raises:
         ConfigError: The listeners are misconfigured.
@@ -228,7 +228,7 @@ def _merge_values(config: NodeConfig, values: Mapping[str, Any], source: str) ->
 
 
 def _format_invalid_value(key: str, value: Any) -> str:
-    """Format an invalid value for an error message, masking secrets, including those of peers in [[peers]]."""
+    """Format an invalid config value for an error message, masking secrets."""
     return truncate_text(repr(_redact_value(key, value)), VALUE_CHARACTERS_MAX)
 
 

@@ -11,8 +11,7 @@ from importlib.util import find_spec, module_from_spec
 from typing import cast
 
 Checksum = Callable[..., int]
-"""Signature of `crc32c(data, crc=0)`, which returns the checksum of `data`. `crc` is the checksum of the preceding
-data."""
+"""Signature of `crc32c(data, crc=0)`, which returns the checksum of `data` or, with `crc`, continues a checksum."""
 
 
 def _load_crc32c_from_extension() -> Checksum | None:

@@ -37,7 +37,7 @@ class InvariantError(ChronikError):
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """Return the most relevant leaf of an exception group: a storage failure if there is one, else the first leaf.
+    """Return the most relevant exception of an exception group: a storage failure if there is one, else the first.
 
     A node logs this error as the reason why it stops. A storage failure usually causes the other errors.
     """
@@ -46,7 +46,7 @@ def root_cause(error: BaseException) -> BaseException:
 
 
 def exc_info_if_unexpected(error: BaseException) -> BaseException | None:
-    """Return the error if its traceback should be logged, else None. Pass the result as `exc_info` to a log call.
+    """Return the error if it is unexpected, so that its traceback is logged, otherwise None.
 
     Operating-system failures (a full disk, no file descriptors) and errors that Chronik raises on purpose are expected:
     their message is enough. Every other error is a bug and needs its traceback.

@@ -20,7 +20,7 @@ LATENCY_SECONDS: Final = (
 
 
 class Histogram:
-    """A latency histogram with the buckets LATENCY_SECONDS."""
+    """A latency histogram with the upper bucket bounds LATENCY_SECONDS."""
 
     __slots__ = ("counts", "total_seconds")
 
@@ -33,7 +33,7 @@ class Histogram:
         """Sum of all recorded values in seconds."""
 
     def record(self, seconds: float) -> None:
-        """Record one duration."""
+        """Record a duration in seconds."""
         self.counts[bisect_left(LATENCY_SECONDS, seconds)] += 1
         self.total_seconds += seconds
 

@@ -8,7 +8,7 @@ from typing import Final
 CACHED_ADDRESSES_MAX: Final = 4096
 """Maximum number of addresses whose canonical form is cached."""
 IPV6_PREFIX_BITS: Final = 64
-"""Prefix length by which limits group IPv6 clients. A site has at least a /64 network and may use any address in it."""
+"""Prefix length of the IPv6 networks that limits treat as one client. A site has at least a /64 network."""
 
 
 def normalize_host(host: str) -> str:

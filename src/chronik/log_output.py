@@ -31,14 +31,12 @@ TRACEBACK_LINE_CHARACTERS_MAX: Final = 1_000
 message is preserved."""
 
 BURST_LINES_MAX: Final = 50
-"""Maximum number of lines with the same message template per BURST_SECONDS; further lines are only counted. A start, a
-failover or a misconfiguration logs fewer, but clients that repeatedly fail to connect would log thousands."""
+"""Maximum number of log lines with the same message template per BURST_SECONDS. Further lines are only counted."""
 
 BURST_SECONDS: Final = 10.0
 
 MESSAGE_TEMPLATES_MAX: Final = 1_000
-"""Maximum number of message templates whose lines are counted. The code has about a hundred, but a message formatted
-before the log call is a new template each time."""
+"""Maximum number of log message templates whose lines are counted."""
 
 TRACEBACK_INDENT: Final = "  | "
 """Prefix of traceback lines, so that text quoted in a traceback cannot be mistaken for a log line."""
@@ -143,7 +141,7 @@ def _truncate_traceback(text: str, indent: str = "") -> str:
 
 
 class _LineCounts:
-    """Line counts of one message template since the start of its current interval."""
+    """Numbers of written and suppressed log lines with one message template since the start of its interval."""
 
     __slots__ = ("started_at", "suppressed", "written")
 
@@ -218,7 +216,7 @@ def configure_logging(level: str, stream: TextIO, log_format: str = "text") -> N
 
 
 def print_notice(text: str, log_format: str, level: int = logging.CRITICAL) -> None:
-    """Print a message about the process itself to stderr in the log's format, regardless of the log level."""
+    """Print a message to stderr in the log's format, whatever the log level is."""
     if log_format == "json":
         line = JsonFormatter().format(logging.LogRecord("chronik", level, "", 0, text, None, None))
     else:

@@ -6,7 +6,7 @@ import asyncio
 
 
 class Notifier:
-    """A condition variable for one event loop, which wakes all waiters when the observed state may have changed.
+    """An asyncio condition variable that wakes all waiters when the observed state may have changed.
 
     No notification is lost between checking the state and waiting for it: read `generation` before you check, and pass
     it to `wait`, which returns immediately if `notify` was called in between.
@@ -19,7 +19,7 @@ class Notifier:
         self._waiting: dict[asyncio.Future[None], None] | None = None  # created on demand: most have no waiters
 
     def notify(self) -> None:
-        """Increment the generation and wake all waiters."""
+        """Wake all waiters, and increment the generation."""
         self.generation += 1
         if self._waiting:
             waiting, self._waiting = self._waiting, None
@@ -27,7 +27,7 @@ class Notifier:
                 _wake(waiter)
 
     async def wait(self, generation: int, timeout_seconds: float | None = None) -> bool:
-        """Wait until the generation differs from the given one; return False if the timeout expires first."""
+        """Wait for the next notification after the given generation. Return False if the timeout expires first."""
         if self.generation != generation:
             return True
         loop = asyncio.get_running_loop()

@@ -21,17 +21,17 @@ import msgspec
 T = TypeVar("T")
 
 ALL_TOPICS: Final = "*"
-"""The topic name in a key that stands for all topics of a pipeline. It is not a valid topic name."""
+"""Placeholder for the topic name in a record key, which stands for all topics of a pipeline."""
 
 PROGRESS, SCHEMA, CONTROL = "progress", "schema", "control"
-"""Types of journal records, which are the first part of a record's key. Readers ignore unknown types."""
+"""Types of journal records. Readers ignore unknown types."""
 
 DRIVER_SILENT_SECONDS: Final = 30.0
-"""Time without reports after which a driver is considered silent: three heartbeat intervals."""
+"""Seconds without reports after which a driver is considered silent: three heartbeat intervals."""
 
 
 class LandingState(StrEnum):
-    """The state of landing a topic, that is, writing it to a table, as reported by the pipeline's driver."""
+    """The state of writing a topic to its table, as the pipeline's driver reports it."""
 
     LANDING = "landing"
     """The driver is writing records to the table, and more records remain."""
@@ -92,11 +92,11 @@ class TopicProgress(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TableColumns(msgspec.Struct, frozen=True):
-    """The columns of a topic's table, stored separately from the progress because they rarely change."""
+    """The columns of a topic's table, stored separately from the progress because they change rarely."""
 
     columns: tuple[ColumnInfo, ...]
     left_out: int = 0
-    """Number of columns omitted because they did not fit into the record."""
+    """Number of columns that did not fit into the record."""
 
 
 class PauseControl(msgspec.Struct, frozen=True):
@@ -106,21 +106,21 @@ class PauseControl(msgspec.Struct, frozen=True):
 
 
 class ReceivedProgress(NamedTuple):
-    """Progress with the time at which the broker received it."""
+    """A driver's progress report with the time at which the broker received it."""
 
     progress: TopicProgress
     at_ms: int
 
 
 class PauseRequest(NamedTuple):
-    """A control record and its offset in the journal. The record with the higher offset takes precedence."""
+    """A request to pause or resume a topic, with its offset in the journal. The latest request applies."""
 
     paused: bool
     offset: int
 
 
 class JournalRecord(Protocol):
-    """A record of the journal topic, independent of the client that read it."""
+    """The interface of a record of the pipeline journal, whichever Kafka client has read it."""
 
     @property
     def offset(self) -> int: ...
@@ -133,7 +133,7 @@ class JournalRecord(Protocol):
 
 
 class JournalState:
-    """The latest record of each key in the pipeline journal."""
+    """The latest journal record of each key: progress, columns and pause requests of all pipelines."""
 
     def __init__(self) -> None:
         self.progress: dict[PipelineTopicKey, ReceivedProgress] = {}
@@ -141,7 +141,7 @@ class JournalState:
         self.controls: dict[PipelineTopicKey, PauseRequest] = {}
 
     def apply_record(self, record: JournalRecord) -> None:
-        """Update the state with a record. Records in an unknown format are ignored, since any client may write."""
+        """Apply a journal record. Ignore records in an unknown format, because any client may write to the topic."""
         kind, topic_key = _parse_key(record.key)
         if topic_key is None:
             return
@@ -159,7 +159,7 @@ class JournalState:
             )
 
     def is_paused(self, topic_key: PipelineTopicKey) -> bool:
-        """Return whether a topic is paused: the later control record of the topic or the whole pipeline applies."""
+        """Return whether a topic is paused, by the latest request for the topic or for its whole pipeline."""
         control_records = [self.controls.get(each) for each in (topic_key, topic_key._replace(topic=ALL_TOPICS))]
         return max(
             (each for each in control_records if each is not None), key=lambda each: each.offset, default=_NOT_PAUSED

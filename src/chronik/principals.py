@@ -8,7 +8,7 @@ USER: Final = "User"
 
 
 class Principal(NamedTuple):
-    """An identity to which ACLs and quotas apply."""
+    """An identity, such as User:alice, to which ACLs and quotas apply."""
 
     type: str
     name: str
@@ -18,7 +18,7 @@ class Principal(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Principal:
-        """Parse `TYPE:NAME`.
+        """Parse a principal in the form `TYPE:NAME`.
 
         Raises:
             ValueError: The text has another form; the message describes the expected form.

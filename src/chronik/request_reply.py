@@ -22,7 +22,7 @@ ResponseFrame = Sequence[Buffer] | None
 
 
 class Disconnect(Exception):
-    """The connection must be closed; the exception's message is logged as the reason."""
+    """Raised to close a client's connection. The message is logged as the reason."""
 
 
 def build_account_key(principal: Principal, host: str) -> str:
@@ -73,7 +73,7 @@ class ConnectedClient(msgspec.Struct, eq=False):
 
 
 class UnsentByteCounter(msgspec.Struct, eq=False):
-    """A counter of the response bytes of all connections of a node that the clients have not read yet."""
+    """A counter of the response bytes that clients have not read yet, over all connections of the node."""
 
     unsent_bytes: int = 0
     on_decrease: Callable[[], None] | None = None
@@ -87,10 +87,10 @@ class UnsentByteCounter(msgspec.Struct, eq=False):
 
 
 class EarlyCompletion(msgspec.Struct, eq=False):
-    """The early completion of a waiting reply, such as a long-polling fetch, because later requests wait for it."""
+    """The early completion of a waiting reply, such as a long-polling fetch, because later requests wait behind it."""
 
     is_useful: Callable[[], bool]
-    """Function that returns whether early completion is currently useful."""
+    """Function that returns whether completing the reply early would currently be useful."""
     is_requested: bool = False
     """Whether later requests on the connection wait for the reply."""
     wake: Callable[[], None] | None = None
@@ -98,16 +98,16 @@ class EarlyCompletion(msgspec.Struct, eq=False):
 
     @property
     def must_complete(self) -> bool:
-        """Return whether the reply must complete now, because later requests wait and early completion is useful."""
+        """Return whether the waiting reply must complete now, because later requests wait behind it."""
         return self.is_requested and self.is_useful()
 
     def request(self) -> None:
-        """Request early completion because later requests wait, and wake the waiting reply if this is useful."""
+        """Request the early completion of the waiting reply, because later requests wait behind it."""
         self.is_requested = True
         self.check()
 
     def check(self) -> None:
-        """Wake the waiting reply if early completion is requested and now useful."""
+        """Complete the waiting reply if its early completion has been requested and is now useful."""
         if self.is_requested and self.wake is not None and self.is_useful():
             self.wake()
 
@@ -168,7 +168,7 @@ class Reply(Generic[R]):
 
     @classmethod
     def from_response(cls, response: R | None) -> Reply[R]:
-        """Return a resolved reply. With None, the client gets no response."""
+        """Create a reply with a response. With None, the client receives no response."""
         reply = cls()
         reply.response = response
         reply.is_resolved = True
@@ -176,21 +176,21 @@ class Reply(Generic[R]):
 
     @classmethod
     def from_steps(cls, steps: Steps[R | None]) -> Reply[R]:
-        """Return a reply that is resolved by running the steps in slices on the scheduler."""
+        """Create a reply whose response is computed in steps, which run in slices on the scheduler."""
         reply = cls()
         reply.steps = steps
         return reply
 
     @classmethod
     def from_coroutine(cls, coroutine: Coroutine[Any, Any, R | None]) -> Reply[R]:
-        """Return a reply that is resolved by running the coroutine in a task."""
+        """Create a reply whose response is computed by a coroutine in a task."""
         reply = cls()
         reply.coroutine = coroutine
         return reply
 
     @classmethod
     def from_frame(cls, frame: ResponseFrame) -> Reply[R]:
-        """Return a ready reply with an encoded response frame."""
+        """Create a reply with an encoded response frame, ready to be sent."""
         reply = cls()
         reply.is_resolved = reply.is_ready = True
         reply.frame = frame
@@ -199,7 +199,7 @@ class Reply(Generic[R]):
     # Methods for the handler
 
     def add_filter(self, function: Callable[[R | None], R | None]) -> None:
-        """Register a function to apply to the resolved response, after previously added filters."""
+        """Register a function that transforms the response, after the functions registered before."""
         if self.is_resolved:
             if self.error is None:
                 self.response = function(self.response)
@@ -208,11 +208,11 @@ class Reply(Generic[R]):
         self._filter = function if earlier is None else lambda response: function(earlier(response))
 
     def apply_filters(self, response: R | None) -> R | None:
-        """Return the response after applying all filters."""
+        """Return the response as transformed by all registered filters."""
         return response if self._filter is None else self._filter(response)
 
     def resolve(self, response: R | None) -> None:
-        """Set the response message, unless the reply is resolved already."""
+        """Set the response to the request, unless the reply has been resolved already."""
         if self.is_resolved:
             return
         try:
@@ -222,7 +222,7 @@ class Reply(Generic[R]):
         self._report_resolved()
 
     def fail(self, error: BaseException) -> None:
-        """Set the error with which the request failed, unless the reply is resolved already."""
+        """Set the error with which the request failed, unless the reply has been resolved already."""
         if not self.is_resolved:
             self.error = error
             self._report_resolved()
@@ -257,7 +257,7 @@ class Reply(Generic[R]):
     # Methods for the router and the connection
 
     def complete(self, frame: ResponseFrame) -> None:
-        """Set the encoded response frame, which makes the reply ready to be sent."""
+        """Set the encoded response frame, so that the connection can send it."""
         self.frame = frame
         self._report_ready()
 
@@ -267,7 +267,7 @@ class Reply(Generic[R]):
         self._report_ready()
 
     def set_ready_callback(self, listener: Callable[[], None]) -> None:
-        """Call the function when the reply is ready."""
+        """Set the function to call when the reply is ready to be sent."""
         self._on_ready = listener
 
     def _report_ready(self) -> None:
@@ -298,7 +298,7 @@ class Reply(Generic[R]):
             self._future.cancel()
 
     def ready_future(self) -> asyncio.Future[ResponseFrame]:
-        """Return a future for the response frame. It also resolves on a disconnect, with the error in `error`."""
+        """Return a future for the encoded response frame."""
         if self._future is None:
             self._future = asyncio.get_running_loop().create_future()
             if self.is_ready:

@@ -34,7 +34,8 @@ ITERATION_SECONDS_MAX: Final = 0.005
 plus one request."""
 
 UNAUTHENTICATED_SECONDS_MAX: Final = 0.002
-"""Time budget of unauthenticated clients per iteration, in seconds: twenty times the cost of polling the sockets."""
+"""Time budget of unauthenticated clients per event-loop iteration in seconds: twenty times the cost of polling sockets.
+"""
 
 LISTING_SECONDS: Final = 0.002
 """Part of the iteration's budget, in seconds, that is reserved for queued listings, that is, requests that run in
@@ -45,23 +46,19 @@ SLICE_SECONDS: Final = 0.002
 of switching small."""
 
 LONGEST_WAITING_EVERY: Final = 8
-"""Number of scheduling decisions after which the longest-waiting account is served, instead of the one that has used
-the least time."""
+"""Number of scheduling decisions after which the longest-waiting account is served instead of the least-served one."""
 
 ATTAINED_HALF_LIFE_SECONDS: Final = 10.0
-"""Half-life in seconds of an account's attained service, its recent processing time. Less of it gives priority."""
+"""Half-life in seconds of an account's recent processing time. Accounts with less of it have priority."""
 
 SUSPENDED_MAX: Final = 8
-"""Maximum number of requests that build long responses concurrently. Each may hold a response of
-LISTING_RESPONSE_BYTES_MAX."""
+"""Maximum number of requests that may build long responses at the same time."""
 
 SUSPENDED_PER_ACCOUNT_MAX: Final = 2
-"""Maximum number of requests per account that build long responses concurrently, so that one client cannot occupy all
-slots."""
+"""Maximum number of requests per account that may build long responses at the same time."""
 
 LARGE_RESPONSE_BYTES: Final = 2 * 1024 * 1024
-"""Response size in bytes beyond which a request needs the single large-response slot. It is suspended until it gets the
-slot."""
+"""Response size in bytes above which a request must wait for the single slot for large responses."""
 
 STARTED_PER_ACCOUNT_MAX: Final = 4
 """Maximum number of requests per account that have started but not finished. Further requests wait before they
@@ -84,21 +81,21 @@ EXAMINED_MAX: Final = 1_000_000
 cluster takes a tenth of the limit."""
 
 DoneCallback = Callable[[Any, BaseException | None], None]
-"""Completion callback that receives a result or an error."""
+"""Callback that receives the result of a piece of work, or its error."""
 
 _client: ContextVar[_ClientContext | None] = ContextVar("client", default=None)
 """Client on whose behalf the current task runs; None for tasks of the node itself."""
 
 
 _current_request: ContextVar[_SuspendableRequest | None] = ContextVar("current_request", default=None)
-"""Request whose steps are running."""
+"""The request whose steps are running, or None."""
 
 
 class _ClientContext(NamedTuple):
     scheduler: Scheduler
     account: Account
     has_slot: bool = False
-    """Whether the task holds a slot for long responses. Steps that the task runs use the same slot."""
+    """Whether the task holds a slot for long responses, which the steps that it runs share."""
 
 
 class ExaminationLimitExceeded(Exception):
@@ -109,7 +106,7 @@ class ExaminationLimitExceeded(Exception):
 
 
 class Flow:
-    """An entity that a fair queue schedules. Its virtual time is its used time relative to other flows of the queue."""
+    """An entry of a fair queue. Its virtual time is the time that it has used, relative to other entries."""
 
     __slots__ = ("_entry", "is_queued", "virtual_time")
 
@@ -120,7 +117,7 @@ class Flow:
 
 
 class Work(Flow):
-    """Client work that runs for about one slice each time it is resumed."""
+    """Work for a client that runs in slices on the event loop."""
 
     __slots__ = ("share",)
 
@@ -128,15 +125,15 @@ class Work(Flow):
     """The part of an account in which the work is queued. The client's account may change while it is queued."""
 
     min_charge_seconds = 0.0
-    """Minimum charge in seconds against the iteration's budget, for work that continues after `resume` returns."""
+    """Minimum time in seconds charged to the iteration's budget, for work that continues after `resume` returns."""
     is_listing = False
 
     def resume(self) -> None:
-        """Run while the scheduler's `has_time` returns True, then submit the rest of the work again."""
+        """Run until the time slice ends, then submit the rest of the work again."""
 
 
 class CallbackWork(Work):
-    """Client work that consists of a single function call."""
+    """Work for a client that consists of a single function call."""
 
     __slots__ = ("resume",)
 
@@ -146,7 +143,7 @@ class CallbackWork(Work):
 
 
 class FairQueue(Generic[F]):
-    """A fair queue, which serves the flow with the least attained service (used time) first.
+    """A fair queue, which serves the flow that has used the least time first.
 
     The queue's virtual time is the least service of the flows that it serves. A flow that was idle resumes one slice
     below it, so that it precedes busy flows but cannot accumulate credit for a burst. At regular intervals, the
@@ -164,7 +161,7 @@ class FairQueue(Generic[F]):
         return len(self._waiting)
 
     def push(self, flow: F) -> None:
-        """Queue a flow, unless it is already queued."""
+        """Add a flow to the queue, unless it is already queued."""
         if flow.is_queued:
             return
         flow.virtual_time = max(flow.virtual_time, self.virtual_time - SLICE_SECONDS)
@@ -198,13 +195,13 @@ class FairQueue(Generic[F]):
                 self._heap.clear()
 
     def charge(self, flow: F, seconds: float) -> None:
-        """Add used time to the attained service of a flow that is not queued."""
+        """Charge used time to a flow that is not queued."""
         virtual_time, least = flow.virtual_time, self.virtual_time - SLICE_SECONDS
         flow.virtual_time = (virtual_time if virtual_time > least else least) + seconds
 
 
 class _AccountFlow(Flow):
-    """The queued work of one kind of an account: either its listings or its other requests."""
+    """The queued work of an account of one kind: either its listings or its other requests."""
 
     __slots__ = ("account", "work")
 
@@ -215,7 +212,7 @@ class _AccountFlow(Flow):
 
 
 class Account:
-    """A principal or client address with its queued work. Accounts get equal shares of the event loop's time."""
+    """A principal or client address, with its queued work. All accounts get equal shares of the event loop."""
 
     __slots__ = (
         "_attained_at",
@@ -244,16 +241,16 @@ class Account:
         self.started_count = 0
         """Number of requests of the account that have started but not finished."""
         self.suspended_count = 0
-        """Number of slots for long responses that the account's requests and tasks hold."""
+        """Number of slots for long responses that the account holds."""
         self.suspended: dict[_SlotRequester, None] = {}
-        """Requests and tasks that wait for a slot for long responses, in order of arrival."""
+        """Requests and tasks of the account that wait for a slot for long responses, in order of arrival."""
         self.unstarted: dict[_SuspendableRequest, None] = {}
-        """Requests that wait to start because the account has reached STARTED_PER_ACCOUNT_MAX."""
+        """Requests of the account that wait to start because too many others have started."""
         self.offloaded: deque[_OffloadedFunction] = deque()
-        """Functions queued for the worker thread."""
+        """Functions of the account that are queued for the worker thread."""
 
     def add_attained(self, seconds: float, now: float) -> None:
-        """Add processing time to the attained service of the account."""
+        """Add processing time to the account's attained service."""
         decay = 0.5 ** ((now - self._attained_at) / ATTAINED_HALF_LIFE_SECONDS)
         self._attained_seconds = self._attained_seconds * decay + seconds
         self._attained_at = now
@@ -276,7 +273,7 @@ class _SlotRequester(Protocol):
     has_slot: bool
 
     def on_granted(self) -> None:
-        """Continue the request or task, to which the scheduler has granted a slot."""
+        """Continue after the scheduler has granted the slot for long responses."""
 
 
 class _SlotHolder:
@@ -324,7 +321,7 @@ class _SuspendableRequest(Work):
         self._withdraw: Callable[[], None] = _do_nothing
         self.has_slot = False
         self.is_admitted = False
-        """Whether the request needs no slot of its own, because it uses the slot of the task that runs it."""
+        """Whether the request uses the slot of the task that runs it, and needs no slot of its own."""
         self.response_bytes = 0
         self.has_large_slot = False
         """Whether the request holds the single large-response slot."""
@@ -332,7 +329,7 @@ class _SuspendableRequest(Work):
 
     @property
     def is_too_large(self) -> bool:
-        """Return whether the response is large and the request does not hold the large-response slot."""
+        """Return whether the response is large and the request does not hold the single slot for large responses."""
         return self.response_bytes > LARGE_RESPONSE_BYTES and not self.has_large_slot
 
     def resume(self) -> None:
@@ -386,7 +383,7 @@ class _SuspendableRequest(Work):
 
 
 class _Wakeup(Work):
-    """Work that wakes a task that has yielded, so that the task can run its next slice."""
+    """Work that resumes a task of a client after it has yielded to the scheduler."""
 
     __slots__ = ("_future",)
 
@@ -403,7 +400,7 @@ class _Wakeup(Work):
 
 
 class Scheduler:
-    """The scheduler of client work on the event loop of a node."""
+    """The scheduler that divides a node's event loop among its clients."""
 
     def __init__(
         self,
@@ -469,7 +466,7 @@ class Scheduler:
     # Inline work
 
     def may_run(self, account: Account) -> bool:
-        """Return whether the account's work may run immediately in this iteration, without being queued."""
+        """Return whether an account's work may run immediately in this event-loop iteration."""
         if account.requests.is_queued or self._running is not None:
             return False
         if account.is_authenticated:
@@ -477,7 +474,7 @@ class Scheduler:
         return not self._is_crowded and self._unauthenticated_used_seconds < UNAUTHENTICATED_SECONDS_MAX
 
     def run(self, account: Account, work: Work) -> None:
-        """Resume the work inline if the iteration's budget allows it; otherwise queue it."""
+        """Run work immediately if the budget of this event-loop iteration allows it; otherwise queue it."""
         if not self.may_run(account) or (work.is_listing and self._listings):
             self.submit(account, work)
             return
@@ -501,18 +498,18 @@ class Scheduler:
         return self.clock() < self._deadline
 
     def may_continue(self, account: Account) -> bool:
-        """Return whether more work may be done for the account now, as part of the running work or inline."""
+        """Return whether an account may do more work now, as part of the running work or immediately."""
         is_running = self._running is not None and self._running.account is account
         return self.has_time() if is_running else self.may_run(account)
 
     def charge(self, account: Account, seconds: float) -> None:
-        """Charge an account for work that ran in this iteration outside of `run` and `submit`."""
+        """Charge an account for time that was used in this event-loop iteration outside of the scheduler."""
         if self._running is not None and self._running.account is account:  # charged when the running work returns
             return
         self._charge_iteration(account, seconds, self.clock())
 
     def _charge_iteration(self, account: Account, seconds: float, now: float) -> None:
-        """Charge the account and the iteration's budget."""
+        """Charge used time to the account and to the budget of this event-loop iteration."""
         self._charge_attained_service(account, seconds, now)
         if account.is_authenticated:
             self._used_seconds += seconds
@@ -530,7 +527,7 @@ class Scheduler:
             (self._requests if account.is_authenticated else self._unauthenticated).charge(share, seconds)
 
     def charge_thread_time(self, key: str, seconds: float) -> None:
-        """Charge an account for work that was done in another thread, if it has open connections."""
+        """Charge an account for time used in another thread, if it has open connections."""
         account = self._accounts.get((key, True))
         if account is not None:
             self._charge_attained_service(account, seconds, self.clock())
@@ -543,7 +540,7 @@ class Scheduler:
     # Queued work
 
     def submit(self, account: Account, work: Work) -> None:
-        """Queue the work to be resumed in a later iteration."""
+        """Queue work, which runs in a later event-loop iteration."""
         if work is self._running_work:
             self._more_for = account
             return
@@ -560,7 +557,7 @@ class Scheduler:
             self.submit(account, work)
 
     def withdraw(self, account: Account, work: Work) -> None:
-        """Remove queued work because its client has disconnected."""
+        """Remove a client's queued work because the client has disconnected."""
         if work is self._running_work:
             self._more_for = None
         if work.is_queued:
@@ -595,7 +592,7 @@ class Scheduler:
             self._call_soon(self._tick)
 
     def _tick(self) -> None:
-        """Renew the budget and resume queued work. At least one account of each queue is served."""
+        """Renew the time budget for the current event-loop iteration, and run queued work."""
         self._is_ticking = False
         self._used_seconds = self._unauthenticated_used_seconds = 0.0
         is_crowded = self._accepted_max is not None and self._accepted >= self._accepted_max
@@ -613,7 +610,7 @@ class Scheduler:
             self._schedule_tick()
 
     def _serve_queue(self, queue: FairQueue[_AccountFlow], budget_seconds: float) -> float:
-        """Resume queued work until the budget is exhausted, and return the seconds used. The last work may overrun."""
+        """Run queued work until the budget is used up. Return the seconds used, which may exceed the budget."""
         clock, used_seconds = self.clock, 0.0
         began = clock()
         while queue:
@@ -640,7 +637,7 @@ class Scheduler:
     def run_steps(
         self, account: Account, steps: Steps[Any], on_done: DoneCallback, *, shares_slot: bool = False
     ) -> Callable[[], None]:
-        """Run a request's steps, inline while the budget lasts, and call `on_done` with the result or error.
+        """Run a request's steps in slices, and call `on_done` with the result or error.
 
         With `shares_slot`, the steps are part of a request that holds a slot, and no further limit applies.
 
@@ -714,7 +711,7 @@ class Scheduler:
                 self._awaiting_slot[account] = None
 
     def finish_request(self, account: Account, request: _SuspendableRequest) -> None:
-        """Release the slots of a finished request, and start the account's next waiting request."""
+        """Release the slots of a finished request, and start the next waiting request of its account."""
         self.withdraw(account, request)
         self._release_large_slot(account, request)
         if request.is_admitted:
@@ -745,7 +742,7 @@ class Scheduler:
 
     @asynccontextmanager
     async def slot(self, account: Account) -> AsyncGenerator[None, None]:
-        """Hold a slot for long responses while the task handles a request that needs much memory.
+        """Hold a slot for long responses while a task handles a request that needs much memory.
 
         Steps that the task runs in this context share the slot.
         """
@@ -773,7 +770,7 @@ class Scheduler:
     # Work in the worker thread
 
     def offload(self, account: Account, function: Callable[[], Any], done: DoneCallback) -> Callable[[], None]:
-        """Queue the function for the worker thread, and charge the account for the time that it takes.
+        """Queue a function for the worker thread, and charge the account for the time that it takes.
 
         The account with the least attained service has priority.
 
@@ -824,7 +821,7 @@ class Scheduler:
 
 
 def _do_nothing() -> None:
-    """Do nothing; used as the withdraw function of a request without an offloaded function."""
+    """Do nothing, in place of the function that withdraws queued work, when there is none."""
 
 
 def _get_flow(account: Account, work: Work) -> _AccountFlow:
@@ -852,7 +849,7 @@ def _run_in_default_executor(function: Callable[[], Any], done: DoneCallback) ->
 
 
 class EventLoopBudget(Protocol):
-    """The interface through which a connection runs work on the event loop."""
+    """The interface through which a connection schedules work on the event loop."""
 
     def run(self, work: Work) -> None:
         """Resume the work inline if the iteration's budget allows it; otherwise queue it."""
@@ -868,7 +865,7 @@ class EventLoopBudget(Protocol):
 
 
 class AccountBudget:
-    """A connection's share of the event loop. Each use looks up the account, because it may change."""
+    """The event-loop budget of one connection. It looks up the account at each use, because the account may change."""
 
     __slots__ = ("_account", "_scheduler")
 
@@ -894,7 +891,7 @@ class AccountBudget:
 
 @contextmanager
 def charge_tasks_to_account(scheduler: Scheduler, account: Account) -> Generator[None]:
-    """Charge the tasks that are created in this context to the account."""
+    """Charge the tasks that are created in this context to an account."""
     token = _client.set(_ClientContext(scheduler, account))
     try:
         yield
@@ -903,14 +900,14 @@ def charge_tasks_to_account(scheduler: Scheduler, account: Account) -> Generator
 
 
 def count_response_bytes(size: int) -> None:
-    """Add to the response size of the request whose steps are running."""
+    """Add to the counted response size of the request whose steps are running."""
     request = _current_request.get()
     if request is not None:
         request.response_bytes += size
 
 
 async def yield_loop() -> None:
-    """Yield to other work. A task that runs for a client resumes when its account is scheduled."""
+    """Yield to other work on the event loop. A client's task resumes when its account is scheduled."""
     client = _client.get()
     if client is None:
         await asyncio.sleep(0)
@@ -926,14 +923,14 @@ async def yield_loop() -> None:
 
 
 async def wait_for_turn() -> None:
-    """Yield to other work if the time budget of this event-loop iteration is exhausted."""
+    """Yield to other work if the time budget of this event-loop iteration is used up."""
     client = _client.get()
     if client is not None and not client.scheduler.may_run(client.account):
         await yield_loop()
 
 
 async def run_in_slices(steps: Steps[T]) -> T:
-    """Run the steps in slices, yielding to other work in between, and return their result.
+    """Run steps in slices, yielding to other work on the event loop in between, and return their result.
 
     The steps of a task that runs for a client are charged to the client's account; other tasks yield to the loop after
     every slice.
@@ -975,7 +972,7 @@ def _settle_future(future: asyncio.Future[Any], value: Any, error: BaseException
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:
-    """Run the function in a thread, charge the client for which the task runs, and return the result."""
+    """Run a function in a thread and return its result. The time is charged to the client that the task serves."""
     client = _client.get()
     if client is None:
         return await asyncio.to_thread(function)
@@ -989,7 +986,7 @@ async def run_in_thread(function: Callable[[], T]) -> T:
 
 
 async def measure_loop_time(coroutine: Coroutine[Any, Any, T], took: Callable[[float], None]) -> T:
-    """Await the coroutine, and pass the event-loop time that it used to the function `took`."""
+    """Await a coroutine, and pass the event-loop time that it used to `took`."""
     return cast(T, await _TimedAwaitable(coroutine, took))
 
 

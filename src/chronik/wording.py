@@ -10,7 +10,7 @@ SIMILARITY_MIN: Final = 0.6
 
 
 NAME_CHARACTERS_MAX: Final = 100
-"""Maximum characters of a name for which similar names are searched. The time of difflib is quadratic in the length."""
+"""Maximum length of a name for which similar names are searched, because difflib takes quadratic time."""
 
 
 def pluralize(count: int, noun: str, plural: str | None = None) -> str:

@@ -18,7 +18,7 @@ AclOutcome = KafkaError | None
 
 
 class AclDeletion(NamedTuple):
-    """An ACL that matched a filter, and the error if it could not be deleted."""
+    """An ACL that matched a deletion filter, and the error if the ACL could not be deleted."""
 
     acl: Acl
     error: AclOutcome
@@ -26,7 +26,7 @@ class AclDeletion(NamedTuple):
 
 
 async def create_acls(store: MetadataStore, wanted: Sequence[Acl]) -> list[AclOutcome]:
-    """Create ACLs. Return one error per ACL, or None if it was created or already existed."""
+    """Create ACLs, and return for each ACL an error, or None if it was created or already existed."""
     if len(wanted) > ACLS_PER_REQUEST_MAX:
         message = f"Cannot create more than {ACLS_PER_REQUEST_MAX} acls in a single operation."
         return [KafkaError(ErrorCode.POLICY_VIOLATION, message)] * len(wanted)
@@ -49,7 +49,7 @@ async def create_acls(store: MetadataStore, wanted: Sequence[Acl]) -> list[AclOu
 async def delete_acls(
     store: MetadataStore, filters: Sequence[AclFilterPattern]
 ) -> list[list[AclDeletion] | KafkaError]:
-    """Delete the ACLs that match the filters. Return, for each filter, its matches or an error.
+    """Delete the ACLs that match the filters, and return the matching ACLs or an error for each filter.
 
     Raises:
         KafkaError: The first command failed, so nothing was deleted.
@@ -66,7 +66,7 @@ async def delete_acls(
 
 
 async def _propose_deletions(store: MetadataStore, to_delete: Iterable[Acl]) -> dict[Acl, AclOutcome]:
-    """Delete ACLs and return the errors of those that may still exist.
+    """Propose metadata commands that delete the ACLs, and return the errors of ACLs that may still exist.
 
     After a failed command, the remaining commands are not proposed, because they would time out as well.
 

@@ -31,7 +31,7 @@ from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 ROOT_LOGGER: Final = "root"
-"""Kafka's name for the root logger."""
+"""Name of the root logger in requests that read or change log levels."""
 
 CHRONIK_LOGGER: Final = "chronik"
 
@@ -43,8 +43,10 @@ LEVELS: Final = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
-"""Python log levels by Kafka's level names. Python has no TRACE level, so TRACE enables debug lines but is reported as
-TRACE."""
+"""Python's log levels by Kafka's level names (TRACE to FATAL).
+
+Python has no TRACE level, so TRACE enables debug lines but is reported as TRACE.
+"""
 
 
 def get_log_levels() -> dict[str, str]:
@@ -85,8 +87,7 @@ BROKER_ID_DIGITS_MAX: Final = 10
 """Maximum number of digits of a broker id (int32). Parsing a number with thousands of digits is slow."""
 
 SYSTEM_TOPIC_CONFIGS: Final = {OFFSETS_TOPIC: "offsets.topic", TRANSACTIONS_TOPIC: "transaction.state.log"}
-"""Prefixes of the broker configs for the partition count and replication factor of each system topic. If the topic
-exists, its actual values are returned."""
+"""Prefixes of the broker configs that set a system topic's partition count and replication factor."""
 
 LEVEL_DOC = "The level of a logger."
 
@@ -120,7 +121,7 @@ class AlterConfigOperation(IntEnum):
 
 
 class ConfigChange(NamedTuple):
-    """The change of one config."""
+    """A requested change of one config: its name, its new value and the operation."""
 
     name: str
     value: str | None
@@ -138,7 +139,7 @@ class ConfigAdmin:
         clock: Clock,
         bound: Mapping[str, Address] = MappingProxyType({}),
     ) -> None:
-        """Initialize with the node's configuration. `bound` maps listener names to the addresses they are bound to."""
+        """Initialize with the node's config; `bound` maps each listener's name to its bound address."""
         self._clock = clock
         self._config = config
         self._bound = bound
@@ -146,7 +147,7 @@ class ConfigAdmin:
         self._configs = configs
 
     def list_resources(self) -> dict[ConfigResourceType, list[str]]:
-        """Return the names of all resources that have configs, by type."""
+        """Return the names of all config resources, such as topics and brokers, by resource type."""
         image = self._store.image
         brokers = [str(broker) for broker in image.brokers]
         return {
@@ -179,7 +180,7 @@ class ConfigAdmin:
         raise _unknown_resource_error(resource)
 
     def _describe_broker(self, broker_id: int) -> Iterable[ConfigEntry]:
-        """Yield the configs of a broker. Those that the node itself sets, such as `node.id`, have actual values."""
+        """Yield the configs of a broker, with actual values for those that the node sets itself, such as `node.id`."""
         image = self._store.image
         broker = image.brokers[broker_id]
         actual_values = {
@@ -355,7 +356,10 @@ def _alter_list_value(current: str, value: str, operation: int) -> str:
 
 
 def check_node_id(node_id: int, name: str) -> None:
-    """Raise KafkaError unless the broker id is this node's id. Log levels are local to each node."""
+    """Raise KafkaError unless the requested broker id is this node's id.
+
+    Log levels are local to each node.
+    """
     if name != str(node_id):
         message = f"Unexpected broker id, expected {node_id} but received {name!r}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
@@ -369,7 +373,7 @@ def describe_log_levels() -> Iterator[ConfigEntry]:
 
 
 def alter_log_levels(wanted: Mapping[str, str], delete: Sequence[str], *, validate_only: bool) -> None:
-    """Set and remove log levels atomically.
+    """Set the levels of some loggers and remove those of others, all or none of them.
 
     Raises:
         KafkaError: A logger or a level does not exist.

@@ -15,28 +15,31 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 KAFKA_FEATURE: Final = "metadata.version"
 KAFKA_FEATURE_LEVEL: Final = 30
-"""Kafka's metadata version 4.3-IV0, from which tools derive the Kafka release that a node is compatible with.
+"""The supported level of Kafka's `metadata.version` feature (4.3-IV0), which tells tools the Kafka release.
 
 It is the only supported level: Chronik versions its metadata commands with a feature level of its own.
 """
 
 TRANSACTIONS_FEATURE: Final = "transaction.version"
 TRANSACTIONS_LEVEL: Final = 2
-"""Level of `transaction.version` for Kafka's transactions v2 (KIP-890). Chronik's own feature level enables it."""
+"""Level of Kafka's feature `transaction.version` that stands for transactions v2 (KIP-890).
+
+Chronik's own feature level enables it.
+"""
 
 
 class FeatureState(NamedTuple):
-    """A feature, with the range of levels that this node supports and the level of the cluster."""
+    """A feature's current level in the cluster, and the range of levels that this node supports."""
 
     lowest: int
     highest: int
-    """Highest level that this node supports."""
+    """The highest level of the feature that this node supports."""
     level: int
-    """Level of the cluster; 0 if the feature is disabled."""
+    """The feature's current level in the cluster, or 0 if the feature is disabled."""
 
 
 class UpgradeType(IntEnum):
-    """Kafka's upgrade types."""
+    """Whether a feature update may upgrade or downgrade, with the numeric codes of UpdateFeatures."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -44,7 +47,7 @@ class UpgradeType(IntEnum):
 
 
 class FeatureUpdate(NamedTuple):
-    """The requested level of a feature."""
+    """A requested change of a feature's level (UpdateFeatures)."""
 
     level: int
     upgrade_type: int = UpgradeType.UPGRADE

@@ -24,11 +24,11 @@ IMAGE_DEPENDENT_ERRORS: Final = frozenset(
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     }
 )
-"""Error codes that an outdated metadata image can cause, so that a retry with a newer image may succeed."""
+"""Error codes that a stale metadata image can cause, so that a retry with a fresh image may succeed."""
 
 
 async def retry_on_fresh_image(store: MetadataStore, attempt: Callable[[], Awaitable[T]]) -> T:
-    """Run `attempt`. If an outdated metadata image may have caused its failure, refresh the image and retry once.
+    """Run an operation, and retry it once on a fresh metadata image if a stale image may have made it fail.
 
     A failed attempt must not have changed anything.
     """

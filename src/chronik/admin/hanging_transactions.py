@@ -65,7 +65,7 @@ def _is_known_to_coordinator(image: Image, producer_id: int, partition: Transact
 
 
 async def _wait_until_committed(replica: Replica, end_offset: int) -> None:
-    """Wait until all in-sync replicas have the records before `end_offset`."""
+    """Wait until all in-sync replicas have replicated the records before `end_offset`."""
     if replica.is_committed(end_offset):
         return
     outcome: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()

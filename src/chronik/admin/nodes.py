@@ -27,22 +27,24 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.wording import pluralize
 
 UNREGISTERED: Final = "unregistered"
-"""Status of a node whose broker has never registered or was unregistered."""
+"""Status of a node whose broker is not registered with the controller."""
 
 PORT_MAX: Final = 65535
 
 NodeCommand = AddNode | UpdateNode | RemoveNode
 
 POLL_INTERVAL_SECONDS: Final = 0.1
-"""Interval in seconds at which the Raft membership is polled until a change is complete."""
+"""Interval in seconds at which a node polls the Raft membership until a membership change is complete."""
 
 REMOVAL_SECONDS: Final = 30.0
-"""Timeout in seconds for the removal of a voter, because Kafka's request has none. Before the leader itself is
-removed, it transfers its leadership, which takes one or two seconds."""
+"""Timeout in seconds for the removal of a Raft voter, because Kafka's RemoveRaftVoter request has none.
+
+Before the leader itself is removed, it transfers its leadership, which takes one or two seconds.
+"""
 
 
 class NodeAction(IntEnum):
-    """A change of a node, with the numeric codes of the AlterNodes API."""
+    """The kind of a node change, such as adding or draining a node, with the numeric codes of AlterNodes."""
 
     ADD = 0
     REMOVE = 1
@@ -53,7 +55,7 @@ class NodeAction(IntEnum):
 
 
 class NodeChange(NamedTuple):
-    """A requested change of a node."""
+    """A requested change of a cluster node, such as adding, removing or draining it."""
 
     node_id: int
     action: int
@@ -62,7 +64,7 @@ class NodeChange(NamedTuple):
 
 
 class NodeState(NamedTuple):
-    """The desired and the actual state of a node."""
+    """The desired state of a cluster node in the metadata, and its actual state."""
 
     node: NodeRecord
     """Desired state of the node. Its address is empty if the node is being removed."""
@@ -110,7 +112,7 @@ async def alter_nodes(
     validate_only: bool = False,
     may_promote_absent: bool = False,
 ) -> list[KafkaError | None]:
-    """Apply the changes in order and stop at the first failure. Return one error per change, or None for success.
+    """Apply the node changes in order until one fails, and return an error or None for each change.
 
     With `may_promote_absent`, a node may be promoted before it has joined.
 
@@ -157,7 +159,7 @@ def check_nodes_can_change(image: Image, cluster_id: str | None) -> None:
 def _plan_change(
     image: Image, nodes: dict[int, NodeRecord], members: Mapping[int, QuorumMember] | None, change: NodeChange
 ) -> NodeCommand | None:
-    """Apply a change to `nodes` and return the command for it, or None if the change has no effect."""
+    """Apply a node change to `nodes`, and return its metadata command, or None if nothing changes."""
     if change.action == NodeAction.ADD:
         return _plan_addition(nodes, change)
     node = nodes.get(change.node_id)
@@ -193,7 +195,7 @@ def _plan_change(
 
 
 def _plan_addition(nodes: dict[int, NodeRecord], change: NodeChange) -> NodeCommand | None:
-    """Plan to add a node as an observer, a member without a vote. Of an existing node, only the address changes."""
+    """Return the command that adds a node as an observer, or that changes an existing node's address."""
     if not change.host or not 0 < change.port <= PORT_MAX:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"The peer address HOST:PORT of node {change.node_id} is missing or invalid."
@@ -265,11 +267,11 @@ def _check_hosts_no_replicas(image: Image, node_id: int) -> None:
 
 
 class VoterKey(NamedTuple):
-    """A voter identified by node id and directory id."""
+    """A voter of the Raft quorum, identified by node id and directory id."""
 
     node_id: int
     directory_id: bytes
-    """Directory id, or ZERO_ID to match any directory."""
+    """The voter's directory id, or ZERO_ID to match any directory."""
 
 
 async def add_voter(
@@ -282,7 +284,7 @@ async def add_voter(
     seconds: float,
     wait_until_voter: bool = True,
 ) -> None:
-    """Promote a node to a voter, adding it first if necessary.
+    """Promote a node to a voter of the Raft quorum, adding the node to the cluster first if necessary.
 
     With `wait_until_voter`, waits until the membership has changed.
 
@@ -302,7 +304,7 @@ async def add_voter(
 
 
 async def remove_voter(store: MetadataStore, node_id: int, voter: VoterKey, *, cluster_id: str | None) -> None:
-    """Demote a voter and wait until it is no longer a voter.
+    """Demote a voter of the Raft quorum to an observer, and wait until the demotion is complete.
 
     Raises:
         KafkaError: The node is not a voter, or the change failed or timed out.
@@ -360,7 +362,7 @@ async def _wait_for_voter_status(
 
 
 async def _is_voter(store: MetadataStore, node_id: int, voter_id: int) -> bool | None:
-    """Return whether the node is a voter, or None if the leader cannot be reached."""
+    """Return whether the node is a voter of the Raft quorum, or None if the Raft leader cannot be reached."""
     try:
         member = (await describe_members(store, node_id)).get(voter_id)
     except KafkaError:

@@ -31,7 +31,7 @@ BROKER_ID_MAX: Final = 2**31 - 1
 
 T = TypeVar("T")
 PartitionOutcome = KafkaError | None
-"""The error with which the change of a partition failed, or None if it succeeded."""
+"""Result of a partition change: the error, or None if the change succeeded."""
 
 logger = logging.getLogger("chronik.api")
 
@@ -59,7 +59,7 @@ class ReassignmentRequest(msgspec.Struct, frozen=True):
 async def reassign_partitions(
     store: MetadataStore, wanted: Sequence[ReassignmentRequest], *, allow_replication_factor_change: bool
 ) -> list[PartitionOutcome]:
-    """Start or cancel reassignments, each independently. Return one error per request, or None for success."""
+    """Start or cancel partition reassignments, and return an error or None for each partition."""
     keys = await _resolve_partition_keys(store, [each.partition for each in wanted])
     outcomes: list[PartitionOutcome] = [
         key if isinstance(key, KafkaError) else _check_replicas(each.replicas)
@@ -79,7 +79,7 @@ async def reassign_partitions(
 async def elect_leaders(
     store: MetadataStore, wanted: Sequence[TopicPartitionName], *, unclean: bool
 ) -> list[PartitionOutcome]:
-    """Elect leaders, each independently. Return one error per partition, or None for success."""
+    """Elect the leaders of the partitions, and return an error or None for each partition."""
     keys = await _resolve_partition_keys(store, wanted)
     outcomes: list[PartitionOutcome] = [key if isinstance(key, KafkaError) else None for key in keys]
     known = {position: key for position, key in enumerate(keys) if isinstance(key, PartitionKey)}
@@ -90,7 +90,7 @@ async def elect_leaders(
 
 
 def find_partitions_to_elect(image: Image, *, unclean: bool) -> Iterator[TopicPartitionName]:
-    """Yield partitions not led by their preferred leader or, with `unclean`, partitions without a leader."""
+    """Yield the partitions not led by their preferred leader or, with `unclean`, those without a leader."""
     for name, topic in image.topics.items():
         for index, partition in enumerate(topic.partitions):
             if partition.leader == NO_LEADER or (not unclean and partition.leader != partition.replicas[0]):
@@ -100,7 +100,7 @@ def find_partitions_to_elect(image: Image, *, unclean: bool) -> Iterator[TopicPa
 async def _resolve_partition_keys(
     store: MetadataStore, wanted: Sequence[TopicPartitionName]
 ) -> list[PartitionKey | KafkaError]:
-    """Return, for each partition, its topic id and index or an error.
+    """Resolve topic names to topic ids, and return for each partition its key or an error.
 
     If a partition is unknown, the lookup is retried with a fresh image, because it may have just been created.
     """
@@ -123,7 +123,7 @@ def _key(image: Image, wanted: TopicPartitionName) -> PartitionKey | KafkaError:
 
 
 def _check_replicas(replicas: tuple[int, ...] | None) -> PartitionOutcome:
-    """Return an error if there are too many replicas or a broker id is invalid, otherwise None.
+    """Return an error if a partition's requested replicas are too many or contain an invalid broker id.
 
     An invalid broker id would fail the whole command.
     """
@@ -138,7 +138,7 @@ def _check_replicas(replicas: tuple[int, ...] | None) -> PartitionOutcome:
 async def _propose_command(
     store: MetadataStore, command: Command, positions: list[int], outcomes: list[PartitionOutcome]
 ) -> None:
-    """Propose a command, and store the error of each item at its position in `outcomes`."""
+    """Propose a metadata command, and store the error of each failed partition in `outcomes`."""
     try:
         result = await store.propose(command)
     except KafkaError as error:
@@ -192,7 +192,7 @@ async def delete_records(
 
 
 def _restart_lost_partition(lost: Replica) -> LowWatermark:
-    """Restart the log of a partition that has lost records, and return its start offset.
+    """Restart the log of a partition whose disk has lost its records, and return the new log start offset.
 
     A request to delete all records of the partition implies that the loss is accepted.
     """
@@ -208,7 +208,7 @@ def _restart_lost_partition(lost: Replica) -> LowWatermark:
 
 
 class PartitionSize(NamedTuple):
-    """The size on disk and the lag of a partition's replica."""
+    """A replica's size on disk, and its replication lag in offsets."""
 
     size_bytes: int
     offset_lag: int
@@ -216,7 +216,7 @@ class PartitionSize(NamedTuple):
 
 
 def read_partition_size(store: MetadataStore, replicas: ReplicaManager, topic: str, index: int) -> PartitionSize | None:
-    """Return the size and lag of a partition's replica, or None if this node does not host the partition."""
+    """Return the size on disk and the lag of a partition's replica, or None if this node does not host it."""
     replica = replicas.find(topic, index)
     if replica is None:
         return None
@@ -226,7 +226,10 @@ def read_partition_size(store: MetadataStore, replicas: ReplicaManager, topic: s
 
 
 def check_replica_move(store: MetadataStore, replicas: ReplicaManager, topic: str, index: int) -> ErrorCode:
-    """Return the error code for moving a replica to this node's only data directory, or NONE if it is already there."""
+    """Return the error code of a request that moves a replica to another log directory of this node.
+
+    A node has only one data directory; the code is NONE if the replica is already there.
+    """
     known = store.image.topics.get(topic)
     if known is None or not known.has_partition(index):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

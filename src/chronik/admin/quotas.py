@@ -13,11 +13,11 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.security.quotas.entities import QuotaValueChange, validate_changes, validate_entity
 
 RequestedEntity = tuple[tuple[str, str | None], ...]
-"""A quota entity in a request, as pairs of type and name. The name None selects the default entity."""
+"""A quota entity in a request, as pairs of entity type and entity name; the name None is the default entity."""
 
 
 class QuotaChangeRequest(NamedTuple):
-    """The requested quota changes of one entity."""
+    """A request to set or remove quotas of one entity, such as a user or a client id."""
 
     entity: RequestedEntity
     changes: Sequence[QuotaValueChange]
@@ -26,7 +26,7 @@ class QuotaChangeRequest(NamedTuple):
 async def alter_quotas(
     store: MetadataStore, wanted: Sequence[QuotaChangeRequest], *, validate_only: bool
 ) -> dict[RequestedEntity, KafkaError | None]:
-    """Alter the quotas of entities. Return, for each entity, an error, or None for success.
+    """Set and remove quotas of users, client ids and IPs, and return an error or None for each entity.
 
     Raises:
         KafkaError: The request has too many entities.
@@ -60,7 +60,7 @@ async def alter_quotas(
 async def _propose_alterations(
     store: MetadataStore, alterations: dict[RequestedEntity, QuotaAlteration]
 ) -> dict[RequestedEntity, KafkaError]:
-    """Propose all quota alterations in one metadata command, and return the errors by entity."""
+    """Propose a metadata command with all quota changes, and return the errors by quota entity."""
     names = list(alterations)
     try:
         result = await store.propose(AlterQuotas(tuple(alterations.values())))

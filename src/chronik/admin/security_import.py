@@ -34,7 +34,9 @@ def check_import_in_progress(store: MetadataStore, import_id: bytes) -> None:
 
 
 async def import_users(store: MetadataStore, users: Mapping[str, tuple[ScramKeys, ...]]) -> None:
-    """Import users that do not exist yet. An existing user keeps its keys, because it may be another person.
+    """Import the users that do not exist in this cluster yet, with their SCRAM credentials.
+
+    An existing user keeps its credentials, because it may be another person.
 
     Raises:
         KafkaError: A name or a key is invalid.
@@ -48,7 +50,10 @@ async def import_users(store: MetadataStore, users: Mapping[str, tuple[ScramKeys
 
 
 def _check_scram_keys(name: str, keys: Sequence[ScramKeys]) -> None:
-    """Validate the SCRAM keys of a user. Keys that are read from the metadata log are not validated again."""
+    """Validate the SCRAM keys of an imported user.
+
+    Keys that are read from the metadata log are not validated again.
+    """
     check_user_name(name)
     for each in keys:
         scram = MECHANISMS_BY_NUMBER.get(each.mechanism)
@@ -64,12 +69,15 @@ def _check_scram_keys(name: str, keys: Sequence[ScramKeys]) -> None:
 
 
 async def import_acls(store: MetadataStore, acls: Sequence[Acl]) -> None:
-    """Import ACLs. Raise the KafkaError of the first ACL that is rejected."""
+    """Import ACLs, and raise the KafkaError of the first ACL that is rejected."""
     _raise_first_error(await create_acls(store, acls))
 
 
 async def import_quotas(store: MetadataStore, quotas: Sequence[QuotaChangeRequest]) -> None:
-    """Import the quotas of entities that have none. Raise the KafkaError of the first entity that is rejected."""
+    """Import the quotas of entities that have no quotas in this cluster yet.
+
+    Raise the KafkaError of the first entity that is rejected.
+    """
     new = [each for each in quotas if validate_entity(each.entity) not in store.image.quotas]
     if new:
         _raise_first_error((await alter_quotas(store, new, validate_only=False)).values())

@@ -33,7 +33,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 
 
 class TopicToImport(NamedTuple):
-    """A topic of the import source that is to be created in this cluster."""
+    """A topic of a backup or data directory that an import creates in this cluster."""
 
     topic_id: bytes
     name: str
@@ -48,7 +48,7 @@ class TopicToImport(NamedTuple):
 
 
 class LogOffsets(NamedTuple):
-    """The log start offset, high watermark and last stable offset of an imported partition."""
+    """The log start offset, high watermark and last stable offset of an imported partition's log."""
 
     log_start_offset: int
     high_watermark: int
@@ -58,7 +58,7 @@ class LogOffsets(NamedTuple):
 async def import_topics(
     store: MetadataStore, planner: TopicPlanner, import_id: bytes, topics: Sequence[TopicToImport]
 ) -> int:
-    """Create the missing topics of an import. Return the metadata log index of the last command.
+    """Create the topics of an import that do not exist yet, and return the metadata index of the last command.
 
     Raises:
         KafkaError: A topic could not be created. The message names the topic.
@@ -107,7 +107,7 @@ class ImportLogWriter:
     async def append(
         self, topic_id: bytes, index: int, expected_end: int, log_start_offset: int, records: Buffer | None
     ) -> LogOffsets:
-        """Append batches to a log that ends at `expected_end`, and wait until they are committed.
+        """Append record batches to an imported log that ends at `expected_end`, and wait until they are committed.
 
         A log with another end offset is not changed; the returned offsets contain its actual end. Without records, the
         method waits until all replicas have the log start offset.
@@ -146,7 +146,7 @@ class ImportLogWriter:
         return replica
 
     async def _set_start_offset(self, replica: Replica, offset: int) -> Replica:
-        """Set the start of an empty log to the first offset of the source."""
+        """Set the start offset of an empty imported log to the first offset in the import source."""
         await replica.syncer.wait_until_idle()
         replica = self.find_replica(replica.topic_id, replica.index)
         log = replica.log
@@ -175,19 +175,19 @@ def _notify_followers(replica: Replica) -> None:
 
 
 def read_log_offsets(replica: Replica) -> LogOffsets:
-    """Return the offsets of a replica."""
+    """Return the log start offset, high watermark and last stable offset of a replica."""
     return LogOffsets(replica.log.log_start_offset, replica.high_watermark, replica.last_stable_offset)
 
 
 def check_import_source(source: str) -> None:
-    """Raise INVALID_REQUEST if the description of the source is too long."""
+    """Raise INVALID_REQUEST if the text that describes the import's source is too long."""
     if len(source) > IMPORT_SOURCE_CHARACTERS_MAX:
         message = f"The source of the import has {len(source)} characters; the limit is {IMPORT_SOURCE_CHARACTERS_MAX}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
 def check_imported_groups(image: Image, groups: Sequence[ImportedGroup], metadata_characters_max: int) -> None:
-    """Raise KafkaError for the first group that would be rejected if a client created it."""
+    """Raise KafkaError if an imported consumer group exceeds a limit that also applies to clients' groups."""
     new = {group.group_id for group in groups} - image.groups.keys()
     if len(image.groups) + len(new) > GROUPS_MAX:
         message = (

@@ -23,7 +23,7 @@ from chronik.wording import pluralize
 OFFSETS_TOPIC_CONFIGS = {"cleanup.policy": "compact", "compression.type": "snappy", "segment.bytes": "104857600"}
 
 BROKER_DEFAULT = -1
-"""Partition count or replication factor in a request that selects the broker's default."""
+"""Partition count or replication factor (-1) with which a request selects the broker's default."""
 
 ReplicaIds = tuple[int, ...]
 
@@ -40,7 +40,9 @@ class NewTopicRequest(msgspec.Struct, frozen=True):
 
 
 class TopicPlanner:
-    """A planner that converts topic requests to deterministic commands, which have the same effect on every node.
+    """A planner that validates topic requests and assigns replicas to the new partitions.
+
+    It returns deterministic commands, which have the same effect on every node.
 
     `choose_id` returns the id of a new topic. `choose_below(n)` returns the random position at which placement starts.
     """
@@ -60,7 +62,10 @@ class TopicPlanner:
         self._choose_below = choose_below
 
     def plan_topics(self, requests: Sequence[NewTopicRequest]) -> Generator[None, None, list[CreateTopic | KafkaError]]:
-        """Plan all requests in order. The generator yields after each request and returns the commands or errors."""
+        """Plan the creation of topics in the order of the requests, and return commands or errors.
+
+        The generator yields after each request.
+        """
         outcomes: list[CreateTopic | KafkaError] = []
         partitions_left = PARTITIONS_PER_REQUEST_MAX
         for request in requests:
@@ -93,7 +98,7 @@ class TopicPlanner:
         )
 
     def plan_partitions(self, topic: Topic, total: int, given: Sequence[ReplicaIds] | None) -> Sequence[ReplicaIds]:
-        """Return the replicas of the partitions to add to a topic.
+        """Return the replica assignment of the partitions to add to a topic.
 
         Raises:
             KafkaError: The partitions cannot be added.
@@ -120,17 +125,20 @@ class TopicPlanner:
         return [self._check_replicas(each, topic.replication_factor) for each in given]
 
     def build_assignment(self, replicas: ReplicaIds) -> PartitionAssignment:
-        """Return the assignment of a new partition. All online replicas are in sync, because the log is empty."""
+        """Return the initial state of a new partition, with all online replicas in the ISR.
+
+        They are in sync, because the log is empty.
+        """
         brokers = self._store.image.brokers
         isr = tuple(broker for broker in replicas if brokers[broker].is_online) or replicas[:1]
         return PartitionAssignment(replicas, isr, isr[0])
 
     def get_command_timestamp(self) -> int:
-        """Return the current time for a metadata command, or -1 below feature level 3, which has no timestamps."""
+        """Return the current time in milliseconds, or -1 below feature level 3, whose commands have no timestamps."""
         return levels.timestamp_if_supported(self._store.image.features, self._clock.now_ms())
 
     def _plan(self, request: NewTopicRequest, partitions_left: int) -> CreateTopic:
-        """Validate a request and return the command that creates its topic.
+        """Validate a request to create a topic, and return the metadata command that creates the topic.
 
         The partition count is checked before placement, because a request may have many large topics.
         """
@@ -203,7 +211,7 @@ class TopicPlanner:
         return replicas
 
     def _place_replicas(self, count: int, factor: int) -> list[ReplicaIds]:
-        """Place replicas on online brokers or, if there are too few, on offline and finally on drained brokers."""
+        """Assign replicas to online brokers or, if there are too few, also to offline and drained brokers."""
         brokers = self._store.image.brokers.values()
         candidates = [PlacementCandidate(broker.id, broker.rack) for broker in brokers if broker.is_online]
         for status in (BrokerStatus.OFFLINE, BrokerStatus.MAINTENANCE):

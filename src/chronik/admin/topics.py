@@ -20,13 +20,13 @@ from chronik.scheduler import run_in_slices
 logger = logging.getLogger("chronik.api")
 
 PARTITIONS_PER_PROPOSAL: Final = 200
-"""Maximum number of partitions created by one command, unless a single topic has more.
+"""Maximum number of partitions that one metadata command creates, unless a single topic has more.
 
 Every node starts to lead or follow them in one event-loop iteration, which takes about 50 µs per partition.
 """
 
 REPLANS_MAX: Final = 2
-"""Maximum number of times that a topic is planned again because a broker was fenced after the previous plan."""
+"""Maximum number of retries when a broker is fenced while a topic or new partitions are created."""
 
 CreateTopicOutcome = CreateTopic | KafkaError
 TopicNameOrId = str | bytes
@@ -34,11 +34,11 @@ TopicNameOrId = str | bytes
 
 
 class NewPartitions(NamedTuple):
-    """A request to add partitions to a topic."""
+    """A request to increase a topic's number of partitions (CreatePartitions)."""
 
     name: str
     total: int
-    """New total number of partitions."""
+    """The topic's number of partitions after the addition."""
     assignments: Sequence[ReplicaIds] | None = None
     """Replicas of the new partitions, if the client specifies them."""
 
@@ -60,7 +60,7 @@ class TopicAdmin:
     async def create(
         self, requests: Sequence[NewTopicRequest], *, validate_only: bool = False
     ) -> list[CreateTopicOutcome]:
-        """Create topics. Return, for each request in order, the command that creates the topic, or an error."""
+        """Create topics, and return for each request the metadata command or an error."""
         outcomes = await self._plan_with_retry(requests)
         if not validate_only:
             await self._propose_topics(outcomes)
@@ -69,7 +69,7 @@ class TopicAdmin:
         return outcomes
 
     async def create_missing_topics(self, names: Iterable[str]) -> dict[str, KafkaError]:
-        """Create topics automatically, ignoring topics that already exist. Return the errors by topic name."""
+        """Create the topics that do not exist yet, and return the errors by topic name."""
         requests = [
             self._planner.offsets_topic_request() if name == OFFSETS_TOPIC else NewTopicRequest(name) for name in names
         ]
@@ -97,7 +97,7 @@ class TopicAdmin:
     async def _replan_outdated_topics(
         self, requests: Sequence[NewTopicRequest], outcomes: list[CreateTopicOutcome]
     ) -> None:
-        """Plan topics again if a broker was fenced between planning and applying the command."""
+        """Assign new replicas to topics whose creation failed because a broker was fenced after the planning."""
         outdated = [position for position, outcome in enumerate(outcomes) if _is_plan_outdated(outcome)]
         if outdated:
             new_outcomes = await self._plan([requests[position] for position in outdated])
@@ -106,7 +106,7 @@ class TopicAdmin:
                 outcomes[position] = outcome
 
     async def _propose_topics(self, outcomes: list[CreateTopicOutcome]) -> None:
-        """Propose the commands that create topics, and replace each command that fails with its error."""
+        """Propose the commands that create topics, and replace the commands that fail with their errors."""
         planned = {position: outcome for position, outcome in enumerate(outcomes) if isinstance(outcome, CreateTopic)}
         for positions in _split_into_proposals(planned):
             try:
@@ -159,7 +159,7 @@ class TopicAdmin:
         return self._configs.broker_flag("delete.topic.enable")
 
     async def delete(self, key: TopicNameOrId, check: Callable[[Topic], None] = lambda _: None) -> Topic:
-        """Delete a topic and return the deleted topic.
+        """Delete a topic from the cluster's metadata, and return the deleted topic.
 
         `check` is called with the topic before it is deleted, because resolving a topic id may require a fresh image.
 
@@ -186,7 +186,7 @@ class TopicAdmin:
         return topic
 
     def _check_not_system_topic(self, name: str) -> None:
-        """Raise KafkaError for a system topic of a cluster.
+        """Raise KafkaError if the topic is a system topic, such as `__consumer_offsets`, of a cluster.
 
         Commands of group coordinators are fenced by the leader epoch of the group's partition. If the partition count
         changed, or a recreated topic restarted the epochs, commands of a replaced coordinator could be accepted.
@@ -198,7 +198,7 @@ class TopicAdmin:
 
 
 def _split_into_proposals(planned: Mapping[int, CreateTopic]) -> Iterator[list[int]]:
-    """Split the topics into chunks, each created by one command. Yield the positions of the topics of each chunk."""
+    """Split topics into chunks that one command creates, and yield the positions of each chunk's topics."""
     chunk: list[int] = []
     partitions = 0
     for position, topic in planned.items():

@@ -23,14 +23,20 @@ from chronik.security.sasl.scram_keys import (
 
 SECRET_BYTES: Final = 32
 SALT_BYTES_MAX: Final = 1024
-"""Maximum size in bytes of a salt in a request. The salt is stored unchanged."""
+"""Maximum size in bytes of the salt of a SCRAM credential.
+
+The salt is stored unchanged.
+"""
 
 
 class UserChange(msgspec.Struct):
-    """A change of a user: the SCRAM credentials to set and those to remove, by Kafka's mechanism numbers."""
+    """A requested change of a user's SCRAM credentials.
+
+    Credentials are identified by Kafka's mechanism numbers.
+    """
 
     put: list[tuple[int, int, bytes, bytes]] = msgspec.field(default_factory=list)
-    """Credentials to set, as tuples of mechanism, iterations, salt and salted password."""
+    """SCRAM credentials to set, as tuples of mechanism, iterations, salt and salted password."""
     remove: list[int] = msgspec.field(default_factory=list)
 
     def __repr__(self) -> str:
@@ -38,7 +44,7 @@ class UserChange(msgspec.Struct):
 
 
 async def alter_user(store: MetadataStore, name: str, change: UserChange) -> None:
-    """Set and remove credentials of a user.
+    """Set and remove the SCRAM credentials of a user.
 
     Raises:
         KafkaError: A credential is invalid. Nothing was changed.
@@ -80,7 +86,10 @@ def _check_mechanism(mechanism: int) -> None:
 
 
 def create_first_user_command(name: str, password: str) -> AlterScramUser:
-    """Return the command that creates the first user with keys for all mechanisms. Deriving them takes milliseconds."""
+    """Return the command that creates the cluster's first user, with SCRAM keys for all mechanisms.
+
+    Deriving the keys takes milliseconds.
+    """
     put = []
     for scram in MECHANISMS_BY_NUMBER.values():
         salt = generate_salt(secrets.choice)
@@ -92,7 +101,7 @@ def create_first_user_command(name: str, password: str) -> AlterScramUser:
 
 
 def describe_user(image: Image, name: str) -> list[tuple[int, int]]:
-    """Return the mechanism and iterations of each credential of a user.
+    """Return the SCRAM mechanism and the number of iterations of each of a user's credentials.
 
     Raises:
         KafkaError: RESOURCE_NOT_FOUND if the user does not exist.

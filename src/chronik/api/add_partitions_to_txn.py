@@ -33,7 +33,10 @@ _TopicPartition = tuple[str, int]
 
 
 class _Authorization:
-    """Permission checks for a request with one transaction. Requests with several transactions need CLUSTER_ACTION."""
+    """Permission checks for an AddPartitionsToTxn request that contains one transaction.
+
+    Requests with several transactions need CLUSTER_ACTION.
+    """
 
     def __init__(self, services: Services, context: RequestContext) -> None:
         self.may_begin = build_authorization_predicate(
@@ -113,7 +116,7 @@ async def _add_or_verify_partitions(
 async def _find_partitions(
     services: Services, named: list[_TopicPartition], checks: _Authorization | None
 ) -> tuple[dict[_TopicPartition, TransactionPartition], dict[_TopicPartition, ErrorCode]]:
-    """Return the existing partitions, and the error codes of partitions that cannot be part of a transaction."""
+    """Split the requested partitions into existing ones and those with an error code."""
     found: dict[_TopicPartition, TransactionPartition] = {}
     missing: dict[_TopicPartition, ErrorCode] = {}
     pace = YieldTimer()

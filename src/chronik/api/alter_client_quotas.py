@@ -17,10 +17,15 @@ from chronik.request_reply import Disconnect
 from chronik.security.quotas.entities import ADDRESS_KEYS, CLIENT_KEYS, ENTITY_TYPES, QuotaValueChange
 
 REQUEST_ENTITIES_MAX = 10 * QUOTA_ALTERATIONS_MAX
-"""Maximum number of entities in a request. The response lists every entity, including those that were not altered."""
+"""Maximum number of quota entities in an AlterClientQuotas request.
+
+The response lists every entity, including those that were not altered.
+"""
 
 ENTITY_PARTS_MAX = 1 + max(len(ENTITY_TYPES), len(CLIENT_KEYS), len(ADDRESS_KEYS))
-"""Maximum number of entity parts and of quota keys that are decoded per entry.
+"""Maximum number of parts of a quota entity, and of its quotas, that are decoded.
+
+A longer list must contain duplicates, which are rejected.
 
 A longer list must contain duplicates, which are rejected.
 """

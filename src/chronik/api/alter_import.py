@@ -41,7 +41,7 @@ async def handle(services: Services, request: AlterImportRequest, context: Reque
 async def alter_import(
     store: MetadataStore, planner: TopicPlanner, configs: ConfigResolver, clock: Clock, request: AlterImportRequest
 ) -> AlterImportResponse:
-    """Execute one action of an import; errors are returned in the response."""
+    """Execute one action of an import, such as creating its topics, and return errors in the response."""
     try:
         match request.action:
             case ImportAction.BEGIN:

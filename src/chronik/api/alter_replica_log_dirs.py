@@ -19,7 +19,10 @@ from chronik.protocol.messages.alter_replica_log_dirs import (
 from chronik.request_reply import Reply
 
 _Results = dict[str, dict[int, AlterReplicaLogDirPartitionResult]]
-"""Results by topic and partition. If the request contains a partition several times, the last directory wins."""
+"""Result of moving each replica to another log directory, by topic and partition.
+
+If the request contains a partition several times, the last directory wins.
+"""
 
 
 def handle(
@@ -47,7 +50,7 @@ def _check_moves(
 
 
 def failure(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
-    """Build a response with the error code for every requested partition, grouped by topic."""
+    """Build an AlterReplicaLogDirs response with the same error code for every requested partition."""
     results: _Results = {}
     for directory in request.dirs:
         for topic in directory.topics:

@@ -43,7 +43,7 @@ async def _group_by_user(request: AlterUserScramCredentialsRequest, pace: YieldT
 
 
 def failure(request: AlterUserScramCredentialsRequest, code: ErrorCode) -> AlterUserScramCredentialsResponse:
-    """Return an error for each user that the request deletes or updates."""
+    """Return an AlterUserScramCredentials response with the error code for each requested user."""
     names = [each.name for each in request.deletions] + [each.name for each in request.upsertions]
     error = KafkaError(code)
     return AlterUserScramCredentialsResponse(

@@ -13,11 +13,11 @@ from chronik.protocol.messages.answer_samples import AnswerSamplesRequest, Answe
 from chronik.protocol.permissions import AclOperation, AclResourceType
 
 WAIT_SECONDS_MAX: Final = 30.0
-"""Maximum time in seconds that a pipeline driver's request waits until a client requests sample rows."""
+"""Maximum time in seconds that a pipeline driver's long-polling request waits for a sample request."""
 
 
 async def handle(services: Services, request: AnswerSamplesRequest, context: RequestContext) -> AnswerSamplesResponse:
-    """Pass a pipeline driver's sample rows to the clients that requested them, and return the next sample request.
+    """Send a pipeline driver's sample rows to the clients that requested them, and return the next request.
 
     Requires WRITE on the pipelines topic: a client that may report pipelines may also report their rows.
     """

@@ -26,7 +26,7 @@ from chronik.protocol.messages.api_versions import (
 )
 
 FIRST_VERSION_WITH_MINIMUM_0 = 4
-"""First version whose clients can decode a minimum feature version of 0 (KAFKA-17492)."""
+"""First ApiVersions version whose clients accept features with a minimum version of 0 (KAFKA-17492)."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -52,7 +52,7 @@ def handle(services: Services, request: ApiVersionsRequest, context: RequestCont
 
 
 def failure(request: ApiVersionsRequest, code: ErrorCode) -> ApiVersionsResponse:
-    """Return the supported versions with the error code, so that the client can retry with one of them."""
+    """Return an ApiVersions response with the error code and the supported versions, for the client's retry."""
     return ApiVersionsResponse(
         error_code=code,
         api_keys=[

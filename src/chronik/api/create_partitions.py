@@ -17,7 +17,7 @@ from chronik.protocol.messages.create_partitions import (
 from chronik.protocol.permissions import AclOperation, AclResourceType
 
 FIRST_VERSION_WITH_QUOTA_ERROR = 3
-"""First version whose clients support THROTTLING_QUOTA_EXCEEDED."""
+"""First CreatePartitions version whose clients support THROTTLING_QUOTA_EXCEEDED."""
 
 
 async def handle(

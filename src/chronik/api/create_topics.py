@@ -21,7 +21,7 @@ from chronik.protocol.messages.create_topics import (
 from chronik.protocol.permissions import AclOperation, AclResourceType
 
 FIRST_VERSION_WITH_QUOTA_ERROR = 6
-"""First version whose clients support THROTTLING_QUOTA_EXCEEDED."""
+"""First CreateTopics version whose clients support THROTTLING_QUOTA_EXCEEDED."""
 
 
 async def handle(services: Services, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
@@ -57,7 +57,7 @@ async def handle(services: Services, request: CreateTopicsRequest, context: Requ
 
 
 def _count_partitions(services: Services, topic: NewTopicRequest) -> int:
-    """Return the number of partitions to charge to the client's quota.
+    """Return the number of new partitions to charge to the client's controller mutation quota.
 
     It is the number of assigned partitions, the requested number or the default. Topics that will be rejected anyway
     are free, so that a typo does not use up hours of a quota.

@@ -23,7 +23,7 @@ from chronik.protocol.permissions import AclOperation, AclResourceType
 
 FIRST_VERSION_WITH_DELETION_DISABLED = 3
 FIRST_VERSION_WITH_QUOTA_ERROR = 5
-"""First version whose clients support THROTTLING_QUOTA_EXCEEDED."""
+"""First DeleteTopics version whose clients support THROTTLING_QUOTA_EXCEEDED."""
 
 
 async def handle(services: Services, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
@@ -40,7 +40,10 @@ async def handle(services: Services, request: DeleteTopicsRequest, context: Requ
 
 
 def failure(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
-    """Return the error for each topic. The request field that contains the topics depends on the API version."""
+    """Return a DeleteTopics response with the error code for each requested topic.
+
+    The request field that contains the topics depends on the API version.
+    """
     return build_error_response(
         DeleteTopicsResponse, DeleteTopicsRequest(topics=list(_list_requested_topics(request))), code
     )
@@ -70,7 +73,10 @@ class _Authorization:
 
 
 class _DeletionDenied(KafkaError):
-    """An authorization error that contains the topic's name only if the client may describe the topic."""
+    """An authorization error of a topic deletion that hides the topic's name from unauthorized clients.
+
+    It contains the name only if the client may describe the topic.
+    """
 
     def __init__(self, name: str | None) -> None:
         super().__init__(ErrorCode.TOPIC_AUTHORIZATION_FAILED)

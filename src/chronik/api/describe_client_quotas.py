@@ -24,7 +24,7 @@ MATCH_EXACT, MATCH_DEFAULT, MATCH_SPECIFIED = range(3)
 ANY = None
 
 QuotaFilter = Mapping[str, str | None]
-"""A quota filter: the entity name by entity type; ANY matches every entity of that type."""
+"""A filter for client quotas: entity names by entity type; ANY matches every entity of the type."""
 
 
 def handle(
@@ -61,7 +61,7 @@ def _encode_entry(entity: Entity, values: QuotaValues) -> DescribedQuotaEntry:
 
 
 def _decode_filter(components: list[QuotaComponent]) -> QuotaFilter:
-    """Return the decoded filter; raise KafkaError if it is invalid."""
+    """Decode the filter of a DescribeClientQuotas request, and raise KafkaError if the filter is invalid."""
     wanted: dict[str, str | None] = {}
     for component in components:
         kind = component.entity_type

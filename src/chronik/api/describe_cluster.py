@@ -19,7 +19,7 @@ from chronik.protocol.messages.describe_cluster import (
 BROKERS = 1
 
 FENCED_WARNING = "This broker is fenced: it cannot reach the controller, and its view of the cluster may be outdated."
-"""Warning in the successful response of a fenced broker, whose view of the cluster may be stale."""
+"""Message in a fenced broker's DescribeCluster response: its view of the cluster may be stale."""
 
 
 def handle(services: Services, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
@@ -41,7 +41,10 @@ def handle(services: Services, request: DescribeClusterRequest, context: Request
 
 
 def _list_brokers(services: Services, listener: str) -> list[DescribeClusterBroker]:
-    """Return the brokers in the metadata image. This node may be fenced although the image does not show it yet."""
+    """Return the brokers to list in a DescribeCluster response.
+
+    This node may be fenced although the metadata image does not show it yet.
+    """
     own = services.config.node_id if services.is_fenced() else None
     brokers = services.image.brokers
     return [

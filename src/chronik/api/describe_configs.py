@@ -51,7 +51,7 @@ def _describe_resources(
 
 
 def _merge_resources(resources: list[DescribeConfigsResource]) -> dict[ConfigResourceKey, set[str]]:
-    """Return the requested config names by resource; an empty set means all.
+    """Return the requested config names of each resource, where an empty set means all configs.
 
     A resource that is named at least once without config names gets all of its configs.
     """

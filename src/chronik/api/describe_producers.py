@@ -25,7 +25,7 @@ from chronik.request_reply import Reply
 NONE = -1
 
 RESPONSE_PRODUCERS_MAX = 2 * PRODUCERS_MAX
-"""Maximum number of producers in a response. A producer takes 37 bytes, and four times as many while encoding.
+"""Maximum number of producers in a DescribeProducers response.
 
 A single partition always fits unless it has very many open transactions. Partitions that do not fit get an error, and
 clients request them again.

@@ -24,7 +24,7 @@ from chronik.protocol.messages.describe_quorum import (
 
 QUORUM_TOPIC: Final = "__cluster_metadata"
 QUORUM_PARTITION: Final = 0
-"""The topic and partition that Kafka's tools use for the metadata log."""
+"""Name and index of the partition that stands for the metadata log in Kafka's protocol."""
 
 PEER_LISTENER: Final = "CONTROLLER"
 
@@ -81,7 +81,7 @@ def _to_timestamp(ms_ago: int, now_ms: int) -> int:
 
 
 def _encode_nodes(image: Image, quorum: Quorum, asked: str) -> list[QuorumNode]:
-    """Return the peer endpoints of the members; in standalone mode, the client endpoint of the node."""
+    """Return the peer addresses of all Raft members, or this node's client address in standalone mode."""
     nodes = []
     for member in quorum.members:
         node, broker = image.nodes.get(member.node_id), image.brokers.get(member.node_id)

@@ -28,7 +28,7 @@ def handle(
 def _describe_users(
     image: Image, request: DescribeUserScramCredentialsRequest
 ) -> Generator[None, None, DescribeUserScramCredentialsResponse]:
-    """Describe the requested users, or all users if the request names none."""
+    """Describe the SCRAM credentials of the requested users, or of all users if the request names none."""
     response = DescribeUserScramCredentialsResponse()
     requested = Counter(user.name for user in request.users) if request.users else Counter(list(image.users.by_name))
     for name, count in requested.items():

@@ -67,19 +67,19 @@ READ_COMMITTED = 1
 FIRST_VERSION_WITH_MAGIC_1 = 2
 
 READ_ON_BYTES = 1 * MIB
-"""Minimum number of bytes to read after a read that found no records.
+"""Minimum size in bytes of the next read after a read that returned no records.
 
 Compaction leaves empty batches of 61 bytes, which are too small to be read one by one.
 """
 
 FetchBatches = Callable[[], Reply[FetchResponse]]
-"""A function that fetches batches from the requested offsets, and waits for them if necessary."""
+"""A function that starts a fetch of record batches and returns its pending reply."""
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FIRST_VERSION_WITH_ENDPOINTS = 16
 UNKNOWN_OFFSET = -1
 HIGH_WATERMARK_UNKNOWN = ErrorCode.OFFSET_NOT_AVAILABLE
-"""Error code for a new leader that does not know its high watermark yet.
+"""Error code of a new partition leader that does not know its high watermark yet.
 
 The fetch waits until the high watermark is known. Clients that do not support this error receive
 NOT_LEADER_OR_FOLLOWER.
@@ -88,7 +88,7 @@ LEADERSHIP_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_E
 
 
 def handle(services: Services, request: FetchRequest, context: RequestContext) -> Reply[FetchResponse]:
-    """Return the records in the same event-loop iteration if enough are available; otherwise wait for more."""
+    """Handle a Fetch request: return the records if enough are available, or wait for more."""
     if request.replica_id >= 0 or request.replica_state.replica_id >= 0:
         # An unauthenticated client that poses as a follower could advance the high watermark.
         return Reply.from_response(build_error_response(FetchResponse, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
@@ -118,7 +118,7 @@ def _resume_or_create_session(
     wanted: list[SessionPartition],
     may_read: NamePredicate | None,
 ) -> FetchSession | None:
-    """Return the updated session of the request, creating it if necessary, or None for a sessionless fetch.
+    """Resume or create the fetch session of a request; return None for a fetch without a session.
 
     Sessions do not keep unknown topics, because a client can invent any number of them. A fetch with an unknown topic
     gets no session; neither does one with a topic that the client may not read, so that the two look the same.
@@ -152,7 +152,7 @@ def _build_empty_response(
     wanted: list[SessionPartition],
     may_read: NamePredicate | None,
 ) -> FetchResponse:
-    """Return an empty response for a client that exceeds its quota.
+    """Return an empty Fetch response for a client that exceeds its quota.
 
     An existing session continues and no session is created. As in Kafka, the response names no partition.
     """
@@ -176,18 +176,18 @@ def _can_read_all_topics(
 
 
 def compute_response_bytes_max(outbox: UnsentByteCounter) -> int:
-    """Return the maximum size of a fetch response: a fraction of the free response memory."""
+    """Return the maximum size in bytes of a Fetch response, a fraction of the free response memory."""
     left = RESPONSES_BYTES_MAX - outbox.unsent_bytes
     return max(min(left // RESPONSE_MEMORY_FRACTION, FETCH_RESPONSE_BYTES_MAX), RESPONSE_BYTES_MIN)
 
 
 def compute_fetch_wait_seconds(max_wait_ms: int) -> float:
-    """Return how long a fetch may wait: the client's `max_wait_ms`, limited to FETCH_WAIT_SECONDS_MAX."""
+    """Return the maximum wait time of a fetch: the client's `max_wait_ms`, but at most FETCH_WAIT_SECONDS_MAX."""
     return min(max_wait_ms / 1000, FETCH_WAIT_SECONDS_MAX)
 
 
 def _get_session_expiry(peer: ConnectedClient) -> float:
-    """Return the time at which the client's SASL session expires, by the node's monotonic clock.
+    """Return the monotonic time at which the client's SASL session expires.
 
     A fetch waits no longer than that: the client has to reauthenticate before its next request.
     """
@@ -197,7 +197,7 @@ def _get_session_expiry(peer: ConnectedClient) -> float:
 
 
 class _PendingFetch(Work):
-    """A fetch request in progress. If it waits for records, an append to one of its partitions resumes it."""
+    """A Fetch request in progress, which may wait until new records are appended to its partitions."""
 
     def __init__(
         self,
@@ -230,13 +230,13 @@ class _PendingFetch(Work):
         self._reply: Reply[FetchResponse]
 
     def start(self) -> Reply[FetchResponse]:
-        """Read the partitions; wait for records if there are not enough."""
+        """Read the requested partitions, and respond or wait for more records."""
         if len(self._requested_partitions) > PARTITIONS_PER_ITERATION_MAX:
             return Reply.from_coroutine(self._start_fetch_in_slices())
         return self._start_fetch()
 
     async def _start_fetch_in_slices(self) -> FetchResponse:
-        """Read many partitions over several event-loop iterations, then respond or wait for records.
+        """Read the requested partitions over several event-loop iterations, then respond or wait for records.
 
         If there is anything to return (records or errors), that is the response. Otherwise all partitions are read
         again in the event-loop iteration that registers for append notifications.
@@ -280,7 +280,7 @@ class _PendingFetch(Work):
         return allowed if self._usage is None else min(allowed, self._usage.fetch_bytes_max)
 
     async def _read_after_leadership_confirmation(self) -> FetchResponse:
-        """Read the partitions after a majority has confirmed the leadership. Otherwise return errors."""
+        """Wait until a majority has confirmed this node's leadership, then read the partitions or return errors."""
         try:
             await self._services.store.read_barrier(CONFIRM_TIMEOUT_SECONDS)
         except KafkaError:
@@ -291,7 +291,7 @@ class _PendingFetch(Work):
         return cast(FetchResponse, await self.wait_for_records(result))
 
     def can_respond(self, result: FetchedPartitions) -> bool:
-        """Return whether the response can be sent: it has enough bytes or an error, or the fetch must not wait."""
+        """Return whether the fetch has enough bytes or an error to respond, or must not wait any longer."""
         return (
             self._count_missing_bytes(result) <= 0
             or result.is_urgent
@@ -328,7 +328,7 @@ class _PendingFetch(Work):
             self._services.scheduler.run(self._account, self)
 
     def resume(self) -> None:
-        """Read the partitions again, and resolve the reply if there are enough records."""
+        """Read the partitions again after an append, and respond if there are enough records."""
         if self._reply.is_cancelled:
             return
         try:
@@ -349,7 +349,7 @@ class _PendingFetch(Work):
             self._reply.resolve(response)
 
     def _build_empty_response(self) -> FetchResponse:
-        """Return an empty response because of the quota, and close a session that this request has just created.
+        """Return an empty Fetch response because of the quota, and close a session that this request created.
 
         Clients do not accept an empty throttled response as the first one of a session.
         """
@@ -360,13 +360,13 @@ class _PendingFetch(Work):
         return FetchResponse(session_id=session.id if session else NO_SESSION)
 
     def _cancel_wait(self) -> None:
-        """Cancel the wait, because the client has disconnected."""
+        """Stop waiting for new records, because the client has disconnected."""
         self._arrived.cancel()
         self._services.scheduler.withdraw(self._account, self)
         del self._arrived
 
     def build_response(self, result: FetchedPartitions) -> FetchResponse:
-        """Build the response, and charge the records to the client's quota."""
+        """Build the Fetch response, and charge the size of its records to the client's quota."""
         if self._usage is not None:
             self._usage.charge_fetch(result.records_bytes)
         response = _build_response(result, self._session, self._request.session_epoch > INITIAL_EPOCH, self._version)
@@ -383,7 +383,7 @@ class _PendingFetch(Work):
 
 
 def _list_leader_endpoints(services: Services, result: FetchedPartitions, listener: str) -> list[FetchNodeEndpoint]:
-    """Return the endpoints of the leaders in the response."""
+    """Return the endpoints of the partition leaders that a Fetch response refers to."""
     leaders = {data.current_leader.leader_id for _, data in result.partitions}
     return [
         FetchNodeEndpoint(node_id=broker.id, host=place.host, port=place.port, rack=broker.rack)
@@ -394,7 +394,7 @@ def _list_leader_endpoints(services: Services, result: FetchedPartitions, listen
 def _build_response(
     result: FetchedPartitions, session: FetchSession | None, incremental: bool, version: int
 ) -> FetchResponse:
-    """Build the response. An incremental response omits partitions that have not changed."""
+    """Build the Fetch response, from which an incremental fetch session omits unchanged partitions."""
     response = FetchResponse(session_id=session.id if session else NO_SESSION)
     by_topic: dict[str | bytes, FetchableTopicResponse] = {}
     for partition, data in result.partitions:
@@ -424,7 +424,10 @@ def _build_response(
 
 
 def _check_partition_count(request: FetchRequest) -> None:
-    """Raise Disconnect if the request contains too many partitions, because the response would contain all of them."""
+    """Raise Disconnect if a Fetch request contains too many partitions.
+
+    The response would contain all of them.
+    """
     count = 0
     for topic in request.topics:  # a plain loop, because this runs for every fetch
         count += len(topic.partitions)
@@ -433,7 +436,7 @@ def _check_partition_count(request: FetchRequest) -> None:
 
 
 def _list_requested_partitions(request: FetchRequest, version: int) -> list[SessionPartition]:
-    """Return the requested partitions without duplicates; the last occurrence wins, as in Kafka."""
+    """Return the partitions of a Fetch request without duplicates; the last occurrence wins, as in Kafka."""
     wanted: dict[tuple[str | bytes, int], SessionPartition] = {}
     for topic in request.topics:
         key = topic.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.topic
@@ -451,7 +454,7 @@ def _list_requested_partitions(request: FetchRequest, version: int) -> list[Sess
 
 
 def _list_forgotten_partitions(request: FetchRequest, version: int) -> Iterator[tuple[str | bytes, int]]:
-    """Yield the partitions that the request removes from its session."""
+    """Yield the partitions that a Fetch request removes from its fetch session."""
     for topic in request.forgotten_topics_data:
         key = topic.topic_id if version >= FIRST_VERSION_WITH_TOPIC_IDS else topic.topic
         for partition in topic.partitions:
@@ -461,7 +464,9 @@ def _list_forgotten_partitions(request: FetchRequest, version: int) -> Iterator[
 async def fetch_message_sets(
     services: Services, fetch: FetchBatches, wanted: list[SessionPartition], version: int
 ) -> FetchResponse:
-    """Fetch batches and convert them to message sets. Read further if compaction has removed all records of a batch.
+    """Fetch record batches and convert them to message sets, the record format of old clients.
+
+    Read further if compaction has removed all records of a batch.
 
     Otherwise a client would fetch the same offset forever, because only messages advance its position.
     """
@@ -479,7 +484,7 @@ async def fetch_message_sets(
 
 
 class _MessageSetConversion:
-    """The conversion of one response's batches to message sets."""
+    """The conversion of a Fetch response's record batches to message sets, the format of old clients."""
 
     def __init__(self, services: Services, version: int, response: FetchResponse) -> None:
         self._openings = services.decompressor
@@ -492,7 +497,10 @@ class _MessageSetConversion:
         self.has_result = any(data.error_code for topic in response.responses for data in topic.partitions)
 
     async def convert_batches(self, data: PartitionData, wanted: SessionPartition) -> bool:
-        """Convert a partition's batches. Return True if they contain no records and the fetch must read further."""
+        """Convert a partition's record batches to message sets.
+
+        Return True if they contain no records and the fetch must read further.
+        """
         batches = data.records
         assert isinstance(batches, bytes | memoryview)
         data.records = b""
@@ -522,7 +530,7 @@ class _MessageSetConversion:
 
 
 class FetchedPartitions(msgspec.Struct):
-    """The result of reading the partitions of a fetch request once."""
+    """The records and errors from one read of the partitions of a Fetch request."""
 
     partitions: list[tuple[SessionPartition, PartitionData]]
     replicas: list[Replica]
@@ -535,7 +543,7 @@ class FetchedPartitions(msgspec.Struct):
 
     @property
     def needs_confirmation(self) -> bool:
-        """Return whether a partition has OFFSET_OUT_OF_RANGE, which requires a confirmation by a majority.
+        """Return whether a majority must confirm this node's leadership because an offset is out of range.
 
         A leader that was replaced may lack records of its successor, and a consumer would reset its position.
         """
@@ -543,7 +551,9 @@ class FetchedPartitions(msgspec.Struct):
 
 
 def has_more_records(result: FetchedPartitions) -> bool:
-    """Return whether a partition has more readable records than this read returned, so that the fetch need not wait.
+    """Return whether a partition has more readable records than this read has returned.
+
+    The fetch then need not wait.
 
     A read stops at the end of a segment or at a size limit.
     """
@@ -555,7 +565,7 @@ def has_more_records(result: FetchedPartitions) -> bool:
 
 
 def add_not_leader_errors(wanted: Iterable[SessionPartition], result: FetchedPartitions) -> FetchedPartitions:
-    """Add NOT_LEADER_OR_FOLLOWER for each partition.
+    """Add a result with NOT_LEADER_OR_FOLLOWER for each requested partition.
 
     After an error for the whole request, some clients only retry instead of looking for new leaders.
     """
@@ -573,7 +583,7 @@ def read_partitions(
     result: FetchedPartitions,
     may_read: NamePredicate | None = None,
 ) -> FetchedPartitions:
-    """Read the partitions up to `max_bytes` in total, and add them to the result."""
+    """Read up to `max_bytes` bytes of records from the partitions, and add them to the result."""
     if services.is_fenced():
         return add_not_leader_errors(wanted, result)
     budget = max_bytes - result.records_bytes
@@ -599,7 +609,7 @@ def read_partitions(
 
 
 def _set_current_leader(services: Services, wanted: SessionPartition, data: PartitionData) -> None:
-    """Set the current leader in the partition's response.
+    """Set the id and epoch of the current leader in a partition's Fetch response.
 
     Versions from 12 on have a field for the leader's id, but only versions from 16 on for its endpoint. An id alone may
     belong to a broker that the client does not know, which is fatal for kafka-python.
@@ -675,7 +685,7 @@ def _read(replica: Replica, wanted: SessionPartition, budget: int, result: Fetch
 
 
 def build_partition_error(partition: int, code: ErrorCode) -> PartitionData:
-    """Return the partition's response with an error code and without records."""
+    """Build a partition's Fetch response that contains an error code and no records."""
     return PartitionData(
         partition_index=partition,
         error_code=code,

@@ -18,7 +18,7 @@ from chronik.protocol.messages.fetch_imported import (
 )
 
 ANSWER_BYTES_MAX: Final = 8 * MIB
-"""Maximum size of the records in a response, in bytes; the last batch may exceed it.
+"""Maximum size in bytes of the records in a FetchImported response; the last batch may exceed it.
 
 Reading them blocks the event loop for a few milliseconds.
 """

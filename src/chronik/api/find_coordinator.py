@@ -34,7 +34,7 @@ _PERMISSIONS: Final[dict[int, tuple[AclResourceType, ErrorCode]]] = {
     CoordinatorType.GROUP: (AclResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
     CoordinatorType.TRANSACTION: (AclResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
 }
-"""The resource on which the client needs the DESCRIBE permission, and the error without it, by key type."""
+"""Resource type and authorization error of the DESCRIBE permission check, by coordinator type."""
 
 
 def handle(
@@ -109,7 +109,7 @@ def _select_redirect_broker(services: Services, coordinator_id: int) -> Broker |
 
 
 def _find_key_length_error(services: Services, key: str, key_type: int) -> FoundCoordinator | None:
-    """Return an error if the key (a group or transactional id) is too long, or None.
+    """Return an error if the requested group id or transactional id is too long, otherwise None.
 
     Existing keys are accepted, because earlier versions had no limit.
     """

@@ -57,7 +57,10 @@ async def handle(services: Services, request: InitProducerIdRequest, context: Re
 def _authorization_error(
     services: Services, request: InitProducerIdRequest, context: RequestContext
 ) -> ErrorCode | None:
-    """Return the authorization error, or None. An idempotent producer needs WRITE on any topic (KIP-679)."""
+    """Return the error code if the client may not obtain a producer id, otherwise None.
+
+    An idempotent producer needs WRITE on any topic (KIP-679).
+    """
     if request.transactional_id is not None:
         may_write = build_authorization_predicate(
             services, context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID

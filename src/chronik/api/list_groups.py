@@ -18,7 +18,7 @@ def handle(services: Services, request: ListGroupsRequest, context: RequestConte
 def _list_groups(
     services: Services, request: ListGroupsRequest, context: RequestContext
 ) -> Generator[None, None, ListGroupsResponse]:
-    """List the groups that the client may describe, or all groups if it may describe the cluster."""
+    """Return the consumer groups that the client is authorized to describe."""
     groups = []
     may_see_all = is_authorized_on_cluster(services, context, AclOperation.DESCRIBE, audited=False)
     may_see = build_authorization_predicate(

@@ -42,15 +42,17 @@ READ_COMMITTED = 1
 FIRST_VERSION_WITH_NOT_AVAILABLE = 5
 
 _OffsetResult = tuple[int, int, int]
-"""Offset, timestamp and leader epoch of a lookup result; UNKNOWN for missing values."""
+"""Result of an offset lookup: offset, timestamp and leader epoch; UNKNOWN for missing values."""
 NOT_FOUND: _OffsetResult = (UNKNOWN, UNKNOWN, UNKNOWN)
 
 IMMEDIATE_PARTITIONS_MAX = 500
-"""Maximum number of partitions that are looked up in the same event-loop iteration. A lookup takes a few µs."""
+"""Maximum number of partitions of a ListOffsets request that are looked up in one event-loop iteration."""
 
 
 def handle(services: Services, request: ListOffsetsRequest, context: RequestContext) -> Reply[ListOffsetsResponse]:
-    """Look up the requested offsets as for a consumer, regardless of the replica id in the request.
+    """Return the requested offsets of partitions that this node leads (ListOffsets).
+
+    The lookup is that of a consumer, regardless of the replica id in the request.
 
     Replicas use the peer protocol, and kafka-python 3.0.11 sends replica id 0.
     """
@@ -91,7 +93,7 @@ def _is_timestamp_lookup(wanted: ListOffsetsPartition) -> bool:
 
 
 class _OffsetLookup:
-    """The offset lookups of a ListOffsets request."""
+    """A lookup of the offsets that a ListOffsets request asks for, by timestamp or by special offset."""
 
     def __init__(
         self,
@@ -108,11 +110,11 @@ class _OffsetLookup:
         self._loop_budget = DecompressionBudget.for_event_loop()
 
     def count_occurrences(self, wanted: Iterable[tuple[str, ListOffsetsPartition]]) -> None:
-        """Count the occurrences of each partition in the request, to reject duplicates."""
+        """Count how often a ListOffsets request contains each partition, to reject duplicates."""
         self._occurrences.update((topic, partition.partition_index) for topic, partition in wanted)
 
     def look_up_all(self, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
-        """Look up all partitions in steps, by timestamp or by special offset."""
+        """Look up the offsets of all requested partitions, in short event-loop steps."""
         wanted = _list_requested_partitions(request)
         for chunk in iter_chunks(wanted):
             self.count_occurrences(chunk)
@@ -127,7 +129,7 @@ class _OffsetLookup:
         return _build_response(request, answers)
 
     def look_up_special_offset(self, topic: str, wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
-        """Look up a special offset, such as LATEST or EARLIEST."""
+        """Look up a special offset of a partition, such as LATEST or EARLIEST."""
         try:
             replica = self._find(topic, wanted)
             end_offset = replica.readable_end_offset(committed_only=self._committed_only)

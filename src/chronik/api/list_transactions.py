@@ -18,7 +18,10 @@ from chronik.protocol.permissions import AclOperation, AclResourceType
 from chronik.request_reply import Reply
 
 KNOWN_STATES = {*(state.kafka_name for state in TransactionState), "Dead", "PrepareEpochFence"}
-"""Transaction states that a request may filter by. The last two exist only in Kafka."""
+"""Transaction states by which a ListTransactions request may filter.
+
+The last two exist only in Kafka.
+"""
 
 
 def handle(

@@ -52,28 +52,31 @@ FIRST_VERSION_BY_ID = 12
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 
 DISCONNECT_GRACE_SECONDS = 11.0
-"""Seconds after connecting during which a fenced node keeps a client connected: the other nodes may be fenced too.
+"""Time in seconds for which a fenced node keeps a new client connection instead of closing it.
 
 Clients increase their reconnect backoff with each reconnect; librdkafka resets it after 10 s.
 """
 REFERRAL_SECONDS = 3.0
-"""Seconds after its lease expired during which a fenced node also disconnects new clients at their second request.
+"""Time in seconds after its lease expired for which a fenced node disconnects even new clients.
 
 The other nodes have probably elected new leaders. librdkafka reconnects to the node that disconnected it as well as to
 another one, and keeps asking whichever responds first. Its reconnect backoff stays below two seconds in this time.
 """
 ATTEMPTS_MAX: Final = 3
-"""Maximum number of attempts to build a response whose brokers and topics come from the same metadata image."""
+"""Maximum number of attempts to build a Metadata response with consistent brokers and topics."""
 
 
 _RETRIABLE_ERRORS = dict.fromkeys(
     (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT), ErrorCode.LEADER_NOT_AVAILABLE
 )
-"""Errors that are replaced by LEADER_NOT_AVAILABLE, the only error after which every client retries."""
+"""Error codes that a Metadata response replaces by LEADER_NOT_AVAILABLE.
+
+It is the only error after which every client retries.
+"""
 
 
 def handle(services: Services, request: MetadataRequest, context: RequestContext) -> Reply[MetadataResponse]:
-    """Return the metadata in the same event-loop iteration, unless it is very large or topics must be created."""
+    """Handle a Metadata request: return the brokers and topics of the cluster, creating topics if requested."""
     if context.version < FIRST_VERSION_BY_ID and any(_has_topic_id(topic) for topic in request.topics or ()):
         return Reply.from_response(build_error_response(MetadataResponse, request, ErrorCode.INVALID_REQUEST))
     if context.may_be_stale:
@@ -129,7 +132,7 @@ def _find_topic(image: Image, wanted: MetadataRequestTopic) -> Topic | None:
 def _build_stale_response(
     services: Services, request: MetadataRequest, context: RequestContext
 ) -> Generator[None, None, MetadataResponse]:
-    """Build a response from a metadata image that may be stale. Partitions are returned without leaders.
+    """Build a Metadata response from a metadata image that may be stale, with partitions without leaders.
 
     Clients drop topics that are missing or have an error from their subscription, whereas a partition without a leader
     makes them retry. A topic that is not in the image may be new, so its error is LEADER_NOT_AVAILABLE.
@@ -205,7 +208,7 @@ def _find_topics_to_create(services: Services, request: MetadataRequest) -> dict
 def _find_creation_errors(
     services: Services, context: RequestContext, missing: dict[str, None]
 ) -> dict[str, ErrorCode]:
-    """Return the authorization errors of topics that the client may not create or describe."""
+    """Return the authorization errors of topics that the client may not auto-create or describe."""
     may_see = build_authorization_predicate(
         services, context, AclOperation.DESCRIBE, AclResourceType.TOPIC, audited=False
     )
@@ -291,7 +294,7 @@ def _encode_topics(
 def _list_requested_topics(
     services: Services, request: MetadataRequest, version: int
 ) -> tuple[bool, list[MetadataRequestTopic]]:
-    """Return whether all topics are requested, and the requested topics without duplicates."""
+    """Return whether a Metadata request asks for all topics, and its topics without duplicates."""
     if request.topics is None or (version == 0 and not request.topics):
         return True, [MetadataRequestTopic(name=name) for name in sorted(services.image.topics)]
     if len(request.topics) < 2:
@@ -300,7 +303,7 @@ def _list_requested_topics(
 
 
 def _find_topic_name(image: Image, wanted: MetadataRequestTopic) -> str | None:
-    """Return the requested topic's name, or None if its id is unknown."""
+    """Return the requested topic's name, or None if the topic id in the request is unknown."""
     if wanted.topic_id == ZERO_ID:
         return wanted.name
     topic = image.topics_by_id.get(wanted.topic_id)
@@ -347,7 +350,10 @@ def _encode_cached_topic(
 def build_topic(
     image: Image, topic: Topic, form: EncodingKey, unreachable: Collection[int] = ()
 ) -> MetadataResponseTopic:
-    """Build the topic of a Metadata response. Partitions whose leader is in `unreachable` have no leader."""
+    """Build a topic's entry in a Metadata response.
+
+    Partitions whose leader is in `unreachable` have no leader.
+    """
     version, with_operations, listener = form
     brokers = image.brokers
     unlisted = brokers_without_listener(brokers, listener)

@@ -50,7 +50,10 @@ async def handle(services: Services, request: OffsetCommitRequest, context: Requ
 def _find_unauthorized_topics(
     services: Services, request: OffsetCommitRequest, context: RequestContext, found: list[Topic | None]
 ) -> set[int]:
-    """Return the positions of the request's topics that the client may not read, including topics that do not exist."""
+    """Return the positions of topics in an OffsetCommit request that the client may not read.
+
+    They include topics that do not exist.
+    """
     if services.authorizer is None:
         return set()
     may_read = build_authorization_predicate(services, context, AclOperation.READ, AclResourceType.TOPIC)

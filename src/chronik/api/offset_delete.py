@@ -16,7 +16,10 @@ from chronik.protocol.permissions import AclOperation, AclResourceType
 
 
 async def handle(services: Services, request: OffsetDeleteRequest, context: RequestContext) -> OffsetDeleteResponse:
-    """Delete the offsets. As in Kafka, the group is not looked up if none of the topics exists."""
+    """Delete a group's committed offsets for the requested partitions.
+
+    As in Kafka, the group is not looked up if none of the topics exists.
+    """
     if not build_authorization_predicate(services, context, AclOperation.DELETE, AclResourceType.GROUP)(
         request.group_id
     ):

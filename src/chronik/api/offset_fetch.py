@@ -41,11 +41,14 @@ from chronik.scheduler import Steps
 FIRST_VERSION_WITH_MANY_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 LOOP_ENCODED_PARTITIONS_MAX: Final = 1_000
-"""Maximum number of partitions of a group whose offsets are encoded on the event loop. Larger groups use a thread."""
+"""Maximum number of a group's partitions whose offsets are encoded on the event loop.
+
+Larger groups use a thread.
+"""
 
 NO_OFFSET = -1
 NO_COMMITTED_OFFSET: Final = CommittedOffset(NO_OFFSET, NO_EPOCH, None, commit_time_ms=-1)
-"""The response for a partition that has no committed offset."""
+"""The value returned for a partition that has no committed offset."""
 
 CommittedOffsets = dict[TopicPartition, CommittedOffset | None]
 
@@ -57,7 +60,10 @@ def handle(services: Services, request: OffsetFetchRequest, context: RequestCont
 
 
 def _merge_groups(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[OffsetFetchRequestGroup]:
-    """Merge duplicate groups, topics and partitions. A group without topics requests all of its offsets."""
+    """Merge duplicate groups, topics and partitions of an OffsetFetch request.
+
+    A group without topics requests all of its offsets.
+    """
     merged: dict[str, OffsetFetchRequestGroup] = {}
     for group in groups:
         known = merged.setdefault(group.group_id, OffsetFetchRequestGroup(group_id=group.group_id, topics=[]))
@@ -120,7 +126,7 @@ def _build_groups_response(
 def _fetch_group(
     services: Services, wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
 ) -> Steps[OffsetFetchResponseGroup]:
-    """Return a group's committed offsets from the metadata image.
+    """Return the committed offsets of a consumer group from the metadata image.
 
     A majority has confirmed that the image is current, so this node need not coordinate the group.
     """
@@ -216,7 +222,10 @@ def _build_unauthorized_partition(index: int) -> OffsetFetchResponsePartition:
 def _build_committed_partition(
     index: int, key: TopicPartition, committed: CommittedOffsets
 ) -> OffsetFetchResponsePartition:
-    """Return the partition's committed offset, or UNKNOWN_TOPIC_ID if the topic id was unknown during the lookup."""
+    """Build a partition's OffsetFetch response with its committed offset.
+
+    The error code is UNKNOWN_TOPIC_ID if the topic id was unknown during the lookup.
+    """
     return _encode_partition(
         index, committed.get(key), ErrorCode.NONE if key in committed else ErrorCode.UNKNOWN_TOPIC_ID
     )

@@ -64,21 +64,24 @@ FIRST_VERSION_WITH_LEADERS = 10
 FIRST_VERSION_WITH_ABORTABLE = 11
 FIRST_VERSION_OF_TRANSACTIONS_V2 = 12
 TIMEOUT_SECONDS_MAX = 300.0
-"""Maximum time in seconds to wait until records are durable. A disk that takes longer has failed.
+"""Maximum time in seconds to wait until produced records are durable.
 
-The limit also applies to acks=1, for which the client's timeout is ignored.
+A disk that takes longer has failed. The limit also applies to acks=1, for which the client's timeout is ignored.
 """
 
 
 PARTITIONS_PER_ITERATION = 2000
-"""Maximum number of partitions of one request that are appended in one event-loop iteration; each takes about 10 µs."""
+"""Maximum number of partitions that a produce request appends to in one event-loop iteration.
+
+Each takes about 10 µs.
+"""
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 MANY_TOPICS = 100
-"""Number of topics in a request above which the total size of the topic names is checked."""
+"""Number of topics above which the total size of a produce request's topic names is checked."""
 
 INTERNAL_TOPICS_CLIENT = "__admin_client"
-"""Client id that Kafka's tools use to write to internal topics.
+"""Client id with which Kafka's tools write to internal topics.
 
 The client id is not authenticated. With an authorizer, writing to internal topics requires the CLUSTER_ACTION
 permission instead.
@@ -86,7 +89,7 @@ permission instead.
 
 
 class _ConfirmationRequired(Exception):
-    """A batch cannot be appended or rejected before a majority has confirmed the node's state.
+    """A record batch cannot be appended or rejected before a majority confirms the leadership or transaction.
 
     Either it leaves a gap in the producer's sequence, or it is the first batch (`first`) of a transaction that may not
     be open.
@@ -98,7 +101,7 @@ class _ConfirmationRequired(Exception):
 
 
 class _PartitionEntry(NamedTuple):
-    """The records of one partition in a produce request, and the list to which the partition's response is added."""
+    """The record batches for one partition in a produce request, and the list for the partition's response."""
 
     topic: TopicProduceData
     partition: PartitionProduceData
@@ -106,7 +109,7 @@ class _PartitionEntry(NamedTuple):
 
 
 class PendingAppend(msgspec.Struct):
-    """An appended batch that is not durable yet, and its partition's response."""
+    """A record batch that was appended but is not durable yet, with the partition's Produce response."""
 
     replica: Replica
     header: BatchHeader
@@ -114,13 +117,13 @@ class PendingAppend(msgspec.Struct):
     is_complete: bool = False
 
     def fail(self, code: ErrorCode) -> None:
-        """Set the error code of the partition's response."""
+        """Set the error code of the partition's Produce response."""
         self.answer.error_code = code
         self.answer.base_offset = NO_OFFSET
 
 
 def handle(services: Services, request: ProduceRequest, context: RequestContext) -> Reply[ProduceResponse]:
-    """Append the records. Respond when they are as durable as `acks` requires."""
+    """Append the records of a Produce request, and respond when they are as durable as `acks` requires."""
     if request.acks not in (NO_ACKS, LEADER_ACKS, ALL_ACKS):
         return Reply.from_response(failure(request, ErrorCode.INVALID_REQUIRED_ACKS))
     if len(request.topic_data) > MANY_TOPICS:
@@ -135,7 +138,7 @@ def handle(services: Services, request: ProduceRequest, context: RequestContext)
 
 
 class _PendingProduce:
-    """A produce request in progress. Its records are appended in the order of the request."""
+    """A Produce request in progress, whose record batches are appended in the order of the request."""
 
     __slots__ = (
         "_acks",
@@ -163,7 +166,7 @@ class _PendingProduce:
         self._response = ProduceResponse()
         self._waiting: list[PendingAppend] = []
         self._pending_count = 0
-        """Number of appended batches that are neither durable nor failed."""
+        """Number of the request's appended batches that are neither durable nor failed."""
         self._timer: asyncio.TimerHandle | None = None
         self.reply: Reply[ProduceResponse] = Reply(is_pipelined=True)
         """Resolved when every appended batch is as durable as `acks` requires, or when the timeout expires."""
@@ -183,7 +186,7 @@ class _PendingProduce:
                 yield _PartitionEntry(topic, partition, answers)
 
     def append_now(self) -> bool:
-        """Append the request's batches until one must wait. Return whether all batches were appended or rejected.
+        """Append the request's record batches until one must wait, and return whether none had to wait.
 
         It stops before a batch that is too large to be decompressed on the event loop or that needs a confirmation, and
         after PARTITIONS_PER_ITERATION partitions.
@@ -203,7 +206,7 @@ class _PendingProduce:
         return True
 
     async def append_and_wait(self) -> ProduceResponse | None:
-        """Append the remaining batches in the order of the request, and wait until all of them are durable."""
+        """Append the request's remaining record batches in order, and wait until all batches are durable."""
         budget = DecompressionBudget.for_request(_count_record_bytes(self._request))
         is_done = False
         while not is_done:
@@ -216,7 +219,9 @@ class _PendingProduce:
         return await self.reply
 
     def resolve_when_durable(self) -> None:
-        """Resolve the reply when all appended batches are durable. Every batch must have been appended or rejected.
+        """Resolve the reply to the Produce request when all appended batches are durable.
+
+        Every batch must have been appended or rejected.
 
         The connection handles its next request before that only while followers have a short backlog.
         """
@@ -243,7 +248,7 @@ class _PendingProduce:
         return self._loop_budget
 
     def _append_entry(self, entry: _PartitionEntry) -> PartitionProduceResponse:
-        """Append a partition's records to its log, and return the partition's response.
+        """Append a partition's record batches to its log, and return the partition's Produce response.
 
         Raises:
             RecordsTooLarge: The batch is too large to be decompressed on the event loop.
@@ -261,7 +266,7 @@ class _PendingProduce:
             return self._reject_entry(entry, error)
 
     def _needs_confirmation(self, error: KafkaError) -> bool:
-        """Return whether a majority must confirm the leadership before a batch is rejected with this error.
+        """Return whether a majority must confirm this node's leadership before a batch gets this error.
 
         A newer leader might accept the batch.
         """
@@ -278,7 +283,7 @@ class _PendingProduce:
         return await self._decompress_and_append(entry, doubt, budget)
 
     async def _confirm_leadership_or_transaction(self, first: TransactionStart | None) -> None:
-        """Confirm this node's leadership or, for the first batch of a transaction, the state of the transaction.
+        """Confirm this node's leadership by a majority, or the transaction's state for its first batch.
 
         Raise KafkaError on failure.
         """
@@ -298,7 +303,7 @@ class _PendingProduce:
     async def _decompress_and_append(
         self, entry: _PartitionEntry, cleared: _ConfirmationRequired | None, budget: DecompressionBudget
     ) -> PartitionProduceResponse:
-        """Decompress the batch, in a thread if it is large, and append it.
+        """Decompress a record batch, in a thread if it is large, and append it to the partition's log.
 
         `cleared` is the reason for the preceding confirmation by a majority, or None if there was none.
         """
@@ -324,7 +329,7 @@ class _PendingProduce:
             return self._reject_entry(entry, error)
 
     def _find(self, entry: _PartitionEntry) -> Replica:
-        """Return the replica to which the partition's records can be appended. Raise KafkaError if there is none."""
+        """Return the leader replica to which a produce request may append, or raise KafkaError."""
         services = self._services
         if services.is_fenced():
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -339,7 +344,7 @@ class _PendingProduce:
         return validate_produced_records(view, rules, self._context.version, self._services.clock.now_ms(), budget)
 
     def _check_transaction(self, replica: Replica, header: BatchHeader, *, is_certain: bool) -> None:
-        """Raise unless the batch belongs to a transaction that is open in this partition.
+        """Raise KafkaError unless the record batch belongs to an open transaction of this partition.
 
         Raises:
             KafkaError: There is no such transaction.
@@ -392,7 +397,7 @@ class _PendingProduce:
     def _register_append(
         self, replica: Replica, incoming: ValidatedRecords, answer: PartitionProduceResponse
     ) -> Callable[[ErrorCode], None]:
-        """Track an appended batch until it is durable. Return the callback to call when it is durable or has failed."""
+        """Track an appended batch until it is durable, and return the callback that completes it."""
         appended = PendingAppend(replica, incoming.headers[0], answer)
         self._waiting.append(appended)
         self._pending_count += 1
@@ -418,7 +423,7 @@ class _PendingProduce:
                 asyncio.get_running_loop().call_soon(self._resolve_reply)
 
     def _resolve_reply(self) -> None:
-        """Resolve the reply, with REQUEST_TIMED_OUT for batches that are not durable yet."""
+        """Resolve the reply to the Produce request, with REQUEST_TIMED_OUT for batches that are not durable yet."""
         if self.reply.is_resolved or self.reply.is_cancelled:
             return
         for appended in self._waiting:
@@ -430,7 +435,7 @@ class _PendingProduce:
         self.reply.resolve(self._response)
 
     def _reject_entry(self, entry: _PartitionEntry, error: KafkaError) -> PartitionProduceResponse:
-        """Return the partition's error response, and record the rejection for later batches of the producer."""
+        """Return a partition's Produce response with the error, and record the rejection of its batch."""
         partition = entry.partition
         self._services.rejected_batches.record(_key(entry.topic), partition.index, partition.records, error.code)
         return PartitionProduceResponse(
@@ -447,7 +452,10 @@ def _count_record_bytes(request: ProduceRequest) -> int:
 
 
 def failure(request: ProduceRequest, code: ErrorCode) -> ProduceResponse:
-    """Return the error response. Raise Disconnect for a request with acks=0, because it has no response."""
+    """Return the error response to a Produce request that failed as a whole.
+
+    Raise Disconnect for a request with acks=0, because it has no response.
+    """
     if request.acks == NO_ACKS and request.topic_data:
         raise Disconnect(f"produce request with acks=0 failed: {code.name}")
     return build_error_response(ProduceResponse, request, code)
@@ -464,7 +472,7 @@ def check_topic_names_size(request: ProduceRequest) -> None:
 
 
 def add_current_leaders(services: Services, response: ProduceResponse, context: RequestContext) -> None:
-    """Add the current leaders and their endpoints for partitions with NOT_LEADER_OR_FOLLOWER."""
+    """Add the current leader and its endpoint to each partition's NOT_LEADER_OR_FOLLOWER response."""
     if services.is_fenced():
         return  # the image of a fenced broker may be stale and name the broker itself as leader
     leaders = set()
@@ -486,7 +494,7 @@ def add_current_leaders(services: Services, response: ProduceResponse, context: 
 
 
 def rejected_records(error: KafkaError) -> list[BatchIndexAndErrorMessage]:
-    """Return the indexes of the rejected records, so that the client can resend the other records.
+    """Return the indexes of invalid records in a batch, so that the producer can resend the other records.
 
     The reason is the same for all of them and is part of the partition's response.
     """
@@ -495,7 +503,10 @@ def rejected_records(error: KafkaError) -> list[BatchIndexAndErrorMessage]:
 
 
 def disconnect_on_error(response: ProduceResponse) -> None:
-    """Raise Disconnect if a partition failed, because a request with acks=0 has no response."""
+    """Raise Disconnect if a partition of a Produce request with acks=0 failed.
+
+    Such a request has no response.
+    """
     for topic in response.responses:
         for partition in topic.partition_responses:
             if partition.error_code != ErrorCode.NONE:
@@ -506,7 +517,10 @@ def disconnect_on_error(response: ProduceResponse) -> None:
 
 
 def is_transaction_authorized(services: Services, request: ProduceRequest, context: RequestContext) -> bool:
-    """Return whether the client may use the request's transactional id, if it contains transactional batches."""
+    """Return whether the client may use the transactional id of a Produce request.
+
+    A request without transactional batches needs no permission.
+    """
     if services.authorizer is None:
         return True
     for topic in request.topic_data:
@@ -533,7 +547,7 @@ def find_writable_replica(
     index: int,
     may_write_topic: NamePredicate | None,
 ) -> Replica:
-    """Return the replica to append to.
+    """Return the replica that leads the partition and to which the client may write, or raise KafkaError.
 
     Raises:
         KafkaError: The topic does not exist, is internal, or the client may not write to it. Authorization comes
@@ -559,7 +573,7 @@ def _may_write_internal(services: Services, context: RequestContext) -> bool:
 
 
 def continues_transaction(producers: ProducerStateManager, header: BatchHeader) -> bool:
-    """Return whether the batch continues a transaction that is open in this log, or duplicates a stored batch.
+    """Return whether a record batch continues an open transaction or duplicates a stored batch.
 
     Raises:
         KafkaError: The batch is out of sequence.
@@ -572,13 +586,13 @@ def continues_transaction(producers: ProducerStateManager, header: BatchHeader) 
 
 
 class TransactionStart(NamedTuple):
-    """A batch that would start a transaction in a partition."""
+    """The first record batch of a transaction in a partition, which is not appended yet."""
 
     header: BatchHeader
     partition: TransactionPartition
 
     def rejection_code(self, image: Image) -> ErrorCode | None:
-        """Return the error code for the batch, or None if the transaction is open and contains the partition."""
+        """Return the error code if the batch's transaction is not open or lacks the partition, otherwise None."""
         transaction = image.transaction_by_producer(self.header.producer_id)
         if transaction is None:
             return ErrorCode.TRANSACTION_ABORTABLE
@@ -589,11 +603,11 @@ class TransactionStart(NamedTuple):
         return None if is_open and self.partition in transaction.partitions else ErrorCode.TRANSACTION_ABORTABLE
 
     def is_durable(self, store: MetadataStore) -> bool:
-        """Return whether the open transaction is durable, so that a coordinator completes it after a power failure."""
+        """Return whether the open transaction is on stable storage and survives a power failure."""
         return store.is_durable(self._find_last_change_index(store.image))
 
     async def confirm(self, services: Services) -> None:
-        """Wait until the image contains the open transaction durably, or until a majority has confirmed the image.
+        """Wait until the transaction is open and durable in the metadata, or a majority confirms the image.
 
         Raises:
             KafkaError: NOT_ENOUGH_REPLICAS, because neither could be confirmed in time.
@@ -612,7 +626,7 @@ class TransactionStart(NamedTuple):
 async def add_partitions(
     services: Services, transactional_id: str, header: BatchHeader, partitions: Sequence[TransactionPartition]
 ) -> None:
-    """Add partitions to the transaction on behalf of a producer that does not send AddPartitionsToTxn.
+    """Add partitions to a transaction whose producer does not send AddPartitionsToTxn.
 
     Raises:
         KafkaError: The partitions could not be added.
@@ -639,7 +653,7 @@ async def add_partitions(
 def transaction_partitions(
     request: ProduceRequest, image: Image, may_write: NamePredicate | None, *, by_id: bool
 ) -> list[TransactionPartition]:
-    """Return the partitions of the request that can be added to its transaction.
+    """Return the partitions of a Produce request that can be added to the request's transaction.
 
     Internal topics are excluded, as in AddPartitionsToTxn, and topics that the producer may not write to.
     """

@@ -14,7 +14,7 @@ from chronik.protocol.permissions import AclOperation, AclResourceType
 from chronik.request_reply import build_account_key
 
 WAIT_SECONDS_MAX: Final = 30.0
-"""Maximum time in seconds that a client's request waits for sample rows from the pipeline driver."""
+"""Maximum time in seconds that a client waits for sample rows of a table from the pipeline driver."""
 
 
 async def handle(services: Services, request: SampleTableRequest, context: RequestContext) -> SampleTableResponse:

@@ -32,7 +32,7 @@ def handle(services: Services, request: SaslHandshakeRequest, context: RequestCo
 async def _reject_mechanism(
     services: Services, session: SaslSession, mechanism: str, context: RequestContext
 ) -> SaslHandshakeResponse:
-    """Reject an unsupported mechanism and close the connection, after the delay that also follows a failed login."""
+    """Reject an unsupported SASL mechanism, and close the connection after the delay of a failed login."""
     shown = truncate_text(repr(mechanism), MECHANISM_CHARACTERS_SHOWN_MAX)
     await asyncio.sleep(services.configs.broker_int("connection.failed.authentication.delay.ms") / 1000)
     context.peer.close_reason = f"unsupported SASL mechanism {shown}; enabled: {', '.join(session.mechanisms)}"

@@ -24,7 +24,10 @@ from chronik.protocol.permissions import AclOperation, AclResourceType
 
 ERROR_VERSIONS = ErrorVersions(producer_fenced=LAST_VERSION, transaction_abortable=4)
 FIRST_VERSION_WITH_LOADING = 2
-"""First version whose clients handle COORDINATOR_LOAD_IN_PROGRESS; older Java clients crash (KAFKA-7296)."""
+"""First TxnOffsetCommit version whose clients handle COORDINATOR_LOAD_IN_PROGRESS.
+
+Older Java clients crash (KAFKA-7296).
+"""
 FIRST_VERSION_OF_TRANSACTIONS_V2 = 5
 
 TXN_COORDINATOR_ERRORS = (
@@ -32,7 +35,10 @@ TXN_COORDINATOR_ERRORS = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 )
-"""Errors of the transaction coordinator that are replaced: clients would search for a new group coordinator."""
+"""Error codes of the transaction coordinator that a TxnOffsetCommit response must not contain.
+
+Clients would search for a new group coordinator.
+"""
 
 
 async def handle(
@@ -63,7 +69,7 @@ async def handle(
 async def _stage_offsets(
     services: Services, request: TxnOffsetCommitRequest, offsets: list[OffsetToCommit], version: int
 ) -> list[ErrorCode]:
-    """Stage the offsets, so that they are committed with the transaction, and return an error code for each offset.
+    """Stage offsets to be committed with the transaction, and return an error code for each offset.
 
     Raise KafkaError if the transaction is not open.
     """
@@ -92,7 +98,7 @@ async def _stage_offsets(
 
 
 def _translate_code(code: ErrorCode, version: int) -> ErrorCode:
-    """Return an equivalent error code that clients of this API version support."""
+    """Return the equivalent of an error code that clients of this TxnOffsetCommit version support."""
     if code is ErrorCode.GROUP_ID_NOT_FOUND:
         return ErrorCode.ILLEGAL_GENERATION
     if code is ErrorCode.NOT_ENOUGH_REPLICAS:

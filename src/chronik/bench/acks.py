@@ -19,7 +19,7 @@ WARM_UP_RECORDS: Final = 100  # opens connections and runs every code path once
 
 @dataclass(frozen=True, slots=True)
 class AcksResult:
-    """The acknowledgement latency of records that are sent one at a time."""
+    """Results of a benchmark: the acknowledgement latency of records that are sent one at a time."""
 
     records: int
     record_bytes: int

@@ -51,11 +51,11 @@ WARM_UP_SECONDS: Final = 1.0
 COORDINATOR_MOVED_ERRORS: Final = frozenset(
     {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 )
-"""Error codes after which a client looks up the coordinator again."""
+"""Error codes after which the benchmark client looks up the group coordinator again."""
 
 MOVE_SECONDS_MAX: Final = 10.0
 LOOKUP_INTERVAL_SECONDS: Final = 0.02
-"""Time between two coordinator lookups."""
+"""Interval in seconds between two lookups of a group coordinator."""
 
 SEND_INTERVAL_SECONDS: Final = 0.001
 """Interval in seconds at which the constant-rate sender wakes up. Event-loop timers have no higher resolution."""
@@ -63,21 +63,21 @@ SEND_INTERVAL_SECONDS: Final = 0.001
 
 @dataclass(frozen=True, slots=True)
 class CommitsLoad:
-    """Parameters of a run: groups, offsets per request, duration and rate."""
+    """Parameters of an offset commit benchmark: groups, offsets per request, duration and rate."""
 
     groups: int = GROUPS_DEFAULT
     offsets: int = OFFSETS_DEFAULT
-    """Offsets per request."""
+    """Number of offsets in each OffsetCommit request."""
     seconds: float = SECONDS_DEFAULT
     rate: int | None = None
-    """Total requests per second of all groups, or None to send each request after the previous response."""
+    """Target rate in requests per second over all groups; None to send each request after a response."""
     broker_pids: Sequence[int] = ()
     """Process ids of brokers on this machine whose CPU time is measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitsResult:
-    """Throughput, CPU time and latency of offset commits."""
+    """Results of an offset commit benchmark: throughput, CPU time and latency."""
 
     groups: int
     requests: int
@@ -126,7 +126,10 @@ def run(arguments: argparse.Namespace) -> list[CommitsResult]:
 
 
 def measure(cluster: ClusterClient, load: CommitsLoad) -> CommitsResult:
-    """Run the load, delete its topic and groups, and return the result. Raises BenchmarkError."""
+    """Run the offset commit benchmark, delete its topic and groups, and return the result.
+
+    Raises BenchmarkError.
+    """
     topic = generate_name("commits")
     groups = [f"{topic}-{number}" for number in range(load.groups)]
     create_topics(cluster, [NewTopic(topic, load.offsets)])
@@ -151,14 +154,17 @@ def measure(cluster: ClusterClient, load: CommitsLoad) -> CommitsResult:
 
 
 def _find_coordinator(cluster: ClusterClient, group: str, topic: str) -> None:
-    """Check that the group has a coordinator that knows the topic. Raises KafkaError or ClientError otherwise."""
+    """Check that the group's coordinator is available and knows the topic.
+
+    Raises KafkaError or ClientError otherwise.
+    """
     request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     for topic_metadata in cluster.coordinator(group).request(request, MetadataResponse).topics:
         raise_for_code(topic_metadata.error_code, f"topic {topic}")
 
 
 class ElapsedTimes(NamedTuple):
-    """Elapsed time, and CPU time of the client and of the brokers, in seconds."""
+    """The elapsed time of a benchmark, and the CPU time of client and brokers, in seconds."""
 
     seconds: float
     client_seconds: float
@@ -176,7 +182,7 @@ class ElapsedTimes(NamedTuple):
 async def _run_commits(
     cluster: ClusterClient, load: CommitsLoad, topic: str, groups: list[str]
 ) -> tuple[ElapsedTimes, list[float]]:
-    """Run the commits and return the elapsed times and the latency of each commit in seconds."""
+    """Run the offset commits of a benchmark, and return the elapsed times and each commit's latency."""
     connections = [cluster.coordinator(group) for group in groups]
     async with asyncio.timeout(WARM_UP_SECONDS + load.seconds + RESPONSE_SECONDS_MAX), AsyncExitStack() as stack:
         finders = await stack.enter_async_context(open_pipelined_connections(connections))
@@ -216,7 +222,10 @@ def build_commit_request(topic: str, group: str, partitions: int, version: int) 
 
 
 class GroupLoad:
-    """Groups that commit offsets concurrently. The first failure stops the run."""
+    """A benchmark load of consumer groups that commit offsets concurrently.
+
+    The first failure stops the run.
+    """
 
     def __init__(self) -> None:
         self.committers: list[GroupCommitter] = []
@@ -227,14 +236,19 @@ class GroupLoad:
         self._done: asyncio.Future[None]
 
     async def run_closed_loop(self, seconds: float) -> list[float]:
-        """Commit in a closed loop, each group after its previous response. Return the latencies in seconds."""
+        """Commit offsets in a closed loop, each group after its previous response, and return the latencies.
+
+        They are in seconds.
+        """
         self._prepare_run(time.perf_counter() + seconds)
         for committer in self.committers:
             self._start_commit(committer)
         return await self._wait_for_responses()
 
     async def run_at_constant_rate(self, per_second: float, seconds: float) -> list[float]:
-        """Commit at a constant rate (open loop), one group after another. Return the latencies in seconds.
+        """Commit offsets at a constant rate (open loop), one group after another, and return the latencies.
+
+        They are in seconds.
 
         The event loop's timers send a commit up to a millisecond late. This delay is not part of the latency.
         """
@@ -277,7 +291,10 @@ class GroupLoad:
 
 
 async def _open_connection_like(connection: BrokerConnection, address: Address) -> PipelinedConnection:
-    """Open a connection to an address with the security and API versions of an existing connection."""
+    """Open a connection to an address with the security settings of an existing connection.
+
+    The API versions are also copied.
+    """
     return await open_pipelined(address, connection.security, connection.negotiated_version)
 
 
@@ -299,7 +316,10 @@ class GroupCommitter:
         self._finder = finder
         self._crowd = crowd
         self._pipes: list[TemplateConnection] = []
-        """Connections in order of use. Only the last is active; previous ones may still receive responses."""
+        """The committer's connections in order of use, of which only the last is active.
+
+        Previous ones may still receive responses.
+        """
         self._address: Address
         self._lookups: set[asyncio.Task[None]] = set()
         self._committed = 0

@@ -29,7 +29,7 @@ FETCH_BYTES_MAX: Final = 8_000_000  # per request; the default of 1 MB per parti
 
 @dataclass(frozen=True, slots=True)
 class ConsumeLoad:
-    """Parameters of a run: topic, number of records and client settings."""
+    """Parameters of a consumer benchmark: topic, number of records and client settings."""
 
     bootstrap: Bootstrap
     topic: str
@@ -42,7 +42,7 @@ class ConsumeLoad:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeResult:
-    """Throughput and CPU time of a consumer."""
+    """Results of a consumer benchmark: throughput and CPU time."""
 
     records: int
     seconds: float
@@ -77,7 +77,10 @@ def count_records(cluster: ClusterClient, topic: str) -> tuple[int, int]:
 
 
 def measure(load: ConsumeLoad) -> ConsumeResult:
-    """Read the records and return the result. Timing starts after the first records. Raises BenchmarkError."""
+    """Run the consumer benchmark, and return its throughput.
+
+    Timing starts after the first records. Raises BenchmarkError.
+    """
     consumer = LibrdkafkaConsumer(_build_consumer_config(load), load.topic, load.partitions, RECORDS_PER_CALL)
     try:
         first, _ = _consume_records(consumer)
@@ -103,7 +106,7 @@ def measure(load: ConsumeLoad) -> ConsumeResult:
 
 
 def _consume_records(consumer: LibrdkafkaConsumer) -> tuple[int, int]:
-    """Wait for records, and return their number and the size of one of them.
+    """Consume the available records, and return their number and the size of one of them.
 
     Inspecting each record would dominate the cost.
     """

@@ -7,11 +7,11 @@ from chronik.wording import format_install_hint
 
 
 class BenchmarkError(ChronikError):
-    """A measurement failed: the broker or the client did not behave as required."""
+    """An error that stops a benchmark: the broker or the client did not behave as required."""
 
 
 class LibrdkafkaNotInstalled(BenchmarkError):
-    """A measurement requires librdkafka, which is not installed."""
+    """The error that a benchmark requires librdkafka, which is not installed."""
 
     def __init__(self) -> None:
         super().__init__(f"the load generator requires librdkafka: {format_install_hint('bench')}")

@@ -22,7 +22,10 @@ from chronik.client.access.settings import Bootstrap
 SECONDS_DEFAULT: Final = 30
 
 RECORD_SECONDS: Final = 0.01
-"""Interval between two records in seconds, which is the resolution of the measured gaps."""
+"""Interval in seconds between two records that the benchmark sends.
+
+It is the resolution of the measured gaps.
+"""
 
 POLL_SECONDS: Final = 0.1
 FIRST_RECORD_SECONDS_MAX: Final = 60.0
@@ -55,7 +58,7 @@ def run(arguments: argparse.Namespace) -> list[ServiceAvailability]:
 
 @dataclass(frozen=True, slots=True)
 class ServiceAvailability:
-    """Availability of a partition: the numbers of acknowledged and consumed records, and the longest gaps."""
+    """The availability of a partition during a benchmark: its longest interruptions and record counts."""
 
     seconds: float
     acknowledged: int
@@ -65,13 +68,13 @@ class ServiceAvailability:
 
 
 def longest_gap(times: Sequence[float], started: float, ended: float) -> float:
-    """Return the longest interval between consecutive times, including the bounds of the measured period."""
+    """Return the longest interval without an event, such as an acknowledgement, in the measured period."""
     bounds = [started, *(each for each in times if started < each < ended), ended]
     return max(later - earlier for earlier, later in itertools.pairwise(bounds))
 
 
 class _Arrivals:
-    """Arrival times of records and the highest record number received."""
+    """Arrival times of records, and the highest record number that was received."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -123,11 +126,14 @@ class AvailabilityProbe:
         self._stop()
 
     def run_for(self, seconds: float) -> None:
-        """Keep the producer and the consumer running for some seconds. Raises BenchmarkError if a record is dropped."""
+        """Produce and consume records for some seconds, and raise BenchmarkError if a record is dropped."""
         self._wait(lambda: False, seconds)
 
     def wait_until_available(self, seconds: float) -> None:
-        """Wait until a newly sent record has been acknowledged and consumed. Raises BenchmarkError."""
+        """Wait until a new record has been acknowledged and consumed.
+
+        Raises BenchmarkError.
+        """
         number = self._sent
         if not self._wait(lambda: min(self._acknowledged.last, self._consumed.last) >= number, seconds):
             raise BenchmarkError(
@@ -136,7 +142,7 @@ class AvailabilityProbe:
             )
 
     def summarize(self) -> ServiceAvailability:
-        """Return the availability during the `with` block."""
+        """Return the availability of the partition during the `with` block."""
         acknowledged, consumed = self._acknowledged.times, self._consumed.times
         return ServiceAvailability(
             seconds=self._ended - self._started,

@@ -121,7 +121,7 @@ class DeliveryReport(NamedTuple):
 
 
 class ReceivedRecords(NamedTuple):
-    """Number of records that one call has received, and the size of one of them."""
+    """The number of records that a poll has received, and the size in bytes of one record."""
 
     records: int
     sample_bytes: int
@@ -136,7 +136,7 @@ class LibrdkafkaClient:
 
     events = EVENT_DELIVERY | EVENT_ERROR
     discards_reports = False
-    """Whether delivery reports are passed to a callback that ignores them: `rd_kafka_version`."""
+    """Whether librdkafka's delivery reports are passed to a callback that ignores them."""
 
     def __init__(self, kind: int, config: Mapping[str, str], topic: str) -> None:
         rd = self._rd = load_library()
@@ -166,7 +166,7 @@ class LibrdkafkaClient:
 
 
 class LibrdkafkaProducer(LibrdkafkaClient):
-    """A librdkafka producer that sends the same value many times."""
+    """A librdkafka producer for benchmarks, which sends the same value many times."""
 
     def __init__(self, config: Mapping[str, str], topic: str, value: bytes, records_per_call: int) -> None:
         super().__init__(PRODUCER, config, topic)
@@ -178,7 +178,7 @@ class LibrdkafkaProducer(LibrdkafkaClient):
         )
 
     def enqueue(self, count: int) -> int:
-        """Enqueue up to `count` records and return the number accepted, which is lower if the queue is full."""
+        """Enqueue up to `count` records for sending, and return how many the queue has accepted."""
         accepted: int = self._rd.produce_batch(self._topic, PARTITION_ANY, 0, self._messages, count)
         if accepted < count:
             error_code = next(message.err for message in self._messages[:count] if message.err)
@@ -246,7 +246,7 @@ class LibrdkafkaConsumer(LibrdkafkaClient):
                 self._raise_error(self._rd.last_error(), "consume")
 
     def consume(self, timeout_ms: int) -> ReceivedRecords:
-        """Return the available records, at most `records_per_call`."""
+        """Return the records that librdkafka has received, at most `records_per_call`."""
         rd = self._rd
         count: int = rd.consume_batch_queue(self._queue, timeout_ms, self._records, len(self._records))
         if count < 0:

@@ -23,7 +23,9 @@ BASE_CONFIG = {
 
 
 def build_client_config(bootstrap: Bootstrap, **settings: str) -> dict[str, str]:
-    """Return the configuration of a librdkafka client. Keyword names are setting names with `_` instead of `.`.
+    """Return the configuration of a librdkafka client as a dict.
+
+    Keyword names are setting names with `_` instead of `.`.
 
     Raises:
         BenchmarkError: If librdkafka does not support the authentication mechanism without a callback.
@@ -76,7 +78,7 @@ def ensure_topic(cluster: ClusterClient, name: str, partitions: int, replication
 def temporary_topics(
     cluster: ClusterClient, names: list[str], partitions: int = 1, replication_factor: int = BROKER_DEFAULT
 ) -> Iterator[None]:
-    """Create topics with one request on entry, and delete them on exit."""
+    """Create topics when the context is entered, and delete them when it exits."""
     create_topics(cluster, [NewTopic(name, partitions, replication_factor) for name in names])
     try:
         yield

@@ -26,7 +26,10 @@ MEASUREMENTS = {
 
 
 def main(argv: list[str]) -> int:
-    """Run the measurement that the first argument names, and return the exit code. Raises ChronikError."""
+    """Run the benchmark that the first argument names, and return the exit code.
+
+    Raises ChronikError.
+    """
     if not argv or argv[0] not in MEASUREMENTS:
         is_help = argv[:1] in (["-h"], ["--help"])
         if argv and not is_help:
@@ -42,7 +45,7 @@ def main(argv: list[str]) -> int:
 
 
 def create_parser(measurement: str) -> argparse.ArgumentParser:
-    """Return the argument parser of a measurement."""
+    """Return the command-line argument parser of a benchmark."""
     parser = CommandParser(prog=f"chronik bench {measurement}", description=f"Measure {MEASUREMENTS[measurement]}.")
     _import_measurement(measurement).add_arguments(parser)
     add_common_arguments(parser)

@@ -27,7 +27,7 @@ from chronik.protocol.codec import RequestHeader, decode_response, encode_reques
 from chronik.protocol.schema import Request, Response
 
 RESPONSE_SECONDS_MAX: Final = 60.0
-"""Time limit for the outstanding responses at the end of a measurement."""
+"""Time limit in seconds for receiving the outstanding responses at the end of a benchmark."""
 
 _SIZE: Final = struct.Struct(">i")
 
@@ -69,7 +69,10 @@ class PipelinedConnection(asyncio.Protocol):
         self._in_flight.clear()
 
     def send(self, request: Request) -> asyncio.Future[Response]:
-        """Send a request and return a future of its response, which raises BenchmarkError if the connection closes."""
+        """Send a request, and return a future of the response.
+
+        The future raises BenchmarkError if the connection closes.
+        """
         response_future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         if self._transport.is_closing():
             response_future.set_exception(BenchmarkError("the broker closed the connection"))
@@ -81,11 +84,17 @@ class PipelinedConnection(asyncio.Protocol):
         return response_future
 
     def close(self) -> None:
-        """Close the connection at once: a TLS shutdown may outlast the event loop, which uvloop then cannot close."""
+        """Close the connection immediately, without a TLS shutdown.
+
+        The shutdown may outlast the event loop, which uvloop then cannot close.
+        """
         self._transport.abort()
 
     def replace_with(self, protocol: asyncio.Protocol) -> None:
-        """Hand the connection over to another asyncio protocol. No requests may be in flight."""
+        """Hand the network connection over to another asyncio protocol.
+
+        No requests may be in flight.
+        """
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
 
@@ -104,7 +113,10 @@ class PipelinedConnection(asyncio.Protocol):
 async def open_pipelined(
     address: Address, security: ClientSecurity, version_of: Callable[[type[Request]], int]
 ) -> PipelinedConnection:
-    """Open a connection, with TLS and SASL if configured. Raises OSError, ClientError or BenchmarkError."""
+    """Open a connection for pipelined requests, with TLS and SASL if configured.
+
+    Raises OSError, ClientError or BenchmarkError.
+    """
     loop = asyncio.get_running_loop()
     tls = create_ssl_context(security) if security.is_encrypted else None
     _, pipe = await loop.create_connection(partial(PipelinedConnection, version_of), *address, ssl=tls)
@@ -127,7 +139,7 @@ async def _send_request(pipe: PipelinedConnection, request: Request) -> Response
 async def open_pipelined_connections(
     connections: Sequence[BrokerConnection],
 ) -> AsyncIterator[list[PipelinedConnection]]:
-    """Open a pipelined connection for each given connection, with its broker, security and API versions."""
+    """Open a pipelined connection for each existing connection, to the same broker and with its settings."""
     pipes: list[PipelinedConnection] = []
     try:
         for connection in connections:

@@ -34,7 +34,7 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 @dataclass(frozen=True)
 class ProduceLoad:
-    """Parameters of a run: topic, records and producer settings."""
+    """Parameters of a producer benchmark: topic, number of records and producer settings."""
 
     bootstrap: Bootstrap
     topic: str
@@ -50,7 +50,7 @@ class ProduceLoad:
 
 @dataclass(frozen=True, slots=True)
 class ProduceResult:
-    """Throughput, CPU time and latency of a producer."""
+    """Results of a producer benchmark: throughput, CPU time and latency."""
 
     records: int
     record_bytes: int
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> list[ProduceResult]:
 
 
 def measure(load: ProduceLoad) -> ProduceResult:
-    """Produce the records and return the result. Raises BenchmarkError if a record is not acknowledged."""
+    """Run the producer benchmark, and raise BenchmarkError if a record is not acknowledged."""
     producer = LibrdkafkaProducer(_build_producer_config(load), load.topic, _build_value(load), RECORDS_PER_CALL)
     try:
         _Delivery(producer, 1).run()  # opens the connection and the broker's files
@@ -144,12 +144,15 @@ def _build_producer_config(load: ProduceLoad) -> dict[str, str]:
 
 
 def _build_value(load: ProduceLoad) -> bytes:
-    """Return the value of all records. With compression, it is random, so that only its repetition is compressible."""
+    """Return the value of all records of the benchmark.
+
+    With compression, it is random, so that only its repetition is compressible.
+    """
     return b"x" * load.size if load.codec == "none" else os.urandom(load.size)
 
 
 class _Delivery:
-    """A run that enqueues records as fast as librdkafka's queue accepts them, until all are delivered."""
+    """A benchmark run that enqueues records as fast as librdkafka accepts them, until all are delivered."""
 
     def __init__(self, producer: LibrdkafkaProducer, records: int) -> None:
         self._producer = producer
@@ -157,7 +160,7 @@ class _Delivery:
         self._latencies_us: list[int] = []
 
     def run(self) -> list[int]:
-        """Deliver all records and return the latency of each batch in microseconds."""
+        """Send all records and wait for their delivery, and return each batch's latency in microseconds."""
         while self._undelivered:
             wanted = min(self._unsent, RECORDS_PER_CALL)
             accepted = self._producer.enqueue(wanted) if wanted else 0

@@ -23,7 +23,7 @@ def format_json(results: list[Any]) -> str:
 
 
 def format_table(results: list[Any]) -> str:
-    """Format results as a table with one column per result."""
+    """Format benchmark results as a table with one column per result."""
     columns = [dict(_iter_cells(result)) for result in results]
     rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -55,7 +55,7 @@ def format_number(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median, minimum and maximum of a measured value over all rounds of a benchmark."""
+    """Median, minimum and maximum of a value that each round of a benchmark measures."""
 
     median: float
     least: float
@@ -73,7 +73,7 @@ def median_ratio(values: Sequence[float], baselines: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkTarget:
-    """A target of a benchmark, the measured value, and whether the target is met."""
+    """A performance target of a benchmark, with the measured value and whether it meets the target."""
 
     what: str
     wanted: str
@@ -90,7 +90,10 @@ def below(what: str, measured: float, limit: float) -> BenchmarkTarget:
 
 
 def rotate_servers(names: Sequence[str], round_number: int) -> list[str]:
-    """Return the server names, rotated by one position per round to balance effects of their order."""
+    """Return the server names in an order that rotates by one position per benchmark round.
+
+    This balances effects of the order.
+    """
     start = round_number % len(names)
     return [*names[start:], *names[:start]]
 

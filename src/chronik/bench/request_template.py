@@ -19,7 +19,10 @@ from chronik.protocol.codec import RequestHeader, decode_response, encode_reques
 from chronik.protocol.schema import Request, Response
 
 PLACEHOLDER: Final = 0x4E75_6D62_6572_6564
-"""Placeholder (int64) for the request number in a template. No other field has this value."""
+"""Placeholder (int64) for the request number in an encoded request.
+
+No other field has this value.
+"""
 
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
@@ -48,7 +51,10 @@ class RequestTemplate:
         return frame == self._expected_response
 
     def decode_unexpected_response(self, number: int, frame: bytearray) -> Response:
-        """Decode an unexpected response. Raises BenchmarkError if it belongs to another request."""
+        """Decode a response that differs from the expected one, to report its error.
+
+        Raises BenchmarkError if it belongs to another request.
+        """
         correlation_id, response = decode_response(self._key, self._version, memoryview(frame)[_INT32.size :])
         if correlation_id != number:
             raise BenchmarkError(f"request {number}: response has correlation id {correlation_id}")
@@ -85,7 +91,7 @@ class TemplateConnection(asyncio.Protocol):
             self._lost(BenchmarkError(f"the broker closed the connection: {error or 'no reason given'}"))
 
     def send(self, number: int, sent: float | None = None) -> None:
-        """Send the request with this request number. For a retry, `sent` is the time of the first attempt."""
+        """Send the request with this number; for a retry, `sent` is the time of the first attempt."""
         if self._transport.is_closing():
             self._lost(BenchmarkError("the broker closed the connection"))
             return

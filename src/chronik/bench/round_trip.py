@@ -23,7 +23,10 @@ WARM_UP_TRIPS: Final = 100  # opens connections and runs every code path once
 
 
 class TimeSpan(NamedTuple):
-    """Start and end of a round trip or disk sync, measured with a clock that all local processes share."""
+    """The start and end time of a record's round trip or of a disk sync.
+
+    All local processes share the clock.
+    """
 
     start: float
     end: float
@@ -38,7 +41,7 @@ class TimeSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RoundTripResult:
-    """Latency of round trips, and the number of round trips that overlap slow disk syncs."""
+    """Results of a benchmark: latency of round trips, and how many overlap with slow disk syncs."""
 
     trips: int
     record_bytes: int
@@ -86,14 +89,20 @@ def run(arguments: argparse.Namespace) -> list[RoundTripResult]:
 
 
 def measure(bootstrap: Bootstrap, topic: str, trips: int, size: int = 100, acks: str = "all") -> RoundTripResult:
-    """Measure round trips from a producer to a consumer on a new topic with one partition. Raises BenchmarkError."""
+    """Measure the time of records from a producer to a consumer, on a new topic with one partition.
+
+    Raises BenchmarkError.
+    """
     return summarize_round_trips(measure_round_trips(bootstrap, topic, trips, size, acks), size)
 
 
 def measure_round_trips(
     bootstrap: Bootstrap, topic: str, trips: int, size: int = 100, acks: str = "all"
 ) -> list[TimeSpan]:
-    """Run round trips on a new topic with one partition and return their intervals. Raises BenchmarkError."""
+    """Send records one at a time on a new topic, and return when each was sent and consumed.
+
+    Raises BenchmarkError.
+    """
     with open_round_trip(bootstrap, topic, size, acks) as trip:
         for _ in range(WARM_UP_TRIPS):
             trip()
@@ -104,7 +113,9 @@ def measure_round_trips(
 def open_round_trip(
     bootstrap: Bootstrap, topic: str, size: int = 100, acks: str = "all"
 ) -> Iterator[Callable[[], TimeSpan]]:
-    """Yield a function that sends a record to a new topic and waits until it is consumed. Its first calls are slower.
+    """Yield a function that sends a record to a new topic and waits until the record is consumed.
+
+    Its first calls are slower.
 
     Raises:
         BenchmarkError: If a record does not arrive.
@@ -127,7 +138,10 @@ def open_round_trip(
 
 
 def list_slow_syncs(nodes: Sequence[Address]) -> list[TimeSpan]:
-    """Return the recent slow disk syncs of all given nodes. Raises NodeRequestError."""
+    """Return the recent slow disk syncs that the nodes' status pages list.
+
+    Raises NodeRequestError.
+    """
     from chronik.console.http_client import fetch_status
 
     return [
@@ -138,7 +152,10 @@ def list_slow_syncs(nodes: Sequence[Address]) -> list[TimeSpan]:
 def summarize_round_trips(
     trips: Sequence[TimeSpan], size: int, slow_intervals: Sequence[TimeSpan] | None = None
 ) -> RoundTripResult:
-    """Summarize round trips, separating those that overlap slow syncs. Raises BenchmarkError without round trips."""
+    """Compute the latencies of round trips, separating those that overlap slow disk syncs.
+
+    Raises BenchmarkError without round trips.
+    """
     seconds = [trip.seconds for trip in trips]
     unaffected = [trip.seconds for trip in trips if not any(map(trip.overlaps, slow_intervals or ()))]
     return RoundTripResult(

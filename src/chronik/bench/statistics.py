@@ -15,7 +15,7 @@ MEGABYTE = 1_000_000
 MILLION = 1_000_000
 
 _CPU_TIME_OF_PROCESS = 2
-"""Clock type CPUCLOCK_SCHED of Linux, which forms the low bits of the id of a process's CPU clock."""
+"""Linux clock type CPUCLOCK_SCHED: the low bits of a process's CPU clock id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,10 @@ def _read_proc_file(pid: int, name: str) -> str:
 
 
 class CpuMeter:
-    """A meter of the CPU time that a broker uses after its creation. Without a process id, results are None."""
+    """A meter of the CPU time that a broker process uses after the meter was created.
+
+    Without a process id, results are None.
+    """
 
     def __init__(self, pid: int | None) -> None:
         self._pid = pid

@@ -27,7 +27,7 @@ TIMEOUT_SECONDS_DEFAULT: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class TopicsResult:
-    """Time to create topics with one method."""
+    """Results of a benchmark: the time to create topics with one method."""
 
     created_by: str
     topics: int
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> list[TopicsResult]:
 
 
 def measure(bootstrap: Bootstrap, count: int, timeout_s: float = TIMEOUT_SECONDS_DEFAULT) -> list[TopicsResult]:
-    """Create topics with each method, verify and delete them, and return the times."""
+    """Run the topic creation benchmark: create topics with each method, verify them and delete them."""
     results = []
     for threads in (1, *THREADS):
         names = [f"{generate_name('topics')}-{number}" for number in range(count)]

@@ -21,10 +21,10 @@ CALL_MS_MAX: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class TransactionsLoad:
-    """Parameters of a run: records per transaction, and duration or number of transactions."""
+    """Parameters of a transaction benchmark: records per transaction, and duration or transaction count."""
 
     records: int
-    """Records per transaction."""
+    """Number of records in each transaction."""
     seconds: float = SECONDS_DEFAULT
     transactions: int | None = None
     """Number of transactions; None to run for `seconds`."""
@@ -33,7 +33,7 @@ class TransactionsLoad:
 
 @dataclass(frozen=True, slots=True)
 class TransactionsResult:
-    """Throughput of transactions and latency of their commits."""
+    """Results of a transaction benchmark: throughput, and latency of the commits."""
 
     records_per_transaction: int
     record_bytes: int
@@ -92,12 +92,18 @@ def run(arguments: argparse.Namespace) -> list[TransactionsResult]:
 
 
 def measure(bootstrap: Bootstrap, topic: str, load: TransactionsLoad) -> TransactionsResult:
-    """Run the transactions and return their throughput and latency. Raises BenchmarkError."""
+    """Run the transaction benchmark, and return its throughput and latency.
+
+    Raises BenchmarkError.
+    """
     return summarize_transactions(*measure_transactions(bootstrap, topic, load), load)
 
 
 def summarize_transactions(commits: list[float], seconds: float, load: TransactionsLoad) -> TransactionsResult:
-    """Summarize transactions. Raises BenchmarkError if there were none."""
+    """Compute throughput and latency of the benchmark's transactions.
+
+    Raises BenchmarkError if there were none.
+    """
     return TransactionsResult(
         records_per_transaction=load.records,
         record_bytes=load.size,
@@ -110,7 +116,7 @@ def summarize_transactions(commits: list[float], seconds: float, load: Transacti
 
 
 def measure_transactions(bootstrap: Bootstrap, topic: str, load: TransactionsLoad) -> tuple[list[float], float]:
-    """Run transactions and return the latency of each commit and the total time, in seconds.
+    """Run transactions, and return each commit's latency and the total time, in seconds.
 
     Raises:
         BenchmarkError: If a transaction is not committed.

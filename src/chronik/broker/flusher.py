@@ -23,26 +23,38 @@ from chronik.log.sync import SyncTask
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 SLOW_SYNC_SECONDS: Final = 0.05
-"""Duration in seconds above which a sync counts as slow: a hundred times the usual duration on a healthy disk."""
+"""Duration in seconds above which a disk sync of a log counts as slow.
+
+It is a hundred times the usual duration on a healthy disk.
+"""
 
 RECENT_SLOW_SYNCS_MAX: Final = 200
 """Maximum number of recent slow syncs that the status page lists."""
 
 SYNC_THREADS = 4
-"""Number of threads that run syncs. fdatasync has a cost per file: 100 files take 25 ms in one thread, 8 ms in four."""
+"""Number of threads that sync logs to disk.
+
+fdatasync has a cost per file: 100 files take 25 ms in one thread, 8 ms in four.
+"""
 
 INLINE_BYTES_MAX = 16 * KIB
-"""Maximum number of bytes that the event loop syncs inline. Larger syncs take longer than a thread switch."""
+"""Maximum number of bytes that the event loop syncs to disk without a thread.
+
+Larger syncs take longer than a thread switch.
+"""
 
 INLINE_SECONDS_MAX = 0.0005
-"""Duration in seconds below which a sync counts as fast. Only after fast syncs does the event loop sync inline."""
+"""Duration in seconds below which a disk sync of a log counts as fast.
+
+Only after fast syncs does the event loop sync without a thread.
+"""
 
 INLINE_AFTER_FAST_SYNCS = 16
-"""Number of consecutive fast syncs before the event loop syncs inline."""
+"""Number of consecutive fast disk syncs after which the event loop syncs without a thread."""
 
 
 class SyncInterval(NamedTuple):
-    """The start and end time of a sync, measured with `time.perf_counter`."""
+    """The start and end time of a disk sync of a log, measured with `time.perf_counter`."""
 
     started_at: float
     ended_at: float
@@ -53,7 +65,7 @@ class SyncInterval(NamedTuple):
 
 
 class SyncMetrics:
-    """The number and the durations of a node's log syncs, including recent slow syncs."""
+    """The number and durations of a node's disk syncs, with a list of recent slow syncs."""
 
     __slots__ = ("count", "durations", "longest_seconds", "slow_count", "slow_syncs")
 
@@ -127,7 +139,7 @@ class Flusher:
         self._loop.call_soon(self._begin_sync, log)
 
     async def drain(self) -> None:
-        """Wait until all requested syncs have completed."""
+        """Wait until all requested log syncs have completed."""
         await self._idle.wait()
 
     async def wait_until_idle(self, log: Flushable) -> None:
@@ -166,7 +178,7 @@ class Flusher:
         )
 
     def _complete_sync(self, log: Flushable, ticket: SyncTask, outcome: Callable[[], SyncInterval]) -> None:
-        """Record the result of a sync of `log`. `outcome` returns the times of the sync, or raises its error."""
+        """Record the result of a log's disk sync; `outcome` returns its start and end time, or raises its error."""
         try:
             sync = outcome()
             self.metrics.add(sync)
@@ -182,7 +194,10 @@ class Flusher:
             self._finish_sync(log)
 
     def _fail(self, log: Flushable, error: BaseException) -> None:
-        """Report a failed sync and reject later syncs, because the disk contents are unknown after a failed fsync."""
+        """Report a failed disk sync, and reject all later syncs.
+
+        The disk contents are unknown after a failed fsync.
+        """
         self._failed = True
         self._finish_sync(log)
         self._on_failure(error)
@@ -197,7 +212,7 @@ class Flusher:
 
 
 class LogSyncer:
-    """The sync state of one log: its unsynced bytes, and the waiters for a sync."""
+    """The disk sync state of one log: its unsynced bytes, and the callers that wait for a sync."""
 
     __slots__ = (
         "_bytes_appended",
@@ -231,7 +246,7 @@ class LogSyncer:
         self._bytes_appended += size
 
     def request_sync(self) -> None:
-        """Schedule a sync of the log."""
+        """Schedule a sync of this log to disk."""
         self._flusher.request_sync(self)
 
     def request_sync_if_needed(self) -> None:
@@ -244,7 +259,7 @@ class LogSyncer:
         await self._flusher.wait_until_idle(self)
 
     async def wait_until_synced(self) -> None:
-        """Wait until all bytes that the log contains at the time of the call are synced.
+        """Wait until all bytes that the log currently contains are synced to disk.
 
         This takes a new sync, or the one in progress if nothing was written since it started.
 
@@ -286,7 +301,7 @@ class LogSyncer:
             self._wake_waiters()
 
     def fail_waiters(self) -> None:
-        """Raise an error in all callers that wait for a sync, because the partition was removed."""
+        """Fail all callers that wait for a sync of the log, because the partition was removed."""
         self.is_abandoned = True
         self._on_synced = _ignore_synced  # breaks the reference cycle with the replica: see `node.memory_tuning`
         for waiter in (*self._next, *self._now):

@@ -18,14 +18,17 @@ UNKNOWN: Final = -1
 
 
 class FollowerBroker(Protocol):
-    """The broker that hosts a follower, in one broker epoch (from one registration of the broker to the next)."""
+    """A registered broker that hosts followers of partitions that this node leads.
+
+    An instance represents one broker epoch (from one registration of the broker to the next).
+    """
 
     @property
     def broker_epoch(self) -> int: ...
 
     @property
     def fetched_at(self) -> float:
-        """The time of the broker's last fetch of any partition."""
+        """The time of the broker's last fetch request for any partition."""
 
 
 class Follower:
@@ -56,7 +59,7 @@ class Follower:
     def record_fetch(
         self, offset: int, log_start_offset: int, life: FollowerBroker, leader_end: int, now: float
     ) -> None:
-        """Record that the follower fetched from `offset` when the leader's log end offset was `leader_end`."""
+        """Record a follower's fetch from `offset` when the leader's log end offset was `leader_end`."""
         if offset >= leader_end:
             self._caught_up_at = now
             self._record_leader_end_offset(leader_end, now)
@@ -72,7 +75,7 @@ class Follower:
         self._mark_time = now
 
     def record_leader_append(self) -> None:
-        """Update the caught-up time when the leader appends to a log that the follower has fully replicated.
+        """Update the follower's caught-up time when the leader appends to a fully replicated log.
 
         The follower had caught up until its last fetch of any partition.
         """
@@ -80,7 +83,7 @@ class Follower:
             self._caught_up_at = max(self._caught_up_at, self.broker.fetched_at)
 
     def get_caught_up_time(self, leader_end: int) -> float:
-        """Return the last time at which the follower had the leader's complete log.
+        """Return the last time at which the follower had replicated the leader's complete log.
 
         A follower that has caught up does not name the partition in later fetches, so any fetch of its broker counts.
         """
@@ -90,7 +93,7 @@ class Follower:
 
 
 class IsrState:
-    """The leader's replication state of a partition: its followers and its ISR."""
+    """A partition leader's view of its followers, the ISR, and a pending ISR change."""
 
     def __init__(self, node_id: int, partition: Partition, now: float) -> None:
         self._node_id = node_id
@@ -98,7 +101,7 @@ class IsrState:
         """The log end offset at the start of this leader epoch. Previous leaders wrote the records below it."""
         self.followers: dict[int, Follower] = {}
         self.proposed: tuple[int, ...] | None = None
-        """The proposed ISR while the controller's decision is pending, otherwise None."""
+        """The ISR that this leader has proposed to the controller, or None without a pending proposal."""
         self._apply_partition(partition, now)
 
     def _apply_partition(self, partition: Partition, now: float) -> None:
@@ -115,7 +118,10 @@ class IsrState:
         self._counted = [follower for follower in self.followers.values() if follower.id in members]
 
     def update(self, partition: Partition, now: float) -> None:
-        """Apply a new partition state of the same leader epoch, which also ends a pending ISR change."""
+        """Apply a new partition state of the same leader epoch from the metadata image.
+
+        It also ends a pending ISR change.
+        """
         if partition.partition_epoch != self.partition_epoch:
             self.proposed = None
             self._apply_partition(partition, now)
@@ -123,21 +129,21 @@ class IsrState:
     # -- watermarks ---------------------------------------------------------------------------------------------------
 
     def high_watermark(self, own_end: int) -> int:
-        """Return the high watermark, given the durable end offset of the leader's own log."""
+        """Return the partition's high watermark, given the durable end offset of the leader's own log."""
         for follower in self._counted:
             if follower.offset < own_end:
                 own_end = follower.offset
         return own_end
 
     def low_watermark(self, own_start: int, is_alive: Callable[[int], bool]) -> int:
-        """Return the low watermark: the largest log start offset that all live replicas have reached."""
+        """Return the partition's low watermark: the largest log start offset that all live replicas have reached."""
         starts = [follower.log_start_offset for follower in self.followers.values() if is_alive(follower.id)]
         return min([own_start, *starts])
 
     # -- ISR ----------------------------------------------------------------------------------------------------------
 
     def can_join_isr(self, follower: Follower, high_watermark: int) -> bool:
-        """Return whether the follower has all records that this leader or a previous leader has acknowledged."""
+        """Return whether the follower has all acknowledged records, so that it may join the ISR."""
         return (
             follower.id not in self.isr
             and self.epoch_start_offset != UNKNOWN
@@ -145,7 +151,7 @@ class IsrState:
         )
 
     def has_lost_records(self, follower: Follower, high_watermark: int) -> bool:
-        """Return whether an ISR member fetches below the high watermark, which means that its disk has lost records."""
+        """Return whether an ISR member fetches below the high watermark because its disk has lost records."""
         return follower.id in self.isr and UNKNOWN < follower.offset < high_watermark
 
     def compute_next_isr(
@@ -156,7 +162,7 @@ class IsrState:
         lag_seconds_max: float,
         is_alive: Callable[[int], bool],
     ) -> tuple[IsrMember, ...] | None:
-        """Return the ISR to propose, or None if it has not changed or another change is pending."""
+        """Return the ISR to propose to the controller, or None if it is unchanged or a proposal is pending."""
         if self.proposed is not None:
             return None
         wanted = [
@@ -176,7 +182,7 @@ class IsrState:
         caught_up_at_min: float,
         is_alive: Callable[[int], bool],
     ) -> bool:
-        """Return whether the replica is caught up and has lost no records, so that it should be in the ISR.
+        """Return whether the replica is caught up and has lost no records, so that it belongs in the ISR.
 
         A follower that lags for too long does not join either, because it would leave again at the next check. A
         stopped follower of an idle partition has all records, and would otherwise join and leave until it is fenced.
@@ -191,16 +197,19 @@ class IsrState:
         return not self.has_lost_records(follower, high_watermark)
 
     def _get_broker_epoch(self, replica: int) -> int:
-        """Return the epoch of the replica's broker at its last fetch, or NO_EPOCH if it has not fetched."""
+        """Return the broker epoch at the replica's last fetch, or NO_EPOCH if it has not fetched."""
         life = self.followers[replica].broker if replica in self.followers else None
         return NO_EPOCH if life is None else life.broker_epoch
 
     def set_proposed_isr(self, members: tuple[IsrMember, ...]) -> None:
-        """Set the proposed ISR. Its members count for the high watermark until the controller has decided."""
+        """Set the ISR that this leader has proposed to the controller.
+
+        Its members count for the high watermark until the controller has decided.
+        """
         self.proposed = tuple(member.broker_id for member in members)
         self._update_counted_followers()
 
     def drop_proposed_isr(self) -> None:
-        """Drop the proposed ISR after the controller has rejected it."""
+        """Discard the proposed ISR after the controller has rejected it."""
         self.proposed = None
         self._update_counted_followers()

@@ -20,7 +20,10 @@ from chronik.protocol.errors import KafkaError
 logger = logging.getLogger("chronik.broker")
 
 CHECKPOINT_SECONDS = 5.0
-"""Seconds between checkpoints. After a power failure, recovery scans each log from its last checkpoint."""
+"""Interval in seconds between checkpoints of the synced offsets of all logs.
+
+After a power failure, recovery scans each log from its last checkpoint.
+"""
 
 SYNC_SECONDS = 30.0
 """Interval in seconds between periodic syncs of all logs, which also delete the files of removed segments."""
@@ -42,12 +45,12 @@ class LogMaintenance:
         self._configs_changed = asyncio.Event()
 
     def apply_delta(self, delta: Delta) -> None:
-        """Wake the compaction task if a metadata delta changes the broker configs."""
+        """Apply a metadata delta: wake the compaction task if broker configs have changed."""
         if delta.broker_configs:
             self._configs_changed.set()
 
     def list_background_tasks(self) -> list[Callable[[], Awaitable[None]]]:
-        """Return the background tasks, such as retention and compaction, as coroutine functions."""
+        """Return the coroutine functions of the log maintenance tasks, such as retention and compaction."""
         return [
             self._open_all_logs,
             self._run_retention,
@@ -84,7 +87,10 @@ class LogMaintenance:
                     await asyncio.sleep(0)
 
     async def _wait_for_compaction(self) -> None:
-        """Wait for `log.cleaner.backoff.ms` before the next compaction. Config changes take effect immediately."""
+        """Wait for `log.cleaner.backoff.ms` until the next log compaction.
+
+        Config changes take effect immediately.
+        """
         loop = asyncio.get_running_loop()
         began = loop.time()
         while (left := began + self._compaction_pause_seconds - loop.time()) > 0:
@@ -117,7 +123,7 @@ class LogMaintenance:
             replica.syncer.request_sync_if_needed()
 
     async def _compact_in_thread(self, compaction: Compaction, replica: Replica) -> None:
-        """Run the compaction in a thread, because decompressing a large batch would block the event loop.
+        """Compact a log in a thread, because decompressing a large batch would block the event loop.
 
         The thread stops early when the topic is deleted or the node stops, and always before this method returns.
         """
@@ -139,7 +145,10 @@ class LogMaintenance:
             replica.compaction = None
 
     async def _run_syncs(self) -> None:
-        """Sync all logs periodically. With `flush = "os"` nothing else advances the synced offsets."""
+        """Sync all logs to disk periodically.
+
+        With `flush = "os"` nothing else advances the synced offsets.
+        """
         while True:
             await asyncio.sleep(SYNC_SECONDS)
             for chunk in self._replicas.iter_chunks():

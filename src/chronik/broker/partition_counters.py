@@ -15,7 +15,7 @@ class PartitionChangeCounters:
     """Counters of ISR changes and leader elections of the partitions that this node leads."""
 
     def __init__(self, node_id: int, is_counting: Callable[[], bool]) -> None:
-        """Create the counters. They ignore changes while `is_counting` returns False, as during replay at startup."""
+        """Create the counters; they count only while `is_counting` returns True, which is not during replay."""
         self._node_id = node_id
         self._is_counting = is_counting
         self.isr_shrinks = 0
@@ -23,7 +23,10 @@ class PartitionChangeCounters:
         self.elections = 0
         """Number of leader elections that this node has won, excluding the first election of each partition."""
         self.unclean_elections = 0
-        """Number of unclean elections: this node became the leader without being in the ISR, so records may be lost."""
+        """Number of unclean elections, in which this node became the leader without being in the ISR.
+
+        Records may have been lost.
+        """
 
     def apply_delta(self, delta: Delta) -> None:
         """Count the ISR changes and leader elections in a metadata delta."""

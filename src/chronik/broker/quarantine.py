@@ -27,7 +27,7 @@ UNKNOWN_DIRECTORY: Final = "unknown"
 MARK_FILE: Final = "set-aside.json"
 
 DELETED_RETENTION_MS: Final = 7 * 24 * 3600 * 1000
-"""Retention time of the directories of topics that were deleted while the node was down, in milliseconds.
+"""Time in milliseconds for which a node keeps the data of topics that were deleted while it was down.
 
 It equals the default retention time of records, so that an operator can undo an accidental deletion.
 """
@@ -36,7 +36,7 @@ _ID_CHARACTERS: Final = 22
 
 
 class QuarantineMark(msgspec.Struct, frozen=True):
-    """The marker file of a quarantined directory: which cluster deleted the topic, and when it was quarantined."""
+    """The contents of a quarantined directory's marker file: the cluster id and the quarantine time."""
 
     cluster_id: str
     time_ms: int
@@ -50,7 +50,10 @@ class QuarantinedName(NamedTuple):
 
 
 def parse_quarantined_name(name: str) -> QuarantinedName | None:
-    """Parse the name of a quarantined directory. Return None for other names. A suffix `~n` makes names unique."""
+    """Parse the name of a quarantined directory; return None for other names.
+
+    A suffix `~n` makes names unique.
+    """
     name = name.partition("~")[0]
     index = name[_ID_CHARACTERS + 1 :]
     try:
@@ -68,13 +71,13 @@ def is_partition_index(name: str) -> bool:
 
 
 class Quarantine:
-    """The quarantined directories of a node: topics and partitions that the metadata does not assign to it."""
+    """The quarantined directories of a node, whose topics and partitions are not assigned to the node."""
 
     def __init__(self, files: FileSystem) -> None:
         self._files = files
 
     def move_directory(self, directory: str, under: str, mark: QuarantineMark | None = None) -> None:
-        """Move a topic's or partition's directory to the directory `under`, unless it is empty."""
+        """Move the directory of a topic or partition to the parent directory `under`, unless it is empty."""
         path = f"{TOPICS_DIRECTORY}/{directory}"
         if not self._files.list_directory(path):
             return
@@ -105,7 +108,7 @@ class Quarantine:
         return {name: found for name, found in parsed.items() if found is not None}
 
     def restore(self, name: str, partitions: Collection[int]) -> None:
-        """Move the given partitions of a quarantined topic back, except partitions that have new records.
+        """Restore the given partitions of a quarantined topic, except partitions that have new records.
 
         Partitions that were quarantined individually stay: their topic was known, and they had moved to other nodes.
         """
@@ -142,7 +145,10 @@ class Quarantine:
         return any(self._files.size(f"{directory}/{name}") for name in logs)
 
     def delete_expired_directories(self, cluster_id: str, now_ms: int) -> None:
-        """Delete quarantined directories of this cluster's deleted or moved partitions after their retention time."""
+        """Delete the quarantined data of deleted or moved partitions after its retention time.
+
+        Only directories of this cluster are deleted.
+        """
         for name in self.list_directories():
             mark = self._read_mark(f"{UNKNOWN_DIRECTORY}/{name}")
             if mark is not None and mark.cluster_id == cluster_id and now_ms - mark.time_ms >= DELETED_RETENTION_MS:
@@ -154,7 +160,7 @@ class Quarantine:
                 self._move(f"{UNKNOWN_DIRECTORY}/{name}", DELETED_DIRECTORY, name)
 
     def delete_removed_directories(self) -> None:
-        """Delete the contents of the `deleted` directory, the data of removed topics and partitions."""
+        """Delete the data of removed topics and partitions, which is in the directory `deleted`."""
         for name in self._files.list_directory(DELETED_DIRECTORY):
             remove_tree(self._files, f"{DELETED_DIRECTORY}/{name}")
 

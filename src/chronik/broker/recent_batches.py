@@ -12,10 +12,13 @@ from chronik.files import Buffer
 from chronik.limits import KIB, UNCOMMITTED_BYTES_MAX
 
 RECENT_BYTES_MAX: Final = UNCOMMITTED_BYTES_MAX
-"""Maximum size in bytes of the recent batches of all partitions of a node. Other batches are read from their files."""
+"""Maximum size in bytes of the in-memory cache of recent record batches of a node.
+
+Other batches are read from their files.
+"""
 
 ZERO_COPY_BYTES_MIN: Final = 64 * KIB
-"""Minimum size in bytes of batches that are cached as a view of the request instead of a copy.
+"""Minimum size in bytes of batches that the cache keeps as a view of the request instead of a copy.
 
 Smaller batches are copied, because a view of a few bytes would retain the whole request.
 """
@@ -31,7 +34,10 @@ class RecentBatchBudget:
 
 
 class RecentBatches:
-    """The recently appended batches of a partition that this node leads. Their buffers must not be modified."""
+    """A cache of the recently appended record batches of a partition that this node leads.
+
+    Their buffers must not be modified.
+    """
 
     __slots__ = ("_budget", "_by_offset")
 
@@ -41,7 +47,7 @@ class RecentBatches:
         self._by_offset: OrderedDict[int, tuple[int, Buffer]] | None = None
 
     def add(self, base_offset: int, end_offset: int, batches: Buffer) -> None:
-        """Cache the batches with these offsets if the memory budget allows it."""
+        """Cache record batches that start at `base_offset`, if the memory budget allows it."""
         if len(batches) < ZERO_COPY_BYTES_MIN:
             batches = bytes(batches)
         size = _count_retained_bytes(batches)
@@ -52,7 +58,10 @@ class RecentBatches:
             self._by_offset[base_offset] = (end_offset, batches)
 
     def read(self, offset: int, bytes_max: int) -> list[memoryview]:
-        """Return consecutive batches from `offset`, up to `bytes_max`, in chunks; empty if they are not in memory."""
+        """Return cached record batches from `offset` on, up to `bytes_max` bytes, or an empty list.
+
+        The batches are consecutive and in chunks.
+        """
         chunks: list[memoryview] = []
         kept = self._by_offset
         if kept is None:
@@ -74,7 +83,10 @@ class RecentBatches:
         return chunks
 
     def remove_below(self, offset: int) -> None:
-        """Remove batches that end at or below `offset`. For lagging followers, batches are read from the files."""
+        """Remove the record batches that end at or below `offset` from the cache.
+
+        For lagging followers, batches are read from the files.
+        """
         kept = self._by_offset
         while kept:
             base_offset = next(iter(kept))

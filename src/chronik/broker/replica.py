@@ -32,27 +32,36 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 ANY_EPOCH = -1
 
 UNKNOWN_BYTE_COUNT = 2**31
-"""Placeholder for an unknown number of new bytes, large enough to complete any waiting fetch."""
+"""Placeholder for an unknown number of new bytes in a partition, which completes any waiting fetch."""
 
 OffsetCallback = Callable[[ErrorCode], None]
-"""A callback that receives NONE when the offset is reached, or an error code if the records may be lost."""
+"""A callback that is called when a partition reaches an offset, or fails to.
+
+It receives NONE, or an error code if the records may be lost.
+"""
 
 
 class FollowerListener(Protocol):
     """The interface through which a replica notifies a follower's fetch session of changes to the partition."""
 
     def on_append(self) -> None:
-        """Handle newly appended records."""
+        """Handle newly appended records of the partition."""
 
     def on_offsets_changed(self, *, is_urgent: bool) -> None:
-        """Handle a changed high watermark or log start offset. `is_urgent` is True if a request waits for followers."""
+        """Handle a change of the partition's high watermark or log start offset.
+
+        `is_urgent` is True if a request waits for followers.
+        """
 
     def on_leadership_lost(self) -> None:
-        """Handle the end of this node's leader epoch."""
+        """Handle the end of this node's leadership of the partition."""
 
 
 class OffsetWaiters:
-    """Callbacks that wait until a partition reaches an offset, sorted by offset. Truthy if there are callbacks."""
+    """A sorted list of callbacks that wait until a partition reaches an offset.
+
+    It is truthy if it contains callbacks.
+    """
 
     __slots__ = ("_waiting",)
 
@@ -64,7 +73,10 @@ class OffsetWaiters:
         return bool(self._waiting)
 
     def add(self, offset: int, when_safe: OffsetCallback) -> None:
-        """Insert a callback in offset order. The offset of a retried batch may be lower than that of later batches."""
+        """Insert a callback that waits for an offset.
+
+        The offset of a retried batch may be lower than that of later batches.
+        """
         waiting = self._waiting
         if waiting is None:
             waiting = self._waiting = deque()
@@ -74,13 +86,16 @@ class OffsetWaiters:
         waiting.insert(position, (offset, when_safe))
 
     def complete_up_to(self, offset: int, code: ErrorCode = ErrorCode.NONE) -> None:
-        """Call and remove all callbacks that wait for `offset` or a lower offset."""
+        """Call and remove the callbacks that wait for `offset` or a lower offset of the partition."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= offset:
             waiting.popleft()[1](code)
 
     def fail_all(self, code: ErrorCode) -> None:
-        """Call and remove all callbacks with the error `code`. A callback may register with another partition."""
+        """Call and remove all callbacks with an error code.
+
+        A callback may register with another partition.
+        """
         if self._waiting:
             waiting = list(self._waiting)
             self._waiting.clear()
@@ -89,7 +104,7 @@ class OffsetWaiters:
 
 
 class Replica:
-    """A replica of a partition on this node: its log and its role, leader or follower.
+    """A partition's replica on this node, with its log and its role of leader or follower.
 
     Consumers read up to the high watermark, the offset up to which the records are durable on every in-sync replica.
     Durable means synced with `flush = "group"` and written with `flush = "os"`. A new replica has the recorded high
@@ -175,16 +190,16 @@ class Replica:
         If it becomes the leader although its log is lost, an operator has requested an unclean election.
         """
         self.isr_state: IsrState | None = None
-        """The state of the followers while this node leads the partition, otherwise None."""
+        """The ISR and follower offsets while this node leads the partition, otherwise None."""
         self.produce_rules = rules
         self.delayed_fetches: dict[DelayedFetch, None] = {}
         self.follower_listeners: dict[FollowerListener, None] = {}
         self._node_id = node_id
         self._recent = RecentBatches(recent_room)
         self.commit_waiters = OffsetWaiters()
-        """Callbacks that wait until all in-sync replicas have all records below an offset."""
+        """Callbacks of callers that wait until all in-sync replicas have the records below an offset."""
         self.durability_waiters = OffsetWaiters()
-        """Callbacks that wait until all records below an offset are durable on this node."""
+        """Callbacks of callers that wait until the records below an offset are durable on this node."""
         self._starts = Notifier()  # notifies of the followers' log start offsets and liveness
         self.uncommitted = UncommittedBytes(node_uncommitted)
 
@@ -192,7 +207,10 @@ class Replica:
         return f"{self.topic_name}-{self.index}"
 
     def open(self) -> None:
-        """Open the log if it is closed. Logs are opened lazily so that a node with many partitions starts quickly."""
+        """Open the replica's log if it is closed.
+
+        Logs are opened lazily so that a node with many partitions starts quickly.
+        """
         if self._log is None:
             log = self._log = self.syncer.log = self._open_log(self)
             self._update_end_offsets(log)
@@ -200,7 +218,7 @@ class Replica:
                 self._start_leader_epoch(self.isr_state)
 
     def require_open_log(self) -> None:
-        """Open the log if it is closed. Raise an error if the disk has lost all its records.
+        """Open the replica's log if it is closed, and raise an error if the disk has lost all its records.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR if the disk has lost the log; it must not look like an empty partition.
@@ -230,7 +248,7 @@ class Replica:
 
     @property
     def damage_description(self) -> str | None:
-        """A description of the records that the disk has lost, or None."""
+        """A description of the synced records that the replica's disk has lost, or None."""
         log = self._log
         if log is None or log.missing_start_offset is None:
             return None
@@ -251,11 +269,14 @@ class Replica:
 
     @property
     def last_stable_offset(self) -> int:
-        """The last stable offset: `read_committed` consumers may read the records below it."""
+        """The partition's last stable offset, below which consumers with `read_committed` may read."""
         return self.log.last_stable_offset(self.high_watermark)
 
     def readable_end_offset(self, *, committed_only: bool) -> int:
-        """Return the last stable offset if `committed_only` is set, otherwise the high watermark."""
+        """Return the end offset of the records that a consumer may read.
+
+        It is the last stable offset if `committed_only` is set, otherwise the high watermark.
+        """
         return self.last_stable_offset if committed_only else self.high_watermark
 
     def lag(self, written_down: int) -> int:
@@ -268,7 +289,7 @@ class Replica:
         return max(0, max(self._leader_high_watermark, written_down) - self.log.log_end_offset)
 
     def _update_end_offsets(self, log: PartitionLog) -> None:
-        """Update the durable end offset and the high watermark after the log end offset has changed."""
+        """Update the replica's durable end offset and high watermark after the log end offset has changed."""
         self.durable_end_offset = self._get_durable_end_offset(log)
         self.high_watermark = max(log.log_start_offset, min(self.high_watermark, log.log_end_offset))
         self._confirmed_offset = min(self._confirmed_offset, log.log_end_offset)
@@ -281,7 +302,7 @@ class Replica:
         return self.isr_state is not None
 
     def assume_role(self, partition: Partition, now: float) -> None:
-        """Assume the role that the metadata image assigns to this replica."""
+        """Become the partition's leader or follower, as the metadata image specifies."""
         self.leader = partition.leader
         self.is_in_isr = self._node_id in partition.isr
         self.has_been_out_of_isr = self.has_been_out_of_isr or not self.is_in_isr
@@ -324,7 +345,7 @@ class Replica:
         self.wake_fetches()
 
     def fail_waiters(self) -> None:
-        """Fail requests that wait for followers, because another broker may have become the leader."""
+        """Fail the requests that wait for followers, because another broker may have become the leader."""
         self.commit_waiters.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.wake_fetches()
 
@@ -345,7 +366,7 @@ class Replica:
         return log.log_start_offset
 
     def restart_as_leader_at(self, offset: int) -> None:
-        """Delete all records, and continue as leader at `offset`.
+        """Delete all records of the log, and continue as the leader from `offset`.
 
         No sync may be in progress. Blocks on the disk.
         """
@@ -388,7 +409,7 @@ class Replica:
         return self.isr_state is not None and self.high_watermark >= self.isr_state.epoch_start_offset
 
     def append(self, incoming: ValidatedRecords, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendInfo:
-        """Append validated records as the leader, and notify the followers."""
+        """Append validated records to the log as the partition's leader, and notify the followers."""
         info = self.log.append(incoming.buffer, incoming.headers, self.leader_epoch, origin=origin)
         if not info.is_duplicate:
             self.uncommitted.append(info.last_offset + 1, len(incoming.buffer))
@@ -400,7 +421,7 @@ class Replica:
         return info
 
     def append_marker(self, producer_id: int, producer_epoch: int, marker: TransactionMarker, now_ms: int) -> int:
-        """Append a transaction marker, and return the offset after it.
+        """Append a transaction's commit or abort marker to the log, and return the offset after the marker.
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
@@ -411,7 +432,7 @@ class Replica:
         return self.append(incoming, AppendOrigin.COORDINATOR).last_offset + 1
 
     def append_imported(self, records: Buffer, leader_epoch: int) -> None:
-        """Append batches of an imported log unchanged, as the leader in this epoch.
+        """Append record batches from an import unchanged to the log, as the partition's leader.
 
         Raises:
             CorruptRecords: The batches are damaged or do not continue the log.
@@ -420,7 +441,7 @@ class Replica:
             self._on_appended(len(records))
 
     def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> memoryview:
-        """Return batches from `offset` on, up to the high watermark."""
+        """Return record batches from `offset` on, up to the high watermark."""
         return self.log.read(offset, max_bytes, self.high_watermark, min_one_batch=min_one_batch)
 
     async def delete_records_before(self, offset: int) -> int:
@@ -453,13 +474,19 @@ class Replica:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def drop_rejected_isr(self) -> None:
-        """Drop a rejected ISR change. The follower that it would have added no longer counts for the high watermark."""
+        """Discard the proposed ISR that the controller has rejected.
+
+        The follower that it would have added no longer counts for the high watermark.
+        """
         if self.isr_state is not None:
             self.isr_state.drop_proposed_isr()
             self._advance_durable_end_offset()
 
     def on_brokers_changed(self) -> None:
-        """Wake requests that wait for followers, so that they check whether the followers are still alive."""
+        """Wake the requests that wait for followers, after a broker was fenced or has returned.
+
+        They check whether the followers are still alive.
+        """
         self._starts.notify()
         for watcher in list(self.delayed_fetches):
             watcher.on_brokers_changed()
@@ -469,7 +496,7 @@ class Replica:
     def find_divergence(
         self, offset: int, last_epoch: int, unknown: ErrorCode = ErrorCode.UNKNOWN_LEADER_EPOCH
     ) -> tuple[int, int] | None:
-        """Return the epoch and end offset where another log diverges from this log, or None if it does not.
+        """Return the epoch and end offset at which a follower's log diverges from this log, or None.
 
         The other log ends at `offset`, in the leader epoch `last_epoch`.
 
@@ -488,7 +515,7 @@ class Replica:
         return epoch, end_offset
 
     def can_continue_from(self, offset: int) -> bool:
-        """Return whether a log that ends at `offset` can be extended with records of this log."""
+        """Return whether this log's records can extend a follower's log that ends at `offset`."""
         return self.log.log_start_offset <= offset <= self.log.log_end_offset
 
     def record_follower_fetch(
@@ -506,7 +533,10 @@ class Replica:
         return follower
 
     def read_for_follower(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> list[memoryview]:
-        """Return batches up to the log end offset, including uncommitted ones, in consecutive chunks."""
+        """Return record batches for a follower, up to the log end offset and in consecutive chunks.
+
+        They include uncommitted batches.
+        """
         recent = self._recent.read(offset, max_bytes)
         if recent:
             return recent
@@ -522,7 +552,7 @@ class Replica:
         return self.log.epochs.latest_epoch
 
     def append_from_leader(self, records: Buffer) -> bool:
-        """Append batches that were fetched from the leader. Return False if there are no new batches.
+        """Append record batches that were fetched from the leader, and return whether any batch was new.
 
         Raises:
             CorruptRecords: The batches are damaged or do not continue the log.
@@ -535,7 +565,7 @@ class Replica:
         return True
 
     def must_restart_earlier(self, records: Buffer) -> bool:
-        """Return whether this empty log must restart at a lower offset, because the leader's batches start there.
+        """Return whether this follower's empty log must restart at the lower offset of the leader's batches.
 
         The leader's log start offset may lie inside a batch.
 
@@ -546,7 +576,7 @@ class Replica:
         return log.log_start_offset == log.log_end_offset > first_base_offset(records)
 
     def update_from_leader(self, high_watermark: int, leader_start: int) -> None:
-        """Apply the leader's high watermark and log start offset."""
+        """Update the follower's high watermark and log start offset to those of the leader."""
         log = self.log
         self._leader_high_watermark = high_watermark
         self.high_watermark = max(self.high_watermark, min(high_watermark, log.log_end_offset))
@@ -558,7 +588,10 @@ class Replica:
             self.syncer.request_sync_if_needed()
 
     def truncate_to(self, offset: int) -> None:
-        """Truncate records that the leader does not have. No sync may be in progress. Blocks on the disk."""
+        """Truncate the records that the leader's log does not contain.
+
+        No sync may be in progress. Blocks on the disk.
+        """
         log = self.log
         if offset < log.log_start_offset:
             log.truncate_fully_and_start_at(offset)
@@ -567,7 +600,10 @@ class Replica:
         self._update_end_offsets(log)
 
     def restart_at(self, offset: int) -> None:
-        """Delete all records and restart the log at `offset`. No sync may be in progress. Blocks on the disk."""
+        """Delete all records of the log, and restart the log at `offset`.
+
+        No sync may be in progress. Blocks on the disk.
+        """
         self.log.truncate_fully_and_start_at(offset)
         self._update_end_offsets(self.log)
 
@@ -626,7 +662,7 @@ class Replica:
         self._notify_followers()
 
     def _count_stable_bytes(self, high_watermark_before: int, arrived: int) -> int:
-        """Return the number of bytes that have become readable for `read_committed` consumers.
+        """Return the number of bytes that consumers with `read_committed` can read since the last advance.
 
         A transaction marker is small, but may make all records stable that were appended during the transaction.
         """
@@ -641,14 +677,14 @@ class Replica:
             reader.on_offsets_changed(is_urgent=is_urgent)
 
     def wake_fetches(self) -> None:
-        """Wake fetches that wait for records, so that they read again."""
+        """Wake the fetches that wait for records of this partition."""
         for watcher in list(self.delayed_fetches):
             watcher.wake()
 
     # Closing
 
     def abandon(self) -> None:
-        """Fail all waiting requests, because the topic was deleted or the replica was moved to another node.
+        """Stop serving a partition that was deleted or moved to another node, and fail its waiting requests.
 
         A sync may still be in progress; `release` closes the files afterwards.
         """
@@ -656,7 +692,7 @@ class Replica:
         self._end_leader_epoch(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     async def release(self) -> None:
-        """Close the files of an abandoned replica, so that they can be deleted."""
+        """Close the log files of an abandoned replica, so that the files can be deleted."""
         await self.syncer.wait_until_idle()
         if self.compaction is not None:
             await asyncio.wait([self.compaction])

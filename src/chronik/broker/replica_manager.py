@@ -34,20 +34,20 @@ logger = logging.getLogger("chronik.broker")
 T = TypeVar("T")
 
 REPLICAS_PER_ITERATION: Final = 250
-"""Number of replicas that are examined per event-loop iteration.
+"""Number of replicas that are examined in one event-loop iteration.
 
 Each takes 1 to 5 µs, and there may be tens of thousands.
 """
 
 CHANGES_PER_ITERATION: Final = 500
-"""Number of replicas that apply an image change per event-loop iteration.
+"""Number of replicas to which one event-loop iteration applies a metadata change.
 
 Each takes 5 to 10 µs, or longer if its leader epoch changes.
 """
 
 
 class _Removal(NamedTuple):
-    """The pending removal of a topic's directory, or of one partition's directory."""
+    """A pending removal of the data directory of a topic or partition."""
 
     topic_id: bytes
     partition: int | None
@@ -55,7 +55,7 @@ class _Removal(NamedTuple):
 
 
 class PartitionRemovals:
-    """The pending removals of the directories of deleted topics and moved partitions.
+    """A queue of the data directories of deleted topics and moved partitions, which are to be removed.
 
     A directory is removed when no sync uses it.
     """
@@ -71,7 +71,7 @@ class PartitionRemovals:
         self._pending: deque[_Removal] = deque()
         self._due = asyncio.Event()
         self.pending_partitions: set[tuple[bytes, int]] = set()
-        """Partitions that cannot be created again until their old files are closed.
+        """Partitions that cannot be created again until the files of the removed partition are closed.
 
         This includes partitions of deleted topics: an aborted import that is restarted uses the same topic ids.
         """
@@ -90,7 +90,10 @@ class PartitionRemovals:
             self._due.set()
 
     async def run(self) -> None:
-        """Move directories to the `deleted` directory when no sync uses them, and delete them there."""
+        """Delete the directories of removed partitions when no sync uses their files.
+
+        They are first moved to the `deleted` directory.
+        """
         while True:
             await self._due.wait()
             self._due.clear()
@@ -120,7 +123,7 @@ class PartitionRemovals:
 
 
 class ReplicaManager:
-    """The replicas of this node (Kafka's `ReplicaManager`)."""
+    """The manager of all partition replicas that this node hosts (Kafka's `ReplicaManager`)."""
 
     def __init__(
         self,
@@ -161,7 +164,7 @@ class ReplicaManager:
         self._topic_ids: dict[str, bytes] = {}
         self.removals: Final = PartitionRemovals(cache, self._set_aside, self._restore_returned_partitions)
         self.registered: Final = asyncio.Event()
-        """Set when this incarnation of the broker is registered.
+        """Event that is set when this incarnation of the broker is registered with the controller.
 
         Until then, the node replays old changes, such as roles that have ended and partitions that were removed and
         added again.
@@ -171,7 +174,7 @@ class ReplicaManager:
         self.damage_listeners: list[Callable[[Replica], None]] = []
         """Callbacks that receive each replica whose log is found to have lost synced records when it is opened."""
         self._outdated: dict[bytes, Topic] = {}
-        """The last applied version of each topic whose replicas have not applied the current metadata image yet."""
+        """The last applied version of each topic whose replicas lag behind the metadata image."""
         self._is_catching_up = False
         self.is_stopping = False
         """Whether the node is stopping, so that fetches no longer wait for records."""
@@ -309,7 +312,7 @@ class ReplicaManager:
                 replica.is_hidden = False
 
     def _apply_pending_updates(self) -> None:
-        """Apply the metadata image to a limited number of replicas, and to the rest in later event-loop iterations.
+        """Apply the metadata image to a limited number of replicas in each event-loop iteration.
 
         When a broker starts or stops, all its partitions change, and there may be thousands.
         """
@@ -327,7 +330,7 @@ class ReplicaManager:
             self._on_fatal(error)
 
     def _apply_image(self, topic_id: bytes, changes_max: int) -> int:
-        """Apply the metadata image to up to `changes_max` changed partitions of a topic. Return their number."""
+        """Apply the metadata image to at most `changes_max` partitions of a topic, and return their number."""
         old = self._outdated.pop(topic_id)
         topic = self._store.image.all_topics_by_id.get(topic_id)
         if topic is None:
@@ -360,7 +363,7 @@ class ReplicaManager:
                 )
 
     def start(self) -> None:
-        """Assume the roles of all partitions after this incarnation of the broker was registered."""
+        """Become leader or follower of all assigned partitions, after the broker's registration."""
         self.registered.set()
         self._unknown = self._set_aside.list_topics()
         for topic in list(self._store.image.all_topics_by_id.values()):
@@ -432,7 +435,7 @@ class ReplicaManager:
         self.removals.add(topic.id, partition, abandoned)
 
     def _restore_returned_partitions(self, topic_id: bytes) -> None:
-        """Add a partition that was assigned to this node again before its old files were removed."""
+        """Add replicas of partitions that were assigned to this node again before their files were removed."""
         topic = self._store.image.all_topics_by_id.get(topic_id)
         if topic is not None and not self.is_stopping:
             self._update_all_partitions(topic)
@@ -463,7 +466,10 @@ class ReplicaManager:
             listener(replica)
 
     def _quarantine_unknown_directories(self) -> None:
-        """Quarantine the directories of unknown topics and partitions at the start, and delete expired ones."""
+        """Quarantine the data of topics and partitions that the metadata does not contain.
+
+        Expired directories are deleted.
+        """
         files = self._cache.files
         known = {format_id(topic_id): topic_id for topic_id in self._store.image.all_topics_by_id}
         for name in files.list_directory(TOPICS_DIRECTORY):
@@ -491,13 +497,13 @@ class ReplicaManager:
         self._set_aside.restore(self._unknown.pop(topic.id), unopened)
 
     def fail_waiters(self) -> None:
-        """Fail all waiting requests, because this node is fenced."""
+        """Fail the requests that wait for followers in partitions that this node leads, because it is fenced."""
         for replica in self:
             if replica.is_leader:
                 replica.fail_waiters()
 
     def wake_fetches(self) -> None:
-        """Complete all waiting fetches, and make later fetches return immediately, because the node is stopping."""
+        """Complete all waiting fetches, and let later fetches return immediately, because the node is stopping."""
         self.is_stopping = True
         for replica in self:
             replica.wake_fetches()
@@ -510,7 +516,7 @@ class ReplicaManager:
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:
-    """Run `work` in a thread as `asyncio.to_thread` does, but wait for the thread when cancelled.
+    """Run a blocking function in a thread; if cancelled, wait until the thread is done.
 
     Otherwise a stopping node would close the files that the thread uses.
     """

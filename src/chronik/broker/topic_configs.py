@@ -25,12 +25,12 @@ _LEVELS = {
 
 
 def resolve_log_config(resolver: ConfigResolver, configs: Mapping[str, str]) -> LogConfig:
-    """Return the storage configs of a topic."""
+    """Return the effective storage configs of a topic, such as segment size and retention."""
     return resolver.get_or_compute(_build_log_config, configs)
 
 
 def resolve_produce_rules(resolver: ConfigResolver, configs: Mapping[str, str]) -> ProduceRules:
-    """Return a topic's requirements for produced records."""
+    """Return the rules that a topic's configs impose on produced records."""
     return resolver.get_or_compute(_build_produce_rules, configs)
 
 

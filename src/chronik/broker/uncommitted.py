@@ -15,7 +15,7 @@ from chronik.limits import PARTITION_UNCOMMITTED_BYTES_MAX, UNCOMMITTED_BYTES_MA
 
 
 class NodeUncommittedBytes:
-    """The number of uncommitted bytes (above the high watermark) in all partitions that a node leads."""
+    """The number of bytes above the high watermark in all partitions that a node leads."""
 
     __slots__ = ("bytes",)
 
@@ -24,7 +24,7 @@ class NodeUncommittedBytes:
 
 
 class UncommittedBytes:
-    """The number of uncommitted bytes that this node has appended to one partition as its leader.
+    """The number of bytes above the high watermark that this node has appended to a partition as its leader.
 
     Appends and moves of the high watermark cost O(1) per batch. Bytes that an earlier leader appended are not counted:
     no producer of this node waits for them, and that leader has limited them.
@@ -50,7 +50,7 @@ class UncommittedBytes:
         return self._node.bytes
 
     def append(self, end_offset: int, size: int) -> None:
-        """Count `size` appended bytes as uncommitted until the high watermark reaches `end_offset`."""
+        """Count appended bytes as uncommitted until the high watermark reaches `end_offset`."""
         self.appended_bytes += size
         self._node.bytes += size
         if self._ends is None:
@@ -58,7 +58,7 @@ class UncommittedBytes:
         self._ends.append((end_offset, self.appended_bytes))
 
     def commit(self, high_watermark: int) -> int:
-        """Stop counting the batches below the high watermark, and return their size in bytes."""
+        """Stop counting bytes below the new high watermark, and return their number."""
         ends, committed = self._ends, self._committed
         while ends and ends[0][0] <= high_watermark:
             committed = ends.popleft()[1]
@@ -68,7 +68,7 @@ class UncommittedBytes:
         return size
 
     def clear(self) -> None:
-        """Stop counting all batches, because a leader epoch starts or ends on this node.
+        """Reset the count of uncommitted bytes when this node's leader epoch starts or ends.
 
         The next leader may truncate them, and their producers have been notified.
         """

@@ -115,7 +115,7 @@ def run_add(arguments: argparse.Namespace) -> int:
 
 
 def run_remove(arguments: argparse.Namespace) -> int:
-    """Remove ACLs on the selected resources: those of the given principals or, if none are given, all of them."""
+    """Remove ACLs of the given principals on the selected resources, or those of all principals."""
     if arguments.allow_principal or arguments.deny_principal:
         filters = [AclFilter(*acl) for acl in _parse_bindings(arguments)]
     else:
@@ -135,7 +135,7 @@ def _parse_resources(arguments: argparse.Namespace) -> list[tuple[int, str]]:
 
 
 def _require_resources(arguments: argparse.Namespace) -> list[tuple[int, str]]:
-    """Return the resources that the options select; raise InvalidInput if there are none."""
+    """Return the resources that the command-line options select; raise InvalidInput if there are none."""
     found = _parse_resources(arguments)
     if not found:
         raise InvalidInput("no resource given: use --topic, --group, --transactional-id or --cluster")

@@ -30,7 +30,7 @@ class Subparsers(Protocol):
 
 
 class InvalidInput(ChronikError):
-    """An invalid argument or input. The message states what was expected."""
+    """An invalid command-line argument or input; the message states what was expected."""
 
 
 def add_client_arguments(parser: argparse.ArgumentParser, run: CommandRunner) -> None:
@@ -87,7 +87,7 @@ def parse_positive_seconds(text: str) -> float:
 
 
 def parse_timestamp_ms(text: str) -> int:
-    """Parse a timestamp, by default in UTC, into milliseconds since the epoch; raise InvalidInput if it is invalid."""
+    """Parse a timestamp, by default in UTC, into milliseconds since the epoch; raise InvalidInput on error."""
     try:
         if text.isascii() and text.isdigit():
             return check_int64(int(text))

@@ -28,24 +28,32 @@ SEED = 1
 CUSTOMERS = ("ada", "alan", "barbara", "edsger", "grace", "ken")
 COUNTRIES = ("DE", "FR", "IT", "NL")
 INVALID_EVERY = 5000
-"""Interval of invalid records: one record in this many is invalid JSON and becomes a dead-letter record."""
+"""Number of the demo's records for each invalid one, which becomes a dead-letter record."""
 
 NODES = 3
 PARTITIONS = 3
 RECORDS = 20_000
 CHUNKS = 20
-"""Number of chunks in which the orders are produced. The demo kills a node between the first and the last chunk."""
+"""Number of chunks in which the demo produces its orders.
+
+It kills a node between the first and the last chunk.
+"""
 
 LIVE_RECORDS = 1000
-"""Number of orders produced after the others were written to the table. Queries read them directly from the topic."""
+"""Number of orders that the demo produces after it wrote the others to the table.
+
+Queries read them directly from the topic.
+"""
 
 QUERY = f"""\
 SELECT customer, count(*) AS orders, sum(euros) AS euros, count(country) AS with_country
 FROM {TOPIC} GROUP BY customer ORDER BY customer"""
 
 JVM_OPTIONS = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
-"""JVM options for a short-lived process. Disabling C2 and parallel garbage collection reduces the demo's CPU time by
-about 40 %."""
+"""JVM options that shorten the startup of the demo's Spark process.
+
+Disabling C2 and parallel garbage collection reduces the demo's CPU time by about 40 %.
+"""
 
 INDENT = "    "
 
@@ -177,7 +185,10 @@ def _land_query_and_audit(nodes: Cluster, tables: Path) -> None:
 
 
 def generate_orders(count: int, first: int = 0) -> Iterator[OutgoingRecord]:
-    """Generate orders deterministically. The second half has an additional field, to demonstrate a schema change."""
+    """Generate the demo's orders deterministically.
+
+    The second half has an additional field, to demonstrate a schema change.
+    """
     rng = random.Random(SEED + first)
     for number in range(first, first + count):
         customer = rng.choice(CUSTOMERS)

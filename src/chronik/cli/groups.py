@@ -213,7 +213,7 @@ def run_reset(arguments: argparse.Namespace) -> int:
 
 
 def _fetch_inactive_group_offsets(cluster: ClusterClient, name: str) -> Mapping[TopicPartition, GroupOffset]:
-    """Return the committed offsets of a group without members.
+    """Return the committed offsets of a group; raise an error if the group has members.
 
     A group that does not exist yet has none, and may still be given offsets.
 

@@ -53,7 +53,10 @@ COMMAND_MODULES = {
     "top": "chronik.cli.top.command",
     "doctor": "chronik.cli.doctor.command",
 }
-"""Modules of the commands that are implemented by packages. Any other command is the module `chronik.cli.<command>`."""
+"""Modules of the commands that packages implement, by command name.
+
+Any other command is the module `chronik.cli.<command>`.
+"""
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 EXIT_REFUSED = 2  # the node's exit code for an invalid config, see chronik.node.run
@@ -117,7 +120,7 @@ def build_parser(word: str) -> argparse.ArgumentParser:
 
 
 class TerminalWidthFormatter(argparse.HelpFormatter):
-    """A help formatter that is as wide as the terminal.
+    """A formatter of argparse help that uses the full width of the terminal.
 
     argparse would import shutil, and with it the archive modules, to find the width of the terminal.
     """

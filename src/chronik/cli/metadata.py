@@ -38,7 +38,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _sort(response: MetadataResponse) -> None:
-    """Sort a Metadata response, so that equal metadata is printed identically. The order of replicas is preserved."""
+    """Sort a Metadata response by ids and names, so that equal metadata is printed identically.
+
+    The order of replicas is preserved.
+    """
     response.brokers.sort(key=lambda broker: broker.node_id)
     response.topics.sort(key=lambda topic: topic.name or "")
     for topic in response.topics:
@@ -69,7 +72,7 @@ def _format_metadata(response: MetadataResponse) -> str:
 
 
 def partition_rows(topic: MetadataResponseTopic) -> Iterable[tuple[str | None, str, int, str, str]]:
-    """Yield one row per set of partitions with the same leader, replicas and ISR."""
+    """Yield one table row per set of partitions with the same leader, replicas and ISR."""
     groups: dict[tuple[int, str, str], list[MetadataResponsePartition]] = {}
     for partition in topic.partitions:
         placement = (partition.leader_id, join_ids(partition.replica_nodes), join_ids(partition.isr_nodes))

@@ -30,11 +30,10 @@ from chronik.node.service_manager import READY, SOCKET_VARIABLE, STOPPING, notif
 POLL_SECONDS: Final = 0.1
 RESTART_SECONDS_MIN: Final = 1.0
 RESTART_SECONDS_MAX: Final = 30.0
-"""Maximum delay in seconds before an exited node is restarted. The number of restarts is unlimited, because the cause
-may be temporary, such as a full disk."""
+"""Maximum delay in seconds before the supervisor restarts an exited node."""
 
 STABLE_SECONDS: Final = 60.0
-"""Uptime in seconds after which a node's restart delay is reset to the minimum."""
+"""Uptime in seconds after which the supervisor resets a node's restart delay to the minimum."""
 
 EXIT_REFUSED: Final = 2
 """Exit code of a node with an invalid config or data directory. Such a node is not restarted."""
@@ -42,7 +41,7 @@ EXIT_REFUSED: Final = 2
 
 @dataclass
 class NodeProcess:
-    """A node that is supervised, and the process in which it runs."""
+    """A supervised node and its current process."""
 
     node_id: int
     command: Sequence[str]
@@ -61,7 +60,7 @@ class NodeProcess:
         self.started_at = now
 
     def poll_exit_code(self, now: float) -> int | None:
-        """If the process has exited since the last call, schedule its restart and return its exit code."""
+        """Return the exit code of a process that has just exited and schedule its restart, otherwise None."""
         if self.process is None or (code := self.process.poll()) is None:
             return None
         self.process = None
@@ -90,7 +89,9 @@ def _block_sigint() -> Iterator[None]:
 
 
 def plan_node_processes(config: NodeConfig, count: int, words: Sequence[str]) -> list[NodeProcess]:
-    """Return the unstarted processes of `count` nodes with consecutive ids. All receive the arguments `words`.
+    """Return supervised nodes with consecutive ids, which are not started yet.
+
+    All receive the arguments `words`.
 
     Raises:
         ConfigError: A node is missing in `[[peers]]`, or an option would give all nodes the same address.
@@ -146,7 +147,10 @@ def supervise_nodes(nodes: Sequence[NodeProcess], log_format: str = "text") -> i
 
 
 def _stop(nodes: Sequence[NodeProcess], log_format: str) -> int:
-    """Stop the nodes one by one, so that each can transfer its leadership; return the first non-zero exit code."""
+    """Stop the supervised nodes one by one, and return the first non-zero exit code.
+
+    Each can transfer its leadership.
+    """
     result = 0
     for node in reversed(nodes):
         if node.process is not None:
@@ -158,7 +162,9 @@ def _stop(nodes: Sequence[NodeProcess], log_format: str) -> int:
 
 
 def first_user_arguments(name: str | None, password_file: Path | None) -> list[str]:
-    """Return the command-line arguments with which a node creates the first user; empty if `name` is None.
+    """Return the command-line arguments that make a node create the first user.
+
+    They are empty if `name` is None.
 
     Raises:
         ConfigError: The password would have to be entered at a prompt.
@@ -171,7 +177,7 @@ def first_user_arguments(name: str | None, password_file: Path | None) -> list[s
 
 
 def common_arguments(config_file: Path | None, **options: str | None) -> list[str]:
-    """Return the config file and the options as command-line arguments, which are common to all nodes."""
+    """Return the command-line arguments that all supervised nodes have in common."""
     words = []
     for name, value in {"config": config_file, **options}.items():
         if value is not None:

@@ -24,7 +24,7 @@ ROWS_PER_FLUSH = 1000
 
 
 def write_json(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO) -> None:
-    """Write each row as one line of JSON."""
+    """Write query result rows as JSON, one row per line."""
     for chunk in _split_into_chunks(rows):
         for row in chunk:
             fields = dict(zip(names, map(_to_json, row), strict=True))
@@ -33,7 +33,7 @@ def write_json(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO)
 
 
 def write_csv(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO) -> None:
-    """Write a CSV header and one line per row; null values are empty."""
+    """Write query result rows as CSV with a header line; null values are empty."""
     out = out if out.isatty() else raw_stream(out)  # escape control characters for terminals only
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(names)
@@ -43,7 +43,7 @@ def write_csv(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO) 
 
 
 def write_table(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO, rows_max: int) -> bool:
-    """Write at most `rows_max` rows as a table, and return whether all rows were written."""
+    """Write at most `rows_max` rows as a text table, and return whether all rows were written."""
     shown = list(islice(rows, rows_max + 1))
     if names:
         out.write(format_table(names, [[_to_cell(value) for value in row] for row in shown[:rows_max]]) + "\n")

@@ -320,7 +320,10 @@ def run_delete(arguments: argparse.Namespace) -> int:
 
 
 def _confirm_deletion(names: list[str]) -> bool:
-    """Prompt for confirmation on a terminal. Without a terminal, return True."""
+    """Ask the user to confirm a topic deletion.
+
+    Without a terminal, return True.
+    """
     if not sys.stdin.isatty():
         return True
     print(f"This deletes {pluralize(len(names), 'topic')} with all records: {', '.join(names)}")

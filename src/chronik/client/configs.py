@@ -25,13 +25,12 @@ TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
 
 DYNAMIC_TOPIC_CONFIG: Final = 1
-"""Config source of values that are set on a topic."""
+"""Kafka's config source (1) for values that are set on a topic."""
 DYNAMIC_DEFAULT_BROKER_CONFIG: Final = 3
-"""Config source of cluster-wide values that are set for all brokers."""
+"""Kafka's config source for values that are set for all brokers of the cluster."""
 
 RESOURCES_PER_REQUEST_MAX: Final = 500
-"""Maximum number of resources in one request. Even with long topic names, a request stays below a few hundred
-kilobytes."""
+"""Maximum number of topics or brokers in one request that describes or alters configs."""
 
 _SET, _DELETE = 0, 1
 

@@ -37,8 +37,7 @@ from chronik.protocol.schema import Request, Response
 R = TypeVar("R", bound=Response)
 
 RESPONSE_BYTES_MAX: Final = 256 * MIB
-"""Maximum size of a response in bytes. Fetch requests have much lower limits, and metadata of 100,000 partitions takes
-10 MB."""
+"""Maximum size in bytes of a response that a client accepts from a broker."""
 
 CONNECT_SECONDS_MAX: Final = 10.0
 
@@ -152,7 +151,10 @@ class BrokerConnection:
         return response
 
     def _log_in(self) -> None:
-        """Authenticate if SASL is configured, and schedule reauthentication before the session expires."""
+        """Authenticate the connection with SASL if configured, and schedule the reauthentication.
+
+        It takes place before the session expires.
+        """
         if not self.security.has_login:
             return
         from chronik.client.access.sasl_login import authenticate_with_sasl
@@ -202,7 +204,7 @@ class BrokerConnection:
         return encrypt_socket(plain_socket, self.address, self.security)
 
     def _exchange(self, request: Request, version: int, timeout_s: float) -> memoryview:
-        """Send a request and return the response frame.
+        """Send a request frame to the broker, and return the response frame.
 
         Close the connection on any failure, since it is out of sync then.
         """

@@ -53,7 +53,7 @@ def list_groups(cluster: ClusterClient) -> list[ListGroupsGroup]:
 
 
 AUTHORIZATION_ERRORS: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
-"""Error codes that a client receives if it is not authorized to read the committed offsets of a group."""
+"""Error codes of a client that is not authorized to read a group's committed offsets."""
 
 
 class GroupSummary(NamedTuple):

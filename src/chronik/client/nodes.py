@@ -29,14 +29,14 @@ from chronik.protocol.messages.describe_quorum import (
 from chronik.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
 
 ONLINE_STATUSES: Final = ("online", "maintenance")
-"""Statuses of nodes whose heartbeats reach the controller."""
+"""Statuses of cluster nodes whose heartbeats reach the controller."""
 
 METADATA_TOPIC: Final = "__cluster_metadata"
-"""Name of the metadata log in Kafka's protocol."""
+"""Topic name that stands for the metadata log in Kafka's protocol."""
 
 FEATURE_NAME = "chronik.version"
 FIRST_LEVEL = 1
-"""Feature level that is assumed for nodes that do not report one."""
+"""Feature level that is assumed for cluster nodes that do not report one."""
 
 
 class AlterNodesAction(IntEnum):

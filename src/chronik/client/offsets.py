@@ -20,7 +20,7 @@ LATEST_TIMESTAMP: Final = -1
 NO_REPLICA: Final = -1
 
 DELETED_TOPIC_ERRORS: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-"""Error codes that indicate that the topic of a partition was deleted."""
+"""Error codes of a request for a partition whose topic was deleted."""
 
 READ_COMMITTED: Final = 1
 """The isolation level read_committed, at which a partition ends at its last stable offset."""

@@ -47,7 +47,10 @@ THROTTLED_REPLICAS_KEYS: Final = ("leader.replication.throttled.replicas", "foll
 THROTTLED_RATE_KEYS: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 ALL_BROKERS: Final = ConfigTarget(BROKER_RESOURCE, "")
 ALL_REPLICAS: Final = "*"
-"""Config value that applies the replication throttle to all replicas of a topic, except those in sync."""
+"""Value of the topic config that applies the replication throttle to all replicas.
+
+Replicas in sync are not throttled.
+"""
 
 EXPLICIT_SOURCES: Final = (DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG)
 

@@ -27,10 +27,13 @@ from chronik.protocol.records import Record, encode_batch
 ACKS_ALL: Final = -1
 
 BATCH_BYTES_MAX: Final = 512 * KIB
-"""The maximum size of a batch before compression: half of the default `max.message.bytes` of topics."""
+"""Maximum size in bytes of a producer's batch before compression.
+
+It is half of the default `max.message.bytes` of topics.
+"""
 
 RECORD_OVERHEAD_BYTES: Final = 32
-"""Upper bound of the bytes that a record's encoded lengths, deltas and counts add to its key, value and headers."""
+"""Maximum number of bytes that a record's encoding adds to its key, value and headers."""
 
 
 class AcknowledgedRecords(NamedTuple):

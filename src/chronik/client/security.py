@@ -44,12 +44,12 @@ from chronik.security.sasl.scram_keys import MECHANISMS_BY_NAME, MECHANISMS_BY_N
 MATCH_ANY = 1
 
 QuotaEntityNames = Mapping[str, str | None]
-"""Entity names by type ("user", "client-id", "ip"). None denotes the default entity."""
+"""A quota entity: names of its user, client id and IP, by entity type; None is the default entity."""
 
 _MATCH_EXACT, _MATCH_DEFAULT = 0, 1
 
 IterationsByMechanism = dict[str, int]
-"""Iterations by SCRAM mechanism."""
+"""Number of SCRAM iterations by SCRAM mechanism."""
 
 
 class AclBinding(NamedTuple):

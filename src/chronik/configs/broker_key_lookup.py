@@ -39,7 +39,7 @@ def iter_broker_keys() -> Iterator[ConfigKey]:
 
 
 def create_unknown_key(name: str) -> ConfigKey:
-    """Return a ConfigKey for an unknown config name.
+    """Return a ConfigKey of type STRING for a config name that Chronik does not know.
 
     Kafka stores such configs for plugins and never returns their values, because they may be passwords.
     """
@@ -47,7 +47,7 @@ def create_unknown_key(name: str) -> ConfigKey:
 
 
 def _find_listener_key(name: str) -> ConfigKey | None:
-    """Return the key for `listener.name.NAME.KEY` or `listener.name.NAME.MECHANISM.KEY`; None if KEY is unknown.
+    """Return the config key of a listener-specific name, such as `listener.name.NAME.ssl.keystore.location`.
 
     TLS and SASL configs of a listener are read at start-up; others have no effect.
     """

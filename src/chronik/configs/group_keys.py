@@ -29,7 +29,7 @@ _NUMBERS: Final = {
 }
 
 GROUP_TYPES: Final = ("consumer", "share", "streams")
-"""Group types of Kafka that have configs."""
+"""Kafka's group types that have their own group configs."""
 
 
 def _validate_offset_reset(value: str) -> str | None:
@@ -68,10 +68,10 @@ GROUP_KEYS: Final = {
         _create_ignored_key("share.renew.acknowledge.enable", ConfigType.BOOLEAN, "true", validate_boolean),
     )
 }
-"""The group configs by name."""
+"""All group configs by config name, such as `consumer.session.timeout.ms`."""
 
 
 def find_bounds(key: ConfigKey) -> tuple[ConfigKey | None, ConfigKey | None]:
-    """Return the broker configs that define the minimum and maximum of a group config, or None for each."""
+    """Return the broker configs that limit a group config: its minimum and its maximum, each None if there is none."""
     kind, _, rest = key.name.partition(".")
     return IGNORED_KEYS.get(f"group.{kind}.min.{rest}"), IGNORED_KEYS.get(f"group.{kind}.max.{rest}")

@@ -35,7 +35,7 @@ LONG_DEFAULTS: Final = {
     "sasl.oauthbearer.jwt.retriever.class": "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
     "sasl.oauthbearer.jwt.validator.class": "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
 }
-"""Default values that are too long for the table."""
+"""Default values of ignored configs that are too long for the table of ignored configs."""
 
 # Name, type, update mode, valid values (a range or names), default.
 TABLE: Final = """
@@ -341,7 +341,7 @@ security.inter.broker.protocol                        string   fixed    PLAINTEX
 
 
 IGNORED_KEY_DOC: Final = "Accepted for compatibility with Kafka; has no effect."
-"""Documentation text of ignored configs."""
+"""Description that DescribeConfigs returns for a config that Chronik accepts but ignores."""
 
 SCOPES: Final = {
     "fixed": UpdateMode.READ_ONLY,

@@ -48,7 +48,7 @@ class ConfigType(IntEnum):
 
 
 class UpdateMode(IntEnum):
-    """The dynamic update mode of a broker config."""
+    """Kafka's dynamic update mode of a broker config: whether it can be changed without a restart."""
 
     READ_ONLY = 0
     """Not dynamic: a change requires a restart."""
@@ -59,7 +59,8 @@ class UpdateMode(IntEnum):
 
 
 class UnitFallback(NamedTuple):
-    """A config with the same meaning in another unit.
+    """A broker config that supplies another config's value in another unit, as log.retention.hours for
+    log.retention.ms.
 
     The value of this config, multiplied by `unit`, is the value of the original key.
     """
@@ -77,16 +78,16 @@ class ConfigKey(msgspec.Struct, frozen=True):
     doc: str
     check: Validator
     synonym: str | None = None
-    """Broker key that supplies the default of a topic key."""
+    """Name of the broker config that supplies the default of this topic config, or None."""
     update_mode: UpdateMode = UpdateMode.READ_ONLY
     fallbacks: tuple[UnitFallback, ...] = ()
-    """Broker keys, by precedence, that supply the value if this key is not set."""
+    """Broker configs that supply the value if this config is not set, by precedence."""
     kept: bool = False
-    """Whether the key is accepted and returned by DescribeConfigs, but has no effect."""
+    """Whether Chronik accepts the config and returns it in DescribeConfigs, but ignores its value."""
     internal: bool = False
-    """Whether DescribeConfigs returns the key only if it is set."""
+    """Whether DescribeConfigs returns the config only if it has been set."""
     per_listener: bool = False
-    """Whether the key can be altered only with a listener prefix, `listener.name.NAME.`."""
+    """Whether the config can be altered only for one listener, with the prefix `listener.name.NAME.`."""
     secret: bool = False
 
     @property
@@ -96,17 +97,17 @@ class ConfigKey(msgspec.Struct, frozen=True):
 
 
 def int_key(name: str, default: int, doc: str, low: int = 0, high: int = INT_MAX, **more: object) -> ConfigKey:
-    """Return a config key with an INT value."""
+    """Define a Kafka config of type INT."""
     return ConfigKey(name, ConfigType.INT, str(default), doc, integer_in_range(low, high), **more)  # type: ignore[arg-type]
 
 
 def long_key(name: str, default: int, doc: str, low: int = 0, high: int = LONG_MAX, **more: object) -> ConfigKey:
-    """Return a config key with a LONG value."""
+    """Define a Kafka config of type LONG."""
     return ConfigKey(name, ConfigType.LONG, str(default), doc, integer_in_range(low, high), **more)  # type: ignore[arg-type]
 
 
 def boolean_key(name: str, default: bool, doc: str, **more: object) -> ConfigKey:
-    """Return a config key with a BOOLEAN value."""
+    """Define a Kafka config of type BOOLEAN."""
     default_text = "true" if default else "false"
     return ConfigKey(name, ConfigType.BOOLEAN, default_text, doc, validate_boolean, **more)  # type: ignore[arg-type]
 
@@ -114,12 +115,12 @@ def boolean_key(name: str, default: bool, doc: str, **more: object) -> ConfigKey
 def string_key(
     name: str, default: str | None, doc: str, check: Validator = accept_any_value, **more: object
 ) -> ConfigKey:
-    """Return a config key with a STRING value."""
+    """Define a Kafka config of type STRING."""
     return ConfigKey(name, ConfigType.STRING, default, doc, check, **more)  # type: ignore[arg-type]
 
 
 def list_key(name: str, default: str, doc: str, check: Validator = accept_any_value, **more: object) -> ConfigKey:
-    """Return a config key with a LIST value."""
+    """Define a Kafka config of type LIST."""
     return ConfigKey(name, ConfigType.LIST, default, doc, check, **more)  # type: ignore[arg-type]
 
 
@@ -204,7 +205,7 @@ SYNONYMS = {
     "segment.ms": "log.roll.ms",
     "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
-"""Broker keys that supply the defaults of topic keys."""
+"""Broker config that supplies the default of each topic config, by topic config name."""
 
 TOPIC_KEYS = _index_topic_keys(
     list_key(
@@ -328,7 +329,7 @@ FALLBACKS = {
     "log.roll.jitter.ms": (UnitFallback("log.roll.jitter.hours", HOUR_MS),),
     "log.flush.interval.ms": (UnitFallback("log.flush.scheduler.interval.ms", 1),),
 }
-"""Keys with the same meaning in other units by precedence, as in Kafka: milliseconds, then minutes, then hours."""
+"""Broker configs that supply the value of an unset one, by precedence, as log.retention.hours for log.retention.ms."""
 
 
 def _topic_default_keys() -> list[ConfigKey]:

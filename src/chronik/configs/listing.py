@@ -10,7 +10,7 @@ from chronik.configs.broker_key_lookup import iter_broker_keys
 from chronik.configs.keys import ConfigKey, UpdateMode
 
 PAGE: Final = Path("docs", "reference", "broker-configs.md")
-"""Path of the page that documents the broker configs, relative to the repository root."""
+"""Path of the documentation page that lists the broker configs, relative to the repository root."""
 
 INTRODUCTION = """\
 # Broker configs
@@ -58,7 +58,7 @@ CHANGED_BY = {
 
 
 def render_page() -> str:
-    """Return the Markdown text of the page that documents the broker configs."""
+    """Render the documentation page of the broker configs as Markdown."""
     keys = sorted(iter_broker_keys(), key=lambda key: key.name)
     effective = _rows((key for key in keys if not key.kept), described=True)
     kept = _rows((key for key in keys if key.kept), described=False)

@@ -19,14 +19,11 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 T = TypeVar("T")
 
 DERIVED_CACHE_SIZE: Final = 1024
-"""Maximum number of cached objects derived from topic configs. Most clusters need only a few.
-
-Beyond the limit, the cache is cleared.
-"""
+"""Maximum number of cached objects that are computed from topic configs. The cache is cleared when it is full."""
 
 
 class ConfigSource(IntEnum):
-    """The source of a config value, with the numeric codes of DescribeConfigs."""
+    """Where a config value was set (topic, broker, config file or default), with the codes of DescribeConfigs."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC = 1
@@ -39,17 +36,17 @@ class ConfigSource(IntEnum):
 
 
 class ConfigSynonym(msgspec.Struct, frozen=True):
-    """A config that supplies the value of a key, and the source of that value."""
+    """A config that can supply another config's value, with its own value and source (a synonym in DescribeConfigs)."""
 
     name: str
     value: str
     source: ConfigSource
     unit: int = 1
-    """Factor that converts the value to the unit of the key."""
+    """Factor that converts the synonym's value to the unit of the described config, such as 60000 for minutes."""
 
     @property
     def converted_value(self) -> str:
-        """Return the value in the unit of the key."""
+        """Return the synonym's value in the unit of the described config."""
         if self.unit == 1:
             return self.value
         number = int(self.value)
@@ -64,11 +61,11 @@ class ConfigEntry(msgspec.Struct, frozen=True):
     source: ConfigSource
     read_only: bool
     synonyms: list[ConfigSynonym] = msgspec.field(default_factory=list)
-    """All sources that supply a value, in order of precedence."""
+    """Every config that supplies a value for this config, in order of precedence."""
 
 
 class _ResolvedCache:
-    """Cached values, valid until the broker's dynamic configs change. Every change replaces the config dicts."""
+    """Resolved config values of brokers and topics, cached until a dynamic broker config changes."""
 
     __slots__ = ("broker", "derived", "own", "shared", "topic")
 
@@ -77,7 +74,7 @@ class _ResolvedCache:
         self.shared = shared
         self.broker: dict[str, str] = {}
         self.topic: dict[str, str] = {}
-        """Values for a topic without its own configs; empty until first used."""
+        """Resolved values for a topic without configs of its own. Empty until the first such topic is resolved."""
         self.derived: dict[tuple[object, frozenset[tuple[str, str]]], object] = {}
 
 
@@ -113,11 +110,11 @@ class ConfigResolver:
         return self.broker_value(name).strip().lower() == "true"
 
     def broker_list(self, key: ConfigKey, broker_id: int) -> str:
-        """Return the current value of a list config for one broker, or cluster-wide (CLUSTER_DEFAULT)."""
+        """Return the elements of a list config for one broker, or of its cluster-wide default (CLUSTER_DEFAULT)."""
         return next((synonym.value for synonym in self._iter_broker_synonyms(key, broker_id)), "")
 
     def topic_value(self, configs: Mapping[str, str], name: str) -> str:
-        """Return the effective value of a topic config; `configs` are the topic's own configs."""
+        """Return the effective value of a topic config. `configs` are the configs that are set on the topic itself."""
         own = configs.get(name)
         if own is not None:
             return own
@@ -128,14 +125,14 @@ class ConfigResolver:
         return cast(str, key.default)
 
     def topic_values(self, configs: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the effective values of all topic configs; `configs` are the topic's own configs."""
+        """Return the effective values of all topic configs. `configs` are the configs set on the topic itself."""
         defaults = self._get_current_cache().topic
         if not defaults:
             defaults.update((name, self.topic_value({}, name)) for name, key in TOPIC_KEYS.items() if not key.internal)
         return {**defaults, **configs}
 
     def get_or_compute(self, make: Callable[[ConfigResolver, Mapping[str, str]], T], configs: Mapping[str, str]) -> T:
-        """Return `make(resolver, configs)`, cached for all topics with equal configs.
+        """Return an object that `make` computes from topic configs, cached for all topics with the same configs.
 
         Thousands of topics may change in one event-loop iteration. The result is shared and must not be modified.
         `make` must be a plain function.
@@ -244,7 +241,7 @@ class ConfigResolver:
             yield ConfigSynonym(key.name, key.default, ConfigSource.DEFAULT)
 
     def _iter_broker_synonyms(self, key: ConfigKey, broker_id: int, unit: int = 1) -> Iterator[ConfigSynonym]:
-        """Yield the sources of a broker config's value, by precedence. The config file is known for this node only."""
+        """Yield each source of a broker config's value, by precedence. Other nodes' config files are unknown."""
         dynamic = self._store.image.broker_configs
         own = dynamic.get(broker_id, {}).get(key.name)
         if own is not None:

@@ -61,7 +61,7 @@ _PARTITIONING = re.compile(r"\s*((day|hour)\([^,()]+\)|bucket\(\s*\d+\s*,[^,()]+
 
 
 def partitioning_or_empty(value: str) -> str | None:
-    """Accept a list of columns, `day(NAME)`, `hour(NAME)` and `bucket(N, NAME)`, or an empty value."""
+    """Accept a table partitioning: columns, `day(NAME)`, `hour(NAME)` and `bucket(N, NAME)`, or an empty value."""
     position = 0
     while position < len(value):
         match = _PARTITIONING.match(value, position)

@@ -40,8 +40,7 @@ logger = logging.getLogger("chronik.console")
 
 
 ACCOUNT_CONNECTIONS_DIVISOR: Final = 4
-"""Each account (a user, or the network of anonymous clients) may use at most the connection limit divided by this
-number."""
+"""Each user, or network of anonymous clients, may hold at most the maximum number of connections divided by this."""
 
 
 class HttpLimits(msgspec.Struct, frozen=True):
@@ -60,7 +59,8 @@ class HttpLimits(msgspec.Struct, frozen=True):
     """Maximum idle time between requests, and maximum time to receive a request or send a response. Scrapers poll every
     15 to 60 s."""
     linger_seconds: float = 1.0
-    """Maximum time for which the connection stays open after the last response, so that the client can read it."""
+    """Maximum seconds for which an HTTP connection stays open after its last response, so that the client can read it.
+    """
     bodies_bytes: int = 32 * MIB
     """Maximum memory for the partially received large bodies of all connections."""
     unauthenticated_body_bytes: int = 16 * KIB
@@ -75,7 +75,7 @@ class HttpLimits(msgspec.Struct, frozen=True):
 
 
 class ClientInfo(msgspec.Struct, frozen=True):
-    """The client of a connection: its address and TLS status."""
+    """The address of an HTTP client, and whether it uses TLS and a client certificate."""
 
     host: str
     is_encrypted: bool = False
@@ -93,29 +93,30 @@ class TlsConnection(Protocol):
 
 
 class PreparedRequest(msgspec.Struct, frozen=True):
-    """A routed and authenticated request, whose body may not have been received yet."""
+    """An HTTP request that has been routed and authenticated, possibly before its body is received."""
 
     principal: Principal | None
     """The authenticated principal, or None for an unauthenticated request."""
     response: HttpResponse | None = None
-    """The response, if it does not depend on the request body."""
+    """The HTTP response, if it is already known before the request body is read."""
     respond: Callable[[bytes], Awaitable[HttpResponse]] | None = None
-    """A callback that returns the response for a request body and never raises. Set if `response` is None."""
+    """A callback that computes the HTTP response from the request body and never raises. Set if `response` is None."""
 
 
 class PageViewer(msgspec.Struct, frozen=True):
-    """A client that is authorized to see a status page."""
+    """A client that is authorized to read an HTTP status page, such as `/metrics`."""
 
     principal: Principal
     is_authorized: Callable[[], bool]
-    """A callback that returns whether the client is still authorized. It is called before each chunk of a long page."""
+    """A callback that returns whether the client may still read the page. It is called before each chunk of a long
+    page."""
 
 
 class HttpApplication(Protocol):
     """The interface of the application that serves all HTTP paths other than status pages, such as the admin API."""
 
     async def prepare(self, request: HttpRequest, caller: ClientInfo) -> PreparedRequest:
-        """Route and authenticate a request before its body is read. Never raises."""
+        """Route and authenticate an HTTP request before its body is read. Never raises."""
 
     async def authorize_viewer(self, request: HttpRequest, caller: ClientInfo) -> PageViewer:
         """Authenticate and authorize a client that requests a status page with neither a token nor a certificate.
@@ -126,14 +127,14 @@ class HttpApplication(Protocol):
 
 
 class ConnectionOwner(Protocol):
-    """The interface through which a connection uses its listener."""
+    """The interface of an HTTP listener as seen by its connections."""
 
     limits: HttpLimits
     is_loopback_only: bool
     page_authorizer: PageAuthorizer
     pages: StatusPages
     read_buffer: memoryview
-    """A read buffer that all connections share. Reads on one event loop never overlap."""
+    """A buffer for socket reads that all connections share, since reads on one event loop never overlap."""
     body_budget: BodyBudget[HttpConnection]
     scheduler: Scheduler
     application: HttpApplication | None
@@ -143,10 +144,10 @@ class ConnectionOwner(Protocol):
         """Register a new connection with the listener."""
 
     def on_connection_identified(self, connection: HttpConnection) -> None:
-        """Assign a connection to the account of its latest request."""
+        """Charge an HTTP connection to the account of its latest request."""
 
     def on_connection_active(self, connection: HttpConnection) -> None:
-        """Mark a connection as the most recently active."""
+        """Mark an HTTP connection as the most recently active one."""
 
     def on_connection_closed(self, connection: HttpConnection) -> None:
         """Unregister a closed connection from the listener."""
@@ -175,16 +176,16 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._request: HttpRequest | None = None
         """The request whose body is being received."""
         self._prepared: PreparedRequest | None = None
-        """The result of routing and authenticating `_request`, if this was done before its large body was read."""
+        """The result of routing and authenticating the request, if this was done before its large body was received."""
         self.network = ""
         """The client's IPv4 address or IPv6 /64 network."""
         self.account: str | None = None
-        """The account of the latest request (its user, or the network of an anonymous client); None until
-        authenticated."""
+        """The account of the latest request: its user or anonymous network. None while the client is unauthenticated.
+        """
         self._chunks: Iterator[bytes] | None = None
-        """The remaining chunks of the page being sent."""
+        """The remaining chunks of the HTTP response body."""
         self._viewer: PageViewer | None = None
-        """The authenticated client that receives the page."""
+        """The authenticated client that reads the status page being sent, or None."""
         self._task: asyncio.Task[None] | None = None
         """The task that produces the response, if it is asynchronous."""
         self._keeps_alive = True
@@ -192,7 +193,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._is_scheduled = False
         """Whether a call of `_resume_processing` is queued in the event-loop scheduler, or is about to be queued."""
         self.loop_account: Account
-        """The scheduler's account for this client, to which the event-loop time of its requests is charged."""
+        """The event-loop scheduler's account, which is charged for the processing time of the client's requests."""
         self._is_write_paused = False
         """Whether the transport's write buffer is full."""
         self._write_resumed = asyncio.Event()
@@ -260,13 +261,13 @@ class HttpConnection(asyncio.BufferedProtocol):
     # Scheduling
 
     def _schedule_processing(self) -> None:
-        """Schedule a call of `_resume_processing`, which continues the connection's work."""
+        """Queue a callback in the event-loop scheduler that continues to process this connection."""
         if not self._is_scheduled:
             self._listener.scheduler.run(self.loop_account, self._callback)
             self._is_scheduled = self._callback.is_queued
 
     def _resume_processing(self) -> None:
-        """Send the next chunk of a page, or handle the next request. Do nothing while the write buffer is full."""
+        """Send the next response chunk or process the next request, unless the transport's write buffer is full."""
         self._is_scheduled = False
         if not self._is_write_paused and not self._transport.is_closing() and self._task is None:
             has_progressed = self._send_chunk() if self._chunks is not None else self._process_request()
@@ -276,7 +277,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._adjust_reading()
 
     def _adjust_reading(self) -> None:
-        """Pause reading while more than one complete request is buffered, and resume it afterwards."""
+        """Pause reading from the socket while more than one complete request is buffered, and resume it afterwards."""
         buffer_max = self._listener.limits.head_bytes + len(HEAD_END)
         if self._request is not None and (self._prepared is not None or not self._is_large(self._request)):
             buffer_max = max(buffer_max, self._request.body_bytes)
@@ -290,7 +291,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _process_request(self) -> bool:
-        """Handle the next buffered request, and return whether there was one."""
+        """Process the next buffered HTTP request, and return whether a complete one was buffered."""
         try:
             if self._request is None and not self._parse_request_head():
                 return False
@@ -300,7 +301,9 @@ class HttpConnection(asyncio.BufferedProtocol):
             return False
 
     def _parse_request_head(self) -> bool:
-        """Parse the head of the next request. Return False if it is incomplete; raise HttpError if it is invalid."""
+        """Parse the next request's head. Return False if it is not completely received, and raise HttpError if it is
+        invalid.
+        """
         end = self._received.find(HEAD_END)
         size = len(self._received) if end < 0 else end
         if size > self._listener.limits.head_bytes:
@@ -330,7 +333,9 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._transport.write(CONTINUE_RESPONSE)
 
     async def _prepare_large_request(self, application: HttpApplication, request: HttpRequest) -> None:
-        """Authenticate a request before its large body is read. Raise HttpError or _Rejected to reject it."""
+        """Authenticate a client before its large request body is read. Raise HttpError or _RequestRejected to reject
+        it.
+        """
         prepared = await application.prepare(request, self._caller)
         self._record_principal(prepared.principal)
         if prepared.response is not None:
@@ -355,7 +360,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return True
 
     def _reserve_body_memory(self, size: int) -> None:
-        """Reserve memory for the received part of the body. Raise HttpError if the budget is exhausted."""
+        """Reserve memory for the received part of the request body. Raise HttpError if no memory is left."""
         try:
             dropped = self._listener.body_budget.reserve(self, self.account or self.network, size)
         except BodyBudgetExceeded:
@@ -376,7 +381,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         return not self._listener.pages.has_page(request.path) and self._listener.application is not None
 
     def _record_principal(self, principal: Principal | None) -> None:
-        """Set the connection's account, to which resource usage is charged, to that of the request's principal."""
+        """Charge the connection to the account of the principal that sent the request."""
         self.account = None if principal is None else build_account_key(principal, self._caller.host)
         self._change_loop_account()
         self._listener.on_connection_identified(self)
@@ -442,7 +447,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._start_response(request, self._listener.pages.render(request.path))
 
     def _respond_in_task(self, answering: Coroutine[None, None, None]) -> None:
-        """Run a coroutine that responds to a request as a task. The idle timeout is suspended until the task ends."""
+        """Respond to the request in an asyncio task. The connection has no idle timeout while the task runs."""
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         scheduler = self._listener.scheduler
@@ -472,7 +477,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._schedule_processing()
 
     async def _stream_events(self, request: HttpRequest, response: HttpResponse) -> None:
-        """Send the events of a stream until it ends or the client disconnects."""
+        """Send server-sent events until the stream ends or the client disconnects."""
         assert response.events is not None
         if not request.accepts_chunked:
             raise HttpError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "event streams require HTTP/1.1")

@@ -59,7 +59,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
     target: str = ""
     """The path as sent, without the query. Path parameters may contain encoded slashes (%2F)."""
     query: str = ""
-    """The query string as sent."""
+    """The raw query string of the request target."""
     body_bytes: int = 0
     """Size of the request body in bytes, from the Content-Length header."""
     headers: Mapping[bytes, str] = MappingProxyType({})
@@ -80,8 +80,7 @@ class HttpResponse(msgspec.Struct, frozen=True):
     """The chunks of a long page, used instead of a body. Each chunk is produced after the client has received the
     previous one."""
     events: AsyncGenerator[bytes, None] | None = None
-    """The non-empty chunks of an open-ended stream, used instead of a body. The generator is closed when the client
-    disconnects."""
+    """The chunks of an open-ended event stream, used instead of a body. It is closed when the client disconnects."""
     headers: tuple[tuple[str, str], ...] = ()
     """Additional headers, which override default headers of the same name."""
 

@@ -19,8 +19,7 @@ from chronik.tls.transport import TlsTransport
 logger = logging.getLogger("chronik.console")
 
 ADDRESS_HANDSHAKES_DIVISOR: Final = 4
-"""Each client address may use at most the limit on TLS handshakes in progress divided by this number, so that a flood
-from one address leaves capacity for health checks."""
+"""Each client address may use at most the limit of concurrent TLS handshakes divided by this number."""
 
 
 class HttpTls:
@@ -71,7 +70,7 @@ class HttpAcceptor:
         self._handshakes: HandshakeLimiter[TlsTransport] = HandshakeLimiter(handshakes_max, share)
 
     def accept(self) -> TlsTransport:
-        """Return the TLS transport for a new connection."""
+        """Return a TLS transport that performs the handshake of a new client connection."""
         return TlsTransport(self, self._context.context)
 
     def stop(self) -> None:
@@ -80,7 +79,7 @@ class HttpAcceptor:
             handshake.abort_handshake("the node is shutting down")
 
     def on_handshake_started(self, transport: TlsTransport) -> bool:
-        """Register a handshake and return whether it is accepted. If too many are in progress, abort a slow one."""
+        """Register a TLS handshake and return whether it may proceed. If too many are in progress, abort a slow one."""
         if self._handshakes.must_reject(transport.host):
             return False
         account = self._scheduler.open_account(client_network(transport.host), is_authenticated=False)

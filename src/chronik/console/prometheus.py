@@ -23,7 +23,7 @@ LINES_PER_CHUNK: Final = 250
 """Number of lines encoded in one event-loop iteration. Each takes 1 to 3 µs."""
 
 EMPTY_CHUNK: Final = b"\n"
-"""An empty line, sent if a chunk would have no content. Prometheus ignores empty lines."""
+"""A chunk with an empty line, sent if a chunk has no metrics. Prometheus ignores empty lines."""
 
 _METRIC_NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")

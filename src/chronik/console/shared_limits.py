@@ -39,7 +39,7 @@ class _Slot(msgspec.Struct, eq=False):
 
 
 class ConnectionSlots(Generic[T]):
-    """The connections of the HTTP port, limited in total and per account."""
+    """The connection slots of the HTTP port, limited in total and per account."""
 
     def __init__(self, slots_max: int, per_account_max: int) -> None:
         self._max = slots_max
@@ -67,7 +67,7 @@ class ConnectionSlots(Generic[T]):
         return self._select_eviction(connection) if len(self._slots) > self._max else None
 
     def assign_account(self, connection: T, account: Hashable | None) -> T | None:
-        """Assign a connection to the account of its latest request; None means unauthenticated.
+        """Charge a connection to the account of its latest request. None means unauthenticated.
 
         Returns:
             The connection to close because the account, or all accounts together, have too many; otherwise None.
@@ -161,7 +161,7 @@ class BodyBudget(Generic[BodyT]):
         return sum(self._by_account.values())
 
     def reserve(self, connection: BodyT, account: Hashable, count: int) -> list[BodyT]:
-        """Reserve memory for the received part of a connection's request body.
+        """Reserve memory for the part of a request body that has been received.
 
         Returns:
             The connections whose bodies must be dropped to stay within the budget. Their memory is already released.

@@ -9,21 +9,21 @@ import msgspec
 
 
 class StateComparison(msgspec.Struct, frozen=True):
-    """The result of comparing the state hashes of several nodes, which are hashes of their metadata."""
+    """The result of comparing the metadata of several nodes by their state hashes."""
 
     index: int | None
-    """The highest log index at which all nodes report a state hash; None if there is no common index."""
+    """The highest metadata log index for which every node has reported a state hash, or None if there is none."""
     hashes: frozenset[str]
-    """The distinct state hashes at that index. More than one means that the nodes have diverged."""
+    """The distinct state hashes at that metadata log index. More than one means that the nodes have diverged."""
 
     @property
     def is_consistent(self) -> bool:
-        """Whether all nodes have the same state at the compared index."""
+        """Whether all nodes have the same metadata at the compared log index."""
         return len(self.hashes) == 1
 
 
 def compare_states(statuses: Iterable[Mapping[str, Any]]) -> StateComparison:
-    """Compare the nodes' state hashes at the highest log index that all of them report.
+    """Compare the nodes' metadata by their state hashes at the highest log index that all nodes report.
 
     Under load, nodes are a few commands apart. Each status therefore contains the hashes of recent indexes too.
     """

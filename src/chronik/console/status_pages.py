@@ -44,7 +44,7 @@ class StatusPages:
         }
 
     def has_page(self, path: str) -> bool:
-        """Return whether this path is a status page."""
+        """Return whether a path is one of the HTTP status pages."""
         return path in self._by_path or path.startswith(GROUPS_PREFIX)
 
     def render(self, path: str) -> HttpResponse:
@@ -90,7 +90,7 @@ def build_error_page(status: HTTPStatus, message: str) -> HttpResponse:
 
 
 def join_chunks(response: HttpResponse) -> HttpResponse:
-    """Join the chunks of a response into one body, for HTTP/1.0 clients."""
+    """Join the chunks of an HTTP response into a single body, for HTTP/1.0 clients."""
     if response.chunks is None:
         return response
     return HttpResponse(response.status, response.content_type, b"".join(response.chunks))

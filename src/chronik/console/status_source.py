@@ -11,7 +11,7 @@ import msgspec
 from chronik.histogram import Histogram, quantile
 
 BucketCounts = tuple[int, ...]
-"""Number of measurements in each bucket of a latency histogram (`chronik.histogram`)."""
+"""Number of measurements in each bucket of a latency histogram (see `chronik.histogram`)."""
 
 
 class LatencyQuantiles(NamedTuple):
@@ -73,14 +73,15 @@ class StatusSource(Protocol):
     """A node's status and metrics. All methods run on the event loop and must not block."""
 
     def status(self) -> dict[str, Any]:
-        """Return the state of this node as a JSON object.
+        """Return the contents of the node's status page as a JSON object.
 
         It has at least node_id, role, term, leader, members, applied_index, commit_index, state_hash, recent_hashes,
         brokers, topics, uptime_s, version and pid.
         """
 
     def group(self, group_id: str) -> dict[str, Any] | None:
-        """Return a consumer group's state on this node, even if it is not the coordinator; None without any state.
+        """Return a consumer group as stored on this node, even if it is not the coordinator, or None if there is no
+        state.
 
         The value of "offsets" may be an iterator, which is read over many event-loop iterations.
         """

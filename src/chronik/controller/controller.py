@@ -41,7 +41,7 @@ CHECKS_PER_SESSION: Final = 6
 SYSTEM_TOPIC_CREATED: Final = "system topic %s created: partitions=%d %s"
 
 SYSTEM_TOPICS_WAIT_SECONDS: Final = 5.0
-"""Time that the first leader waits for all brokers before it creates the system topics on those that are online."""
+"""Seconds for which the first leader waits for all brokers to come online before it creates the system topics."""
 
 
 class Controller:
@@ -122,7 +122,7 @@ class Controller:
             await self._changes.wait(seen_changes, self._seconds_until_next_check())
 
     async def _confirm_leadership(self) -> None:
-        """Confirm the leadership with a majority, and wait until all commands of earlier leaders are applied.
+        """Confirm the Raft leadership with a majority, and wait until all commands of earlier leaders are applied.
 
         Otherwise, a status change by an earlier leader would look like a shutdown of the broker, and a node that was
         paused would consider itself the leader and all brokers dead.
@@ -144,7 +144,7 @@ class Controller:
         self._last_check = now
 
     def _seconds_until_next_check(self) -> float:
-        """Return the seconds until the next liveness check, which is earlier if a broker may have stopped."""
+        """Return the seconds until the next liveness check, which is sooner if a broker's port refuses connections."""
         until_certain = [
             DOWN_SECONDS - gone for gone in self._broker_down_seconds().values() if 0 < gone < DOWN_SECONDS
         ]
@@ -200,7 +200,7 @@ class Controller:
                     logger.info(SYSTEM_TOPIC_CREATED, command.name, len(command.partitions), position)
 
     async def _add_missing_nodes(self) -> None:
-        """Add the Raft members without a node record to the metadata.
+        """Add a node record to the metadata for each Raft member that has none.
 
         The cluster id is created after all members have a record. From then on, at feature level 3, a member without a
         record is removed.
@@ -217,7 +217,7 @@ class Controller:
             await self._store.propose(command, local_only=True)
 
     def _list_replica_candidates(self) -> tuple[int, ...]:
-        """Return the nodes that may have replicas of the system topics: all nodes that are not drained."""
+        """Return the nodes that may host replicas of the system topics: all nodes that are not drained."""
         if not has_node_records(self._store.image):
             return self._driver.status.membership.voters
         return tuple(node.id for node in self._store.image.nodes.values() if not node.draining)

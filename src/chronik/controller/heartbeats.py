@@ -13,10 +13,10 @@ from chronik.peers.calls import CallKind, TypedCall
 NO_RESPONSE: Final = 0.0
 
 UNBATCHED_BROKERS_MAX: Final = 8
-"""Maximum number of brokers for which each heartbeat is confirmed separately, at about 3 % of a core on the leader."""
+"""Maximum number of brokers for which the leader confirms each heartbeat separately. Larger clusters batch them."""
 
 BATCH_SECONDS: Final = 0.025
-"""Seconds for which larger clusters collect heartbeats into a batch: a tenth of the heartbeat interval."""
+"""Seconds for which heartbeats are collected into a batch in large clusters: a tenth of the heartbeat interval."""
 
 
 class BrokerHeartbeat(msgspec.Struct, frozen=True, array_like=True):
@@ -41,14 +41,14 @@ class BrokerHeartbeatResponse(msgspec.Struct, frozen=True, array_like=True):
     index: int = 0
     """The leader's applied index. The broker must apply it before it serves, because it may have been fenced."""
     arrived_at: float = 0.0
-    """Arrival time of the heartbeat on the leader's clock, which the broker returns in its next heartbeat."""
+    """Arrival time of the heartbeat by the leader's clock. The broker returns it in its next heartbeat."""
 
 
 HEARTBEAT: Final = TypedCall(CallKind.HEARTBEAT, BrokerHeartbeat, BrokerHeartbeatResponse)
 
 
 class HeartbeatConfirmation:
-    """A batcher that confirms the leadership once for many heartbeats. Must be used on a single event loop.
+    """A batcher that confirms the Raft leadership once for many heartbeats. Must be used on a single event loop.
 
     The leader responds to a heartbeat after a read round that started after the heartbeat arrived. A round costs as
     much as ten heartbeats, so the heartbeats of many brokers share a round.
@@ -59,7 +59,9 @@ class HeartbeatConfirmation:
         self._batch: asyncio.Task[None] | None = None
 
     async def wait_confirmed(self, broker_count: int) -> None:
-        """Wait for a majority to confirm the leadership after this call. Raises the exception of a failed attempt."""
+        """Wait until a majority has confirmed the Raft leadership after this call. Raise the error if the confirmation
+        fails.
+        """
         if broker_count <= UNBATCHED_BROKERS_MAX:
             await self._confirm()
             return
@@ -75,6 +77,6 @@ class HeartbeatConfirmation:
 
 
 def _retrieve_exception(batch: asyncio.Task[None]) -> None:
-    """Retrieve the exception of a round whose waiters were all cancelled, so that asyncio does not log it."""
+    """Retrieve the exception of a confirmation that nobody awaits any more, so that asyncio does not log it."""
     if not batch.cancelled():
         batch.exception()

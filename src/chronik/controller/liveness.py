@@ -33,14 +33,14 @@ More than one, because the confirmation of a heartbeat can take most of a sessio
 """
 
 LEADER_DOWN_SECONDS_MAX: Final = 2.0
-"""Maximum time until a new leader is elected after the leader has stopped."""
+"""Maximum time in seconds that the election of a new leader takes after the leader has stopped."""
 
 BrokerEpoch = tuple[int, int]
 """A broker id and epoch."""
 
 
 class BrokerLiveness:
-    """The liveness of all registered brokers."""
+    """The controller's record of broker heartbeats, which determines which brokers are alive."""
 
     def __init__(self, session_seconds: float) -> None:
         self._session_seconds = session_seconds
@@ -59,7 +59,7 @@ class BrokerLiveness:
         """Time at which each broker's shutdown was detected."""
 
     def reset(self, now: float = float("-inf"), predecessor: int = NO_LEADER) -> None:
-        """Reset all state at the start of a leadership.
+        """Forget all heartbeats, as when this node becomes the Raft leader.
 
         The previous leader may have received heartbeats until now, so no broker is fenced early before DOWN_SECONDS
         have passed, except the previous leader itself if its failure caused this election.
@@ -90,7 +90,7 @@ class BrokerLiveness:
     def status_changes(
         self, brokers: Mapping[int, Broker], now: float, gone_seconds: Mapping[int, float]
     ) -> list[UpdateBrokerStatus]:
-        """Return the status changes: OFFLINE for brokers without heartbeats, ONLINE for brokers that send them again.
+        """Return the broker status updates: OFFLINE for brokers without heartbeats, ONLINE when heartbeats resume.
 
         Brokers in maintenance keep that status. `gone_seconds` contains the time for which each broker's port has
         refused connections.
@@ -136,7 +136,7 @@ class BrokerLiveness:
         return updates
 
     def _has_shut_down(self, broker_and_epoch: BrokerEpoch, broker: Broker) -> bool:
-        """Return whether the broker has shut down since the last check.
+        """Return whether the broker has gone offline by its own shutdown since the last check.
 
         A recent or delayed heartbeat must not bring it back. A broker that this controller fenced does not count.
         """

@@ -39,13 +39,13 @@ from chronik.raft.roles import Role
 logger = logging.getLogger("chronik.controller")
 
 CHANGE_SECONDS: Final = 2.0
-"""Timeout of a membership change in seconds. A node that was not admitted in time retries."""
+"""Timeout of a Raft membership change in seconds. A node that is not admitted in time retries."""
 
 ACTIVE_SECONDS: Final = 2.0
-"""Maximum time since the last message of an active member: several heartbeat intervals."""
+"""Seconds without messages after which a Raft member no longer counts as active: several heartbeat intervals."""
 
 CHANGES_PER_CHECK_MAX: Final = 8
-"""Maximum number of consecutive membership changes before the controller continues with other work."""
+"""Maximum number of consecutive Raft membership changes before the controller continues with other work."""
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -66,12 +66,13 @@ class AdmissionResponse(msgspec.Struct, frozen=True, array_like=True):
     """The response to a request for admission."""
 
     knows_cluster: bool
-    """Whether the responding node knows a cluster. If so, a node with an empty disk must not bootstrap another one."""
+    """Whether the responding node knows of an existing cluster, so that the requesting node must not bootstrap another.
+    """
     cluster_id: str = ""
     is_leader: bool = False
     """Whether the responding node believes that it is the leader."""
     is_expected: bool = True
-    """Whether the requesting node belongs to the cluster, according to the responding node's metadata."""
+    """Whether the requesting node belongs to the cluster, according to the metadata of the responding node."""
     nodes: tuple[tuple[int, str, int], ...] = ()
     """Nodes of the cluster with host and port; empty before the cluster has node records."""
 
@@ -87,7 +88,7 @@ def has_node_records(image: Image) -> bool:
 
 
 def members_without_node_record(image: Image, membership: Membership) -> list[RaftMember]:
-    """Return the members for which a missing node record must be added. Other members without a record are removed.
+    """Return the Raft members that need a node record. Other members without a record are to be removed.
 
     These are all members below feature level 3 and during bootstrap, and later those that are registered brokers.
     """
@@ -99,7 +100,7 @@ JOIN: Final = TypedCall(CallKind.JOIN, AdmissionRequest, AdmissionResponse)
 
 
 class NodeAdmission:
-    """A component that admits nodes to the cluster and changes the Raft membership.
+    """The controller's component that admits nodes to the cluster and changes the Raft membership.
 
     Create it before the driver is started.
     """
@@ -115,7 +116,7 @@ class NodeAdmission:
 
     @property
     def has_log(self) -> bool:
-        """Whether the local disk contains any part of a cluster's log, committed or not."""
+        """Whether the local disk contains any entries of a metadata log, committed or not."""
         return self._driver.status.last_index > 0
 
     # -- admission of nodes
@@ -177,7 +178,7 @@ class NodeAdmission:
     # -- reconciliation
 
     async def reconcile(self) -> None:
-        """Execute the next membership changes if this node is the leader."""
+        """Execute pending Raft membership changes if this node is the leader."""
         image = self._store.image
         if not has_node_records(image):
             await self._promote_learners()
@@ -224,7 +225,9 @@ class NodeAdmission:
                 return await self._propose_change(step, "node %d: removed from the Raft membership")
 
     async def _promote_learners(self) -> None:
-        """Promote all learners that have caught up. Below feature level 3, every member is intended as a voter."""
+        """Make every learner that has caught up a voter, because below feature level 3 all members are intended as
+        voters.
+        """
         status = self._driver.status
         for member in status.membership.members:
             has_caught_up = status.match_indexes.get(member.node_id, 0) >= status.membership_index
@@ -232,7 +235,7 @@ class NodeAdmission:
                 await self._propose_change(PromoteLearner(member.node_id), "node %d: caught up; promoted to voter")
 
     async def _propose_change(self, change: MembershipChange, message: str, level: int = logging.INFO) -> bool:
-        """Propose a membership change and log its outcome. Return whether the change is known to be committed."""
+        """Propose a Raft membership change and log its outcome. Return whether it is known to be committed."""
         try:
             await self._driver.change_membership(change, CHANGE_SECONDS)
         except (NotLeader, ProposalRejected, ProposalLost, OutcomeUnknown, DriverStopped) as error:
@@ -247,7 +250,7 @@ class NodeAdmission:
         return True
 
     async def _transfer_leadership(self, successor: int) -> bool:
-        """Transfer the leadership to `successor`. Return False, because the successor makes further changes."""
+        """Transfer the Raft leadership to another node. Return False, because the new leader makes further changes."""
         try:
             await self._driver.transfer_leadership(successor, CHANGE_SECONDS)
         except (NotLeader, ProposalRejected, OutcomeUnknown, DriverStopped) as error:

@@ -37,7 +37,7 @@ from chronik.wording import pluralize
 logger = logging.getLogger("chronik.controller")
 
 REPLACED_PER_CHECK_MAX: Final = 100
-"""Maximum number of partitions per check whose drained leader is replaced, with one command each."""
+"""Maximum number of partition leaders on drained brokers that one check replaces."""
 
 PARTITION_LOST: Final = (
     "partition %s is offline: the disk of its last in-sync replica is lost; replicas=%s. "
@@ -49,7 +49,7 @@ PARTITION_LOST: Final = (
 
 
 def find_unbalanced_partitions(image: Image, imbalance_percent: int) -> list[PartitionKey]:
-    """Return the partitions whose leadership should move back to the preferred leader.
+    """Return the partitions that should be led by their preferred leader again.
 
     Only brokers that do not lead more than `imbalance_percent` of their preferred partitions are considered. Partitions
     under reassignment are excluded, and so is `__meta`, which the Raft leader leads.
@@ -75,7 +75,7 @@ def find_unbalanced_partitions(image: Image, imbalance_percent: int) -> list[Par
 
 
 def replace_drained_leaders(image: Image, count_max: int) -> list[SetPartitionLeader]:
-    """Return leader changes for partitions that a drained broker leads although another replica is in sync.
+    """Return leader changes that move partition leaderships from drained brokers to in-sync replicas.
 
     When a broker is drained, it keeps the partitions for which no other replica is in sync at that time.
     """
@@ -110,7 +110,7 @@ class LeaderlessPartition(msgspec.Struct, frozen=True):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the ISR is empty, so that no replica is known to have all acknowledged records."""
+        """Whether the ISR is empty: no remaining replica is known to have all acknowledged records."""
         return not self.partition.isr
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ def can_elect_uncleanly(image: Image, leaderless: LeaderlessPartition, is_allowe
 
 
 class PartitionMaintenance:
-    """Maintenance of partition leaders on the active controller, triggered by metadata changes."""
+    """The active controller's replacement of missing, drained and non-preferred partition leaders."""
 
     def __init__(self, store: RaftStore, configs: ConfigResolver, clock: Clock) -> None:
         self._store = store
@@ -145,7 +145,7 @@ class PartitionMaintenance:
         store.subscribe(self._on_delta)
 
     def start(self) -> None:
-        """Schedule a complete check at the start of this node's leadership."""
+        """Schedule a check of all partitions when this node becomes the controller."""
         self._is_check_due = self._is_drain_check_due = True
         self._reported_lost.clear()
         self._balanced_at = self._clock.monotonic()
@@ -193,7 +193,7 @@ class PartitionMaintenance:
         return self._configs.topic_value(topic.configs, "unclean.leader.election.enable").strip().lower() == "true"
 
     def _report_lost_partitions(self, lost: Sequence[LeaderlessPartition]) -> None:
-        """Log each lost partition once, because an operator must act."""
+        """Log a warning, once per partition, for partitions whose ISR is empty, because an operator must act."""
         for each in lost:
             if each.key not in self._reported_lost:
                 logger.warning(PARTITION_LOST, each, list(each.partition.replicas), each.topic.name, each.index)
@@ -202,7 +202,7 @@ class PartitionMaintenance:
     # -- drained leaders
 
     async def _replace_drained_leaders(self) -> None:
-        """Replace drained leaders. The resulting metadata changes schedule the next check."""
+        """Move partition leaderships away from drained brokers."""
         self._is_drain_check_due = False
         for command in replace_drained_leaders(self._store.image, REPLACED_PER_CHECK_MAX):
             await self._store.propose(command, local_only=True)

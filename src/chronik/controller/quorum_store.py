@@ -21,14 +21,14 @@ from chronik.raft.membership import NO_NODE
 from chronik.raft.roles import Role
 
 CONFIRMATION_TIMEOUT_SECONDS: Final = 1.0
-"""Timeout for the leader to be confirmed by a majority."""
+"""Timeout in seconds for the Raft leader to be confirmed by a majority."""
 
 CALL_TIMEOUT_SECONDS: Final = 2.0
-"""Timeout of the call to the leader, which includes the confirmation."""
+"""Timeout in seconds of a call to the Raft leader, including the confirmation of its leadership."""
 
 
 class QuorumRequest(msgspec.Struct, frozen=True, array_like=True):
-    """A request to the leader to describe the metadata quorum."""
+    """A request to the Raft leader to describe the metadata quorum."""
 
 
 QUORUM: Final = TypedCall(CallKind.QUORUM, QuorumRequest, Quorum)

@@ -16,11 +16,11 @@ from chronik.metadata.records import NodeRecord
 from chronik.raft.membership import DemoteVoter, Membership, PromoteLearner, RaftMember, RemoveMember
 
 VOTERS_MIN: Final = 3
-"""Minimum number of voters after a demotion, unless fewer are intended. Two voters would tolerate no failure."""
+"""Minimum number of Raft voters that a demotion must leave, unless fewer are intended. Two tolerate no failure."""
 
 
 class TransferLeader(NamedTuple):
-    """A step that transfers the leadership, because the leader is being removed or drained."""
+    """A membership step that transfers the Raft leadership, because the leader is being removed or drained."""
 
     node_id: int
 
@@ -29,14 +29,14 @@ ReconciliationStep = PromoteLearner | DemoteVoter | RemoveMember | TransferLeade
 
 
 class MembershipView(NamedTuple):
-    """The leader's view of the cluster, from which the next membership change is derived."""
+    """The Raft leader's view of the cluster, from which it derives the next membership change."""
 
     leader: int
     nodes: Mapping[int, NodeRecord]
     membership: Membership
     membership_index: int
     match_indexes: Mapping[int, int]
-    """Match index of each other member."""
+    """Raft match index of each other member: the last log entry known to be replicated to it."""
     active: Collection[int]
     """Nodes that were active recently, including the leader."""
 
@@ -51,7 +51,7 @@ class MembershipView(NamedTuple):
 
 
 def select_next_step(seen: MembershipView) -> ReconciliationStep | None:
-    """Return the next membership change, or None if none is possible or needed."""
+    """Return the next Raft membership change, or None if none is needed or possible."""
     if not seen.intended_voters:
         return None  # the cluster has no node records yet
     return (
@@ -70,7 +70,7 @@ def _select_promotion(seen: MembershipView) -> ReconciliationStep | None:
 
 
 def _select_demotion(seen: MembershipView) -> ReconciliationStep | None:
-    """Select a voter to demote or remove: inactive voters first, the leader last."""
+    """Select a voter to demote or remove from the Raft membership: inactive voters first, the leader last."""
     leaving = [voter for voter in seen.voters if voter not in seen.intended_voters]
     if not leaving or is_promotion_pending(seen):
         return None
@@ -97,7 +97,7 @@ def _select_transfer_from_drained_leader(seen: MembershipView) -> Reconciliation
 
 
 def _select_successor(seen: MembershipView, *, to_drained: bool) -> ReconciliationStep | None:
-    """Return a transfer to the voter with the most complete log, or None. `to_drained` selects a drained voter."""
+    """Return a leadership transfer to the voter with the most complete log, or None if no voter qualifies."""
     staying = [voter for voter in seen.voters if can_succeed_leader(seen, voter)]
     candidates = [
         (seen.match_indexes.get(voter, 0), voter) for voter in staying if seen.nodes[voter].draining == to_drained
@@ -117,20 +117,20 @@ def can_promote(seen: MembershipView, member: RaftMember) -> bool:
 
 
 def is_promotion_pending(seen: MembershipView) -> bool:
-    """Return whether an active node is still to be promoted. Voters are demoted only after all promotions."""
+    """Return whether an active node is still to be promoted to a voter."""
     return any(node_id in seen.active and node_id not in seen.voters for node_id in seen.intended_voters)
 
 
 def has_active_majority(voters: Sequence[int], heard: Collection[int]) -> bool:
-    """Return whether the active nodes are a majority of these voters."""
+    """Return whether the active nodes form a majority of these Raft voters."""
     return 2 * sum(voter in heard for voter in voters) > len(voters)
 
 
 def has_enough_voters(remaining: Sequence[int], meant: Sequence[int]) -> bool:
-    """Return whether enough voters remain: VOTERS_MIN, or the intended number if it is smaller."""
+    """Return whether the remaining Raft voters are enough: VOTERS_MIN, or the intended number if that is smaller."""
     return len(remaining) >= min(VOTERS_MIN, len(meant))
 
 
 def can_succeed_leader(seen: MembershipView, voter: int) -> bool:
-    """Return whether a voter may become the next leader: it is active and remains a voter."""
+    """Return whether a voter may become the next Raft leader: it is active and is intended to remain a voter."""
     return voter != seen.leader and voter in seen.active and voter in seen.intended_voters

@@ -24,11 +24,11 @@ from chronik.scheduler import run_in_slices
 log = logging.getLogger("chronik.groups.coordinator")
 
 FENCING_CHECK_SECONDS: Final = 0.5
-"""Interval of the checks whether this node is fenced: a fraction of the shortest client session timeout."""
+"""Interval in seconds at which the coordinator checks whether this node is fenced."""
 
 
 class MachineCoordinator(Generic[MachineT]):
-    """A coordinator of groups or transactions, which runs a state machine for each key that this node coordinates."""
+    """A group or transaction coordinator, which runs one state machine for each key that this node coordinates."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class MachineCoordinator(Generic[MachineT]):
     # --- lifecycle ---
 
     async def start(self) -> None:
-        """Start serving, and load the machines that the previous coordinator stored."""
+        """Start serving requests, and load the state machines that the previous coordinator stored."""
         self._host.is_open = True
         self._terms_changed.set()
         self._tasks = [asyncio.create_task(job, name=f"{self._kind.name} coordinator") for job in self.jobs()]
@@ -67,15 +67,17 @@ class MachineCoordinator(Generic[MachineT]):
             task.add_done_callback(self._on_task_done)
 
     def jobs(self) -> list[Coroutine[None, None, None]]:
-        """Return the background jobs; the first one processes the proposals. Subclasses may add jobs."""
+        """Return the coordinator's background jobs. The first one proposes queued commands; subclasses may add jobs."""
         return [self._proposals.run(), self._process_term_changes(), self._check_fencing_periodically()]
 
     def execute_instruction(self, machine: MachineT, what: object) -> None:
-        """Execute the action of an `ExecuteAction` instruction. Overridden by coordinators whose machines use it."""
+        """Execute the action of an `ExecuteAction` instruction. Overridden by coordinators whose state machines return
+        it.
+        """
         raise InvariantError(f"{self._kind.name} coordinator: unknown instruction {what!r}")
 
     async def close(self) -> None:
-        """Unload all machines, reply to all waiters, and complete the pending proposals."""
+        """Unload all state machines, reply to all waiting requests, and complete the pending proposals."""
         if not self._tasks:
             return
         self._host.is_open = False
@@ -93,7 +95,7 @@ class MachineCoordinator(Generic[MachineT]):
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """Stop serving after a failure and reject all waiters."""
+        """Stop serving after an unexpected error, and reject all waiting requests."""
         log.critical(
             "%s coordinator stopped: %s", self._kind.name, root_cause(error), exc_info=exc_info_if_unexpected(error)
         )
@@ -108,16 +110,16 @@ class MachineCoordinator(Generic[MachineT]):
     # --- terms ---
 
     def on_delta(self, delta: Delta) -> None:
-        """Process a metadata change, which may start or end coordinator terms."""
+        """Schedule the loading and unloading of state machines if a metadata change moves coordinated partitions."""
         if has_term_changes(delta, self._topic):
             self._terms_changed.set()
 
     def schedule_check(self) -> None:
-        """Schedule a background check that loads machines with timers and processes expired deadlines."""
+        """Schedule a background check that loads state machines with timers and processes expired deadlines."""
         self._terms_changed.set()
 
     def check_fencing(self) -> None:
-        """Check whether this node is fenced, and schedule unloading or loading of its machines accordingly."""
+        """Check whether this node is fenced, and schedule the unloading or loading of its state machines."""
         host = self._host
         if not host.is_open:
             return
@@ -155,7 +157,7 @@ class MachineCoordinator(Generic[MachineT]):
             yield
 
     def _load_owned_machines(self) -> Generator[None, None, None]:
-        """Load the machines that may have timers. Other machines are loaded on their first request."""
+        """Load the state machines that may have timers. The others are loaded on their first request."""
         host = self._host
         host.has_machines_to_load = False
         for key in list(self._kind.stored_keys):

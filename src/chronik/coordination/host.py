@@ -58,7 +58,7 @@ class CoordinatorTerm(NamedTuple):
     """
 
     epoch: int
-    """Leader epoch of the coordinator partition. Commands contain it, so that those of earlier terms are rejected."""
+    """Leader epoch of the partition that determines the coordinator. Commands with an earlier epoch are rejected."""
 
 
 STANDALONE_TERM: Final = CoordinatorTerm(NO_EPOCH)
@@ -66,7 +66,7 @@ STANDALONE_TERM: Final = CoordinatorTerm(NO_EPOCH)
 
 
 class CoordinatorTerms:
-    """The assignment of keys (group ids or transactional ids) to coordinator nodes, according to the metadata image."""
+    """A lookup of the node that coordinates a group id or transactional id, according to the metadata image."""
 
     def __init__(self, store: MetadataStore, node_id: int, topic: str) -> None:
         self._store = store
@@ -76,14 +76,14 @@ class CoordinatorTerms:
         self.is_standalone: Final = isinstance(store, LocalStore)
 
     def coordinator_of(self, key: str) -> int:
-        """Return the node that coordinates the key, or -1 if there is none."""
+        """Return the id of the node that coordinates a group or transactional id, or -1 if there is none."""
         if self.is_standalone:
             return self._node_id
         partition = self._store.image.find_coordinator_partition(self._topic, key)
         return -1 if partition is None else partition.leader
 
     def owned_term(self, key: str) -> CoordinatorTerm | None:
-        """Return the term in which this node coordinates the key, or None."""
+        """Return the term in which this node coordinates a group or transactional id, or None if another node does."""
         if self.is_standalone:
             return STANDALONE_TERM
         partition = self._store.image.find_coordinator_partition(self._topic, key)
@@ -93,7 +93,7 @@ class CoordinatorTerms:
 
 
 def has_term_changes(delta: Delta, topic: str) -> bool:
-    """Return whether a metadata change starts or ends a coordinator term."""
+    """Return whether a metadata change gives a partition of the coordinator topic another leader or leader epoch."""
     return any(
         _list_terms(change.old) != _list_terms(change.new)
         for change in delta.topics
@@ -106,7 +106,7 @@ def _list_terms(topic: Topic | None) -> list[tuple[int, int]]:
 
 
 class MachineTimers(Generic[MachineT]):
-    """The timers of all hosted state machines, which fire at each machine's next deadline."""
+    """The timers of all state machines that this node hosts; each fires at the machine's next deadline."""
 
     def __init__(self, now_ms: Callable[[], int], on_timeout: Callable[[MachineT], None]) -> None:
         self._now_ms = now_ms
@@ -114,7 +114,7 @@ class MachineTimers(Generic[MachineT]):
         self._timers: dict[MachineT, tuple[int, asyncio.TimerHandle]] = {}
 
     def schedule(self, machine: MachineT) -> None:
-        """Schedule the machine's timer. An earlier timer is kept, because deadlines are often postponed."""
+        """Schedule a state machine's timer. An earlier timer is kept, because deadlines are often postponed."""
         wake_at_ms = machine.wake_at_ms
         scheduled = self._timers.get(machine)
         if scheduled is not None:
@@ -134,7 +134,7 @@ class MachineTimers(Generic[MachineT]):
 
 
 class StateMachineHost(Generic[MachineT]):
-    """The host of all state machines of one kind on this node. It passes events and executes the instructions."""
+    """The host of all state machines of one kind on this node: passes them events and executes their instructions."""
 
     def __init__(
         self,
@@ -157,14 +157,15 @@ class StateMachineHost(Generic[MachineT]):
         """Whether the host serves requests. If not, waiting requests are rejected when their machines are unloaded."""
         self._machines: dict[str, MachineT] = {}
         self.machines_to_unload: dict[MachineT, None] = {}
-        """Machines to unload even if their term is still running, because the node was fenced after loading them."""
+        """State machines to unload even if their term is still running, because the node was fenced after loading them.
+        """
         self.has_machines_to_load = False
-        """Whether some machines with timers have not been loaded yet."""
+        """Whether some state machines with timers have not been loaded yet."""
         self._pending_stores: Counter[tuple[str, int]] = Counter()
-        """Number of pending store commands by key and term, including those of unloaded machines."""
+        """Number of pending store commands by key and coordinator term, including those of unloaded state machines."""
         self._memory_by_machine: dict[MachineT, int] = {}
         self.memory_bytes = 0
-        """Memory used by all hosted machines in bytes, as reported by the machines."""
+        """Memory in bytes that all hosted state machines use, as they report it."""
         self._timers = MachineTimers[MachineT](self.now_ms, self._on_timeout)
         self._waiters: dict[int, asyncio.Future[object]] = {}
         self._last_waiter = 0
@@ -177,7 +178,7 @@ class StateMachineHost(Generic[MachineT]):
         return len(self._machines)
 
     def __iter__(self) -> Iterator[MachineT]:
-        """Iterate over a copy of the hosted machines, because machines are added and removed concurrently."""
+        """Iterate over a copy of the hosted state machines, because machines are added and removed concurrently."""
         return iter(list(self._machines.values()))
 
     # --- ownership of keys ---
@@ -202,7 +203,9 @@ class StateMachineHost(Generic[MachineT]):
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if (key, term.epoch) in self._pending_stores else term
 
     def is_term_running(self, machine: MachineT) -> bool:
-        """Return whether the machine's term is still running. If not, the machine must not execute instructions."""
+        """Return whether the coordinator term of a state machine is still running. If not, it must not execute
+        instructions.
+        """
         if self._is_fenced():
             self.has_machines_to_load = True
             return False
@@ -219,7 +222,7 @@ class StateMachineHost(Generic[MachineT]):
     # --- machines by key ---
 
     def get(self, key: str, term: CoordinatorTerm) -> MachineT | None:
-        """Return the machine of a key in this term, loaded from the image if necessary, or None if there is none."""
+        """Return the state machine of a key, loaded from the metadata image if necessary, or None if there is none."""
         if self.unload_if_deleted(key):
             return None
         machine = self.peek(key, term)
@@ -228,14 +231,16 @@ class StateMachineHost(Generic[MachineT]):
         return machine
 
     def peek(self, key: str, term: CoordinatorTerm) -> MachineT | None:
-        """Return the machine of a key like `get`, but do not keep a newly loaded machine in memory."""
+        """Return the state machine of a key like `get`, but without keeping a newly loaded one in memory."""
         return self._machines.get(key) or self._kind.load(key, term.epoch, self.now_ms())
 
     def get_hosted_machine(self, key: str) -> MachineT | None:
         return self._machines.get(key)
 
     def wake(self, machine: MachineT) -> None:
-        """Make an idle machine check its deadlines, because a late command may have changed its stored state."""
+        """Let an idle state machine process expired deadlines, because a late command may have changed its stored
+        state.
+        """
         if machine.is_idle:
             self.handle_event(machine, TimePassed(self.now_ms()))
 
@@ -246,7 +251,7 @@ class StateMachineHost(Generic[MachineT]):
         self._timers.schedule(machine)
 
     def unload_if_deleted(self, key: str) -> bool:
-        """Unload a machine whose stored state was deleted or has expired. Return whether it was unloaded.
+        """Unload a state machine whose stored state was deleted or has expired. Return whether it was unloaded.
 
         Such a deletion can be the result of a command whose outcome was unknown.
         """
@@ -262,7 +267,7 @@ class StateMachineHost(Generic[MachineT]):
             yield
 
     def iterate_owned(self) -> Iterator[MachineT | str | None]:
-        """Yield this node's hosted machines, and the keys of its machines that are not loaded.
+        """Yield the state machines that this node hosts, then the keys of those that it coordinates but has not loaded.
 
         Yield None for machines of other nodes, so that the caller can pause there.
         """
@@ -280,7 +285,7 @@ class StateMachineHost(Generic[MachineT]):
     # --- events ---
 
     def now_ms(self) -> int:
-        """Return the monotonic time for events in milliseconds."""
+        """Return the monotonic time in milliseconds, which state machine events carry."""
         return int(self._clock.monotonic() * 1000)
 
     async def request(
@@ -291,7 +296,7 @@ class StateMachineHost(Generic[MachineT]):
         *about: P.args,
         **named: P.kwargs,
     ) -> ReplyT:
-        """Send a request to the machine and return its reply. Cancelling the caller does not cancel the request."""
+        """Send a request to a state machine and return its reply. Cancelling the caller does not cancel the request."""
         self._last_waiter += 1
         waiter = self._last_waiter
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
@@ -346,7 +351,7 @@ class StateMachineHost(Generic[MachineT]):
             self.handle_event(machine, StoreFailed(self.now_ms(), ticket, error))
 
     def _update_memory(self, machine: MachineT) -> None:
-        """Update the total memory usage after a change of the machine. Unloaded machines do not count."""
+        """Update the total memory usage after a change of a state machine. Unloaded machines do not count."""
         memory_bytes_now = machine.memory_bytes if self._machines.get(machine.key) is machine else 0
         self.memory_bytes += memory_bytes_now - self._memory_by_machine.get(machine, 0)
         if memory_bytes_now:

@@ -18,69 +18,69 @@ from chronik.protocol.errors import ErrorCode
 
 
 class MachineEvent(msgspec.Struct, frozen=True):
-    """An event with its monotonic time in milliseconds, so that machines need no clock."""
+    """Base class of state machine events. Each contains the monotonic time, so that state machines need no clock."""
 
     now_ms: int
 
 
 class MachineRequest(MachineEvent, frozen=True):
-    """A client's request to a state machine. The host chooses the number `waiter` to match the reply."""
+    """A client request to a state machine. The reply contains the same number `waiter`."""
 
     waiter: int
 
 
 class TimePassed(MachineEvent, frozen=True):
-    """An event: a deadline may have expired."""
+    """An event that tells a state machine to process its expired deadlines."""
 
 
 class StateStored(MachineEvent, frozen=True):
-    """An event: the command of the `StoreState` instruction with this ticket was applied."""
+    """An event that reports that a write of the state machine's state was applied. `ticket` identifies the write."""
 
     ticket: int
 
 
 class StoreFailed(MachineEvent, frozen=True):
-    """An event: the command of the `StoreState` instruction with this ticket failed."""
+    """An event that reports that a write of the state machine's state failed. `ticket` identifies the write."""
 
     ticket: int
     error: ErrorCode
 
 
 class StateDeleted(MachineEvent, frozen=True):
-    """An event: the stored state was deleted or has expired."""
+    """An event that reports that the stored state of a state machine was deleted or has expired."""
 
 
 class CoordinatorChanged(MachineEvent, frozen=True):
-    """An event: this node stops serving the key. The machine replies to all waiters and returns `Unload`."""
+    """An event that makes a state machine reject its waiting requests and unload: this node stops serving it."""
 
 
 class StoredChange(Protocol):
-    """A change of a machine's stored state."""
+    """A change of a state machine's stored state, which can be converted to a metadata command."""
 
     def to_command(self, epoch: int, time_ms: int) -> Command:
-        """Return the metadata command that stores the change in the coordinator term `epoch` at time `time_ms`."""
+        """Return the metadata command that stores this change. `epoch` is the epoch of the coordinator term."""
 
 
 class StoreState(msgspec.Struct, frozen=True):
-    """An instruction to store a change of the machine's state."""
+    """A state machine's instruction to store a change of its state. An event with the same ticket follows."""
 
     ticket: int
     change: StoredChange
 
 
 class MachineReply(msgspec.Struct, frozen=True):
-    """An instruction to reply to a waiting request."""
+    """An instruction of a state machine to reply to a waiting request."""
 
     waiter: int
     reply: object
 
 
 class Unload(msgspec.Struct, frozen=True):
-    """An instruction to remove the machine from memory."""
+    """An instruction of a state machine to remove it from memory."""
 
 
 class ExecuteAction(msgspec.Struct, frozen=True):
-    """An instruction specific to the kind of machine, executed by `MachineCoordinator.execute_instruction`."""
+    """An instruction for an action specific to the kind of state machine, such as writing transaction markers."""
 
     action: object
 
@@ -96,19 +96,19 @@ class CoordinatedStateMachine(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Epoch of the coordinator term in which the machine was loaded."""
+        """Epoch of the coordinator term in which the state machine was loaded."""
 
     @property
     def wake_at_ms(self) -> int | None:
-        """Monotonic time of the machine's next deadline in milliseconds, or None if it has none."""
+        """Monotonic time in milliseconds of the state machine's next deadline, or None if it has none."""
 
     @property
     def memory_bytes(self) -> int:
-        """Approximate memory used on behalf of clients, in bytes."""
+        """Approximate memory in bytes that the state machine uses on behalf of clients."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether the machine has no clients and no pending store commands, so that it may be unloaded."""
+        """Whether the state machine has no clients and no pending writes, so that it may be unloaded."""
 
     def handle(self, event: MachineEvent) -> Sequence[Instruction]:
         """Process an event and return the resulting instructions. Raise InvariantError if the state is inconsistent."""
@@ -119,7 +119,7 @@ MachineT_co = TypeVar("MachineT_co", bound=CoordinatedStateMachine, covariant=Tr
 
 
 class MachineKind(Protocol[MachineT_co]):
-    """A kind of state machine, such as groups, and the access to its stored state."""
+    """A kind of state machine, such as groups, with access to its stored state."""
 
     @property
     def name(self) -> str:
@@ -127,10 +127,10 @@ class MachineKind(Protocol[MachineT_co]):
 
     @property
     def stored_keys(self) -> Collection[str]:
-        """Keys of all stored machines."""
+        """Keys of all stored state machines of this kind, such as group ids."""
 
     def load(self, key: str, epoch: int, now_ms: int) -> MachineT_co | None:
-        """Load a machine from its stored state, or return None if nothing is stored under the key."""
+        """Load a state machine from its stored state, or return None if nothing is stored under the key."""
 
     def may_have_timers(self, key: str) -> bool:
-        """Return whether the machine may have deadlines, so that it must be loaded before the first request."""
+        """Return whether a state machine may have deadlines, so that it must be loaded before the first request."""

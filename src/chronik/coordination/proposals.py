@@ -23,24 +23,24 @@ from chronik.metadata.stores.store import Acks, StoreClosedError
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 BATCH_ENTRIES_MAX: Final = 1_000
-"""Maximum number of proposals in flight: a quarter of the store's limit, which other commands share."""
+"""Maximum number of coordinator commands in flight: a quarter of the metadata store's limit."""
 
 PAUSE_KEYS_MIN: Final = 10
-"""Minimum number of active keys for a pause after a batch. With fewer keys, a pause would only add latency."""
+"""Minimum number of active keys, such as groups, for a pause after a batch. With fewer, it would only add latency."""
 
 PAUSE_FRACTION: Final = 0.5
-"""Maximum pause as a fraction of the batch's duration. The pause ends when all active keys have queued a proposal."""
+"""Maximum pause between batches, as a fraction of the time that the previous batch took."""
 
 PAUSE_STEP_SECONDS: Final = 0.001
 
 PAUSE_SECONDS_MAX: Final = 0.02
-"""Maximum pause in seconds. It limits the pause after a batch that was slow, for example because of an election."""
+"""Maximum pause between batches in seconds, for example after a batch that an election delayed."""
 
 OutcomeCallback = Callable[[ErrorCode | None], None]
 
 
 class CoordinatorStore(Protocol):
-    """The part of the metadata store that a coordinator uses."""
+    """The metadata store as seen by a coordinator."""
 
     @property
     def image(self) -> Image: ...
@@ -54,11 +54,11 @@ class CoordinatorStore(Protocol):
 
 
 class ProposalEntry(Protocol):
-    """An entry of the proposal queue, which is proposed as one metadata command and receives the command's outcome."""
+    """An entry of the proposal queue: a metadata command and the handling of its outcome."""
 
     @property
     def keys(self) -> Set[str]:
-        """Keys that the command changes, such as group ids. Commands for the same key are applied in order."""
+        """Keys that the command changes, such as group ids. Commands that change the same key are applied in order."""
 
     @property
     def acks(self) -> Acks: ...
@@ -69,13 +69,13 @@ class ProposalEntry(Protocol):
 
 
 class _SingleEntry(msgspec.Struct):
-    """An entry of the proposal queue for a command with a single outcome."""
+    """A queued metadata command with a single outcome."""
 
     keys: frozenset[str]
     command: Command
     when_done: OutcomeCallback
     acks: Acks = Acks.ALL
-    """Always ALL: the state of a machine must be durable on a majority."""
+    """Always ALL, because the state of a group or transaction must be durable on a majority of nodes."""
 
     def to_command(self) -> Command:
         return self.command
@@ -85,7 +85,7 @@ class _SingleEntry(msgspec.Struct):
 
 
 class _ItemizedEntry(msgspec.Struct):
-    """An entry of the proposal queue for a command whose items succeed or fail separately."""
+    """A queued metadata command with several items, each of which succeeds or fails separately."""
 
     keys: frozenset[str]
     command: Command
@@ -106,7 +106,7 @@ class _ItemizedEntry(msgspec.Struct):
 
 
 class ProposalQueue:
-    """The queue of the commands that a coordinator proposes to the metadata store in batches."""
+    """A queue of metadata commands that a coordinator proposes in batches."""
 
     def __init__(self, store: CoordinatorStore) -> None:
         self._store = store
@@ -115,17 +115,17 @@ class ProposalQueue:
         self._closing = False
 
     def submit(self, key: str, command: Command, when_done: OutcomeCallback) -> None:
-        """Queue a command. `when_done` is called with None on success, or with the error code for the client."""
+        """Queue a metadata command. `when_done` is called with None, or with the error code for the client."""
         self.put(_SingleEntry(frozenset((key,)), command, when_done))
 
     async def propose(self, key: str, command: Command) -> ErrorCode | None:
-        """Propose a command, and return None on success or the error code for the client."""
+        """Propose a metadata command, and return None on success or the error code for the client."""
         waiter: asyncio.Future[ErrorCode | None] = asyncio.get_running_loop().create_future()
         self.submit(key, command, lambda error: None if waiter.done() else waiter.set_result(error))
         return await waiter
 
     async def propose_items(self, key: str, command: Command, items: int) -> list[ErrorCode]:
-        """Propose a command with several items and return an error code for each item."""
+        """Propose a metadata command with several items, and return an error code for each item."""
         entry = _ItemizedEntry(frozenset((key,)), command, items, asyncio.get_running_loop().create_future())
         self.put(entry)
         return await entry.waiter
@@ -136,16 +136,18 @@ class ProposalQueue:
 
     @property
     def last_queued(self) -> ProposalEntry | None:
-        """Last queued entry, or None if all entries are in flight."""
+        """The last queued entry, or None if all entries have been proposed."""
         return self._queue[-1] if self._queue else None
 
     def close(self) -> None:
-        """Make `run` return after all queued proposals are completed, or when the store stops responding."""
+        """Stop the queue after all queued commands are completed, or when the metadata store stops responding."""
         self._closing = True
         self._wakeup.set()
 
     async def run(self) -> None:
-        """Process the queue until `close`. Raises unexpected errors of the store after all entries are completed."""
+        """Propose queued commands until the queue is closed. Raise unexpected store errors after completing all
+        entries.
+        """
         try:
             while self._queue or not self._closing:
                 await self._wakeup.wait()
@@ -169,7 +171,7 @@ class ProposalQueue:
             await asyncio.sleep(PAUSE_STEP_SECONDS)
 
     async def _propose_batch(self, batch: list[ProposalEntry]) -> bool:
-        """Propose a batch of commands and complete their entries. Return False if all outcomes are unknown."""
+        """Propose a batch of commands and complete their entries. Return False if no outcome is known."""
         # A single proposal, the common case, is not wrapped in a task, which would take two event-loop iterations.
         pending = [self._propose_entry(entry) for entry in batch]
         outcomes = [await pending[0]] if len(pending) == 1 else await asyncio.gather(*pending)
@@ -186,7 +188,7 @@ class ProposalQueue:
             return error
 
     def _pop_next_batch(self) -> list[ProposalEntry]:
-        """Remove and return the next entries of the queue, at most one per key.
+        """Remove and return the next batch of entries, at most one per key.
 
         After retries, proposals that are in flight at the same time may be committed in any order.
         """
@@ -207,7 +209,7 @@ def _count_keys(entries: list[ProposalEntry]) -> int:
 
 
 def _complete_entry(entry: ProposalEntry, outcome: ApplyResult | Exception) -> Exception | None:
-    """Report the outcome of a command to its queue entry. Return an unexpected error, which the caller raises later."""
+    """Pass the outcome of a command to its queue entry. Return an unexpected error, which the caller raises later."""
     try:
         match outcome:
             case ApplyResult():
@@ -227,7 +229,7 @@ def _is_outcome_unknown(outcome: ApplyResult | Exception) -> bool:
 
 
 def to_client_error(error: ErrorCode) -> ErrorCode:
-    """Map a store's error code to the client's error code, as Kafka does."""
+    """Map an error code of the metadata store to the error code that Kafka returns to clients."""
     match error:
         case (
             ErrorCode.REQUEST_TIMED_OUT

@@ -18,7 +18,7 @@ EVICTION_ATTEMPTS_MAX = 16
 
 
 class FileCache:
-    """A bounded cache of open files."""
+    """A cache of open files with a maximum size."""
 
     def __init__(self, files: FileSystem, open_files_max: int = OPEN_FILES_MAX_DEFAULT) -> None:
         self.files = files
@@ -57,11 +57,11 @@ class FileCache:
         return self._add(self.files.create(path))
 
     def pin(self, file: File) -> None:
-        """Keep the file open until `unpin` is called, because another thread is syncing it."""
+        """Keep a file open until `unpin` is called, because another thread is syncing it."""
         self._pins[file] = self._pins.get(file, 0) + 1
 
     def unpin(self, file: File) -> None:
-        """Undo one `pin`. Close the file if it was removed from the cache."""
+        """Release a file that `pin` kept open, and close it if it was removed from the cache in the meantime."""
         self._pins[file] -= 1
         if self._pins[file]:
             return
@@ -97,7 +97,7 @@ class FileCache:
         return file
 
     def _evict_idle_files(self, left: int) -> None:
-        """Close idle files until at most `left` files are open. Examine at most EVICTION_ATTEMPTS_MAX files."""
+        """Close the least recently used idle files until at most `left` files are open."""
         for _ in range(min(EVICTION_ATTEMPTS_MAX, len(self._open) - 1)):
             path, file = self._open.popitem(last=False)
             if file not in self._pins and (not file.has_unsynced_writes or path in self._expendable):

@@ -19,7 +19,7 @@ from chronik.files.interface import Buffer, parent_directories
 T = TypeVar("T")
 
 RESERVED_DESCRIPTORS: Final = 32
-"""Number of file descriptors in the reserve, more than the node opens while it closes other files."""
+"""Number of reserved file descriptors, for opening files while the process has no other descriptors left."""
 
 DESCRIPTORS_EXHAUSTED_ERRNOS: Final = (errno.EMFILE, errno.ENFILE)
 """The errno values that report that the process or the system has no file descriptors left."""
@@ -37,7 +37,7 @@ _pwrite = platform.pwrite
 
 
 class DescriptorReserve:
-    """A thread-safe reserve of file descriptors for the time when the process has none left.
+    """A thread-safe reserve of file descriptors, for opening files when the process has reached its descriptor limit.
 
     Connections can use up descriptors faster than the node rejects them. A write without a descriptor would be a failed
     write, and the node would have to stop. So a few descriptors are opened on /dev/null and released when needed.
@@ -55,7 +55,7 @@ class DescriptorReserve:
         return len(self._held) < self._count
 
     def open_with_reserve(self, opens: Callable[[], T]) -> T:
-        """Call `opens` and return its result. If no descriptors are left, release a reserved one and retry.
+        """Call `opens`, which opens a file. If no descriptors are left, release a reserved one and retry.
 
         Raises:
             OSError: `opens` failed for another reason, or the reserve is empty.
@@ -68,7 +68,7 @@ class DescriptorReserve:
                     raise
 
     def replenish(self) -> None:
-        """Refill the reserve as far as possible."""
+        """Reserve file descriptors again, as far as the process has any left."""
         with self._lock, contextlib.suppress(OSError):
             while len(self._held) < self._count:
                 self._held.append(os.open(os.devnull, os.O_RDONLY))
@@ -191,7 +191,7 @@ class DiskFileSystem:
         self._folder_mode = DIRECTORY_MODE | root_mode & GROUP_READ_EXECUTE
 
     def fail(self, action: str, path: str, error: OSError) -> NoReturn:
-        """Record the storage failure, and raise StorageError."""
+        """Record a failed disk operation, after which all writes fail, and raise StorageError."""
         self.failure = f"{action} {path}: {error.strerror or error}"
         raise StorageError(self.failure) from error
 

@@ -17,7 +17,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class File(Protocol):
-    """An open file. Threads other than the owner may call only `fdatasync` and `pread`."""
+    """The interface of an open file. Threads other than the owner may call only `fdatasync` and `pread`."""
 
     path: str
     size: int
@@ -55,18 +55,18 @@ class FileLock(Protocol):
 
 
 class FileSystem(Protocol):
-    """The files of a data directory."""
+    """The interface of a data directory's files, which are on disk or in memory."""
 
     @property
     def failure(self) -> str | None:
-        """The first storage failure, or None. After a failure, all writes fail."""
+        """Description of the first storage failure, or None. After a failure, all writes fail."""
 
     @property
     def is_descriptor_reserve_depleted(self) -> bool:
-        """Whether files use reserved descriptors, so that other files should be closed."""
+        """Whether open files use reserved descriptors, so that the caller should close other files."""
 
     def refill_descriptor_reserve(self) -> None:
-        """Refill the reserve of file descriptors as far as possible."""
+        """Reserve file descriptors again, as far as the process has any left."""
 
     def open(self, path: str) -> File:
         """Open an existing file.
@@ -177,7 +177,7 @@ def parent_directory(path: str) -> str:
 
 
 def parent_directories(path: str) -> list[str]:
-    """Return all parent directories of a path, innermost first; the last one is the data directory itself."""
+    """Return all parent directories of a path, innermost first, up to the data directory itself."""
     directories = []
     while path:
         path = parent_directory(path)

@@ -18,14 +18,11 @@ from chronik.files.interface import Buffer, parent_directories, parent_directory
 READ_FLAGS: Final = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 IN_MEMORY_COPY_BYTES_MAX: Final = 256 << 20
-"""Maximum size in bytes of a file that is copied to memory for a write.
-
-Recovery truncates large files but writes only to small ones.
-"""
+"""Maximum size in bytes of a file that is copied to memory when it is written to."""
 
 
 class _FileContent:
-    """The contents of a file: the first `kept` bytes of a file on disk, or a copy in memory after a write."""
+    """The contents of a file in an overlay: a prefix of the file on disk or, after a write, a copy in memory."""
 
     __slots__ = ("copy", "kept", "modified_ms", "real")
 
@@ -60,7 +57,7 @@ class _FileContent:
 
 
 class OverlayFileSystem:
-    """A FileSystem over an existing directory. All changes stay in memory."""
+    """A file system whose changes to an existing directory stay in memory."""
 
     failure: Final = None
     is_descriptor_reserve_depleted: Final = False

@@ -16,7 +16,7 @@ GROUP_BYTES_MAX: Final = 8 << 20
 """Maximum size of a group's protocols and assignments in bytes: half the maximum size of a metadata command."""
 
 MEMBER_ID_PREFIX_CHARACTERS_MAX: Final = 255
-"""Maximum number of characters of the client id in a member id, so that the member id fits into a Kafka string."""
+"""Maximum number of characters of the client id that a member id contains."""
 
 PENDING_MEMBERS_MAX: Final = 10_000
 """Maximum number of pending member ids per group. A pending id expires after the session timeout of its request."""
@@ -43,20 +43,20 @@ STAGED_OFFSETS_MAX: Final = 500_000
 """Maximum number of offsets staged in open transactions. Each uses about 300 bytes on every node."""
 
 STATIC_REBALANCE_DELAY_MS_MIN: Final = 1_000
-"""Minimum delay before a retry of a rebalance that no member joined. A rebalance timeout of 0 is legal."""
+"""Minimum delay before a rebalance that no member joined is retried. A rebalance timeout of 0 is legal."""
 
 SYNC_TIMEOUT_MS_MIN: Final = 3_000
 """Minimum time for a joined member to send SyncGroup. Some clients send a rebalance timeout of 0 and would be removed
 before their SyncGroup request can arrive."""
 
 MEMBER_ID_CHECK_DELAY_MS: Final = 100
-"""Delay before a rebalance checks again whether the new member ids of static members are stored."""
+"""Interval in milliseconds at which a rebalance checks whether the new member ids of static members are stored."""
 
 EMPTY_GROUP_RETRY_DELAY_MS: Final = 10_000
-"""Delay before a retry of a failed write of an empty group. The group's offsets cannot expire until it is stored."""
+"""Delay in milliseconds before the failed write of an empty group is retried."""
 
 COMMIT_BATCH_BYTES_MAX: Final = 1 << 20
-"""Approximate maximum size of the offsets in one proposal in bytes: about 15,000 typical offsets."""
+"""Approximate maximum size in bytes of the offsets in one metadata command: about 15,000 typical offsets."""
 
 
 class GroupConfig(msgspec.Struct, frozen=True):

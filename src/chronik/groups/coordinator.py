@@ -66,7 +66,7 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
     # --- membership ---
 
     async def join(self, request: JoinRequest) -> JoinResult:
-        """Handle a JoinGroup request. Create a state machine for a new group."""
+        """Handle a JoinGroup request, which creates the group if it does not exist."""
         term = self._host.check_ownership(request.group_id)
         if isinstance(term, ErrorCode):
             return JoinResult(term, request.member_id)
@@ -120,12 +120,14 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
         return LeaveResult(ErrorCode.NONE, left)
 
     def _has_capacity(self, growth: int) -> bool:
-        """Return whether the groups on this node may use `growth` more bytes of memory."""
+        """Return whether the node has enough memory left for consumer groups to use `growth` more bytes."""
         bytes_max = GROUPS_BYTES_MAX * (2 if growth <= SMALL_MEMBER_BYTES_MAX else 1)
         return growth <= 0 or self._host.memory_bytes + growth <= bytes_max
 
     def _find(self, group_id: str, missing: ErrorCode) -> GroupMachine | ErrorCode:
-        """Return the group's state machine, `missing` if there is none, or an error if this node does not serve it."""
+        """Return a group's state machine, the error `missing` if there is none, or an error if this node does not serve
+        it.
+        """
         term = self._host.check_ownership(group_id)
         if isinstance(term, ErrorCode):
             return term
@@ -138,7 +140,7 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
     async def delete_offsets(
         self, group_id: str, partitions: Sequence[TopicPartition]
     ) -> ErrorCode | Mapping[TopicPartition, ErrorCode]:
-        """Delete committed offsets, except those of topics that the group subscribes to."""
+        """Delete a group's committed offsets, except those of topics to which the group subscribes."""
         group = self._find(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
         if isinstance(group, ErrorCode):
             return group
@@ -155,7 +157,7 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
         return {key: subscribed_error if key[0] in subscribed else ErrorCode.NONE for key in partitions}
 
     def describe(self, group_id: str) -> DescribedGroup:
-        """Return the description of a group.
+        """Return a consumer group and its members for DescribeGroups.
 
         The empty group id is legal here and in `delete`, as in Kafka: offsets may have been committed under it.
         """

@@ -20,7 +20,7 @@ from chronik.metadata.image import Image
 
 
 class GroupMachine(CoordinatedStateMachine, Protocol):
-    """The interface of group state machines, regardless of the group protocol."""
+    """The interface of a consumer group's state machine, for any group protocol."""
 
     @property
     def is_empty(self) -> bool:
@@ -32,7 +32,7 @@ class GroupMachine(CoordinatedStateMachine, Protocol):
 
     @property
     def is_stored(self) -> bool:
-        """Whether the metadata store has a record of the group."""
+        """Whether the group is stored in the metadata."""
 
     @property
     def protocol_type(self) -> str | None: ...
@@ -41,10 +41,10 @@ class GroupMachine(CoordinatedStateMachine, Protocol):
         """Return those of the topics that members subscribe to, or all of them if a subscription cannot be decoded."""
 
     def join_growth_bytes(self, request: JoinRequest) -> int:
-        """Return the change in the group's memory in bytes if a join request is accepted."""
+        """Return by how many bytes a join request would change the group's memory usage."""
 
     def sync_growth_bytes(self, request: SyncRequest) -> int:
-        """Return the change in the group's memory in bytes if a sync request is accepted."""
+        """Return by how many bytes a sync request would change the group's memory usage."""
 
     def describe(self) -> DescribedGroup: ...
 
@@ -52,7 +52,7 @@ class GroupMachine(CoordinatedStateMachine, Protocol):
 
 
 class GroupMachineKind:
-    """The kind of state machine for groups, which loads groups from the metadata image."""
+    """The kind of state machine that manages consumer groups, with access to the stored groups."""
 
     name: Final = "group"
 
@@ -66,7 +66,7 @@ class GroupMachineKind:
         return self._store.image.groups
 
     def load(self, key: str, epoch: int, now_ms: int) -> GroupMachine | None:
-        """Create the state machine of a stored group, or return None if there is no such group."""
+        """Load the state machine of a stored consumer group, or return None if the group does not exist."""
         stored = self._store.image.groups.get(key)
         return None if stored is None else ClassicGroup.load(stored, self._config, now_ms, epoch)
 
@@ -82,7 +82,7 @@ class GroupMachineKind:
 
 
 def is_group_limit_reached(loaded_groups: Sized, image: Image) -> bool:
-    """Return whether the node has reached the maximum number of groups.
+    """Return whether the node has reached its maximum number of consumer groups.
 
     New groups may exist only in memory, and groups without members only in the image.
     """

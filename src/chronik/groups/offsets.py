@@ -58,20 +58,20 @@ log = logging.getLogger("chronik.groups.coordinator")
 TIME_MS_MAX: Final = 2**63 - 1
 
 OFFSETS_PER_STEP: Final = 100
-"""Number of offsets that `read_committed_offsets` reads before it yields to the event loop."""
+"""Number of committed offsets that are read before other work may run on the event loop."""
 
 UNSTABLE_OFFSET: Final = CommittedOffset(-1, NO_EPOCH, None, commit_time_ms=-1)
-"""A placeholder for an offset that an open transaction may replace. Compare it by identity."""
+"""A placeholder for an offset that an open transaction may replace. Compare it with `is`."""
 
 EXPIRED_OFFSETS_PER_COMMAND_MAX: Final = 10_000
-"""Maximum number of offsets that one command expires. Applying the command takes about 50 ms."""
+"""Maximum number of expired offsets that one command deletes. Applying it takes about 50 ms."""
 
 OFFSET_OVERHEAD_BYTES: Final = 32
-"""Approximate size of an offset in a command without its strings, in bytes."""
+"""Approximate size in bytes of a committed offset in a metadata command, without its strings."""
 
 
 class OffsetManager:
-    """The part of the group coordinator that commits, stages and expires offsets."""
+    """The part of the group coordinator that commits offsets, stages them for transactions and deletes expired ones."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class OffsetManager:
         group_instance_id: str | None = None,
         retention_time_ms: int = -1,
     ) -> list[ErrorCode]:
-        """Commit offsets, wait until they are stored, and return an error code for each offset, in order.
+        """Commit offsets for a group, and return an error code for each offset when they are stored.
 
         The empty group id is legal here, as in Kafka. With a `retention_time_ms` of -1, `offsets.retention.minutes`
         applies.
@@ -175,7 +175,7 @@ class OffsetManager:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE if is_group_limit_reached(host, self._store.image) else None
 
     def _propose_commit(self, commit: CommitOffset, size_bytes: int) -> asyncio.Future[list[ErrorCode]]:
-        """Add an offset commit to the last queued batch, or start a new batch if there is none or it is full."""
+        """Add an offset commit to the queued batch, or start a new batch if there is none or it is full."""
         last = self._proposals.last_queued
         if not isinstance(last, OffsetCommitBatch) or last.size_bytes + size_bytes > COMMIT_BATCH_BYTES_MAX:
             last = OffsetCommitBatch(self._acks, self._on_offsets_stored)
@@ -188,7 +188,7 @@ class OffsetManager:
             self._host.handle_event(group, OffsetsStored(self._host.now_ms()))
 
     async def expire_periodically(self) -> None:
-        """Expire offsets at the interval of `offsets.retention.check.interval.ms`."""
+        """Delete expired offsets at the interval of `offsets.retention.check.interval.ms`."""
         while True:
             await asyncio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
             await self.expire()
@@ -202,7 +202,7 @@ class OffsetManager:
         await run_in_slices(self._host.unload_deleted())
 
     async def _expire_batch(self, group_id: str) -> bool:
-        """Expire one batch of a group's offsets. Return whether more may be expired."""
+        """Delete one batch of a group's expired offsets. Return whether there may be more."""
         stored = self._store.image.groups.get(group_id)
         term = self._host.check_ownership(group_id)
         if stored is None or isinstance(term, ErrorCode):
@@ -231,14 +231,14 @@ class OffsetCommitBatch(msgspec.Struct):
 
     acks: Acks
     on_stored: Callable[[str], None]
-    """Callback for each group when the batch is stored, even if all its requests have been cancelled."""
+    """Callback for each group whose offsets are stored, even if all its requests have been cancelled."""
     commits: list[CommitOffset] = msgspec.field(default_factory=list)
     waiters: list[asyncio.Future[list[ErrorCode]]] = msgspec.field(default_factory=list)
     keys: set[str] = msgspec.field(default_factory=set)
     size_bytes: int = 0
 
     def add(self, commit: CommitOffset, size_bytes: int) -> asyncio.Future[list[ErrorCode]]:
-        """Add a commit and return a future of the error codes of its offsets."""
+        """Add an offset commit and return a future of the error codes of its offsets."""
         waiter: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
         self.commits.append(commit)
         self.waiters.append(waiter)
@@ -252,7 +252,7 @@ class OffsetCommitBatch(msgspec.Struct):
         return CommitOffsetBatch(tuple(self.commits))
 
     def complete(self, outcome: ApplyResult | ErrorCode) -> None:
-        """Complete all waiting commits. If the proposal failed, all offsets fail; otherwise only the rejected ones."""
+        """Complete the waiting offset commits with the outcome of the command."""
         batch_error = outcome if isinstance(outcome, ErrorCode) else ErrorCode.NONE
         errors = [[batch_error] * len(commit.offsets) for commit in self.commits]
         if isinstance(outcome, ApplyResult):
@@ -269,7 +269,7 @@ class OffsetCommitBatch(msgspec.Struct):
 
 
 def offset_error(offset: OffsetToCommit, config: GroupConfig) -> ErrorCode:
-    """Return OFFSET_METADATA_TOO_LARGE if the offset's metadata exceeds the configured limit, or NONE."""
+    """Return OFFSET_METADATA_TOO_LARGE if the metadata of a commit exceeds the configured limit, otherwise NONE."""
     exceeds_metadata_limit = (
         offset.metadata is not None and len(offset.metadata) > config.offset_metadata_characters_max
     )
@@ -277,7 +277,7 @@ def offset_error(offset: OffsetToCommit, config: GroupConfig) -> ErrorCode:
 
 
 def offset_quota_error(image: Image, group_id: str, offsets: Sequence[OffsetToCommit]) -> ErrorCode | None:
-    """Return the error of a commit that exceeds the memory quotas of offsets, or None.
+    """Return the error of an offset commit that exceeds the memory quotas for committed offsets, or None.
 
     A commit that replaces offsets and needs no more memory is always accepted.
     """
@@ -307,7 +307,7 @@ def _find_quota_error(sizes: OffsetSizes, growth: int, metadata_growth: int) -> 
 def build_commit_commands(
     group_id: str, offsets: Iterable[OffsetToCommit], now_ms: int, retention_time_ms: int = -1, epoch: int = NO_EPOCH
 ) -> Iterator[tuple[CommitOffset, int]]:
-    """Split offsets into commands of bounded size (usually one) and yield each command with its size.
+    """Split an offset commit into commands of limited size, and yield each command with its size in bytes.
 
     `epoch` is the epoch of the coordinator's term that accepted the commit.
     """
@@ -356,7 +356,7 @@ def plan_expiry(
     *,
     keep_group: bool = False,
 ) -> ExpireOffsets | None:
-    """Return a command that deletes the group's offsets older than `offsets.retention.minutes` (KIP-211), or None.
+    """Return a command that deletes a group's offsets older than `offsets.retention.minutes` (KIP-211), or None.
 
     The group is deleted with its last offset unless `keep_group` is set because of a transaction. One command expires
     a limited number of offsets.

@@ -14,13 +14,13 @@ from chronik.coordination.machine import MachineEvent, MachineRequest
 from chronik.protocol.errors import ErrorCode
 
 UNKNOWN_MEMBER_ID: Final = ""
-"""The member id of a client that has none yet."""
+"""The member id in JoinGroup requests of clients that have no member id yet."""
 
 NO_GENERATION: Final = -1
-"""The generation in error responses, and in commits of clients without group management."""
+"""The generation id of commits without group membership, and of error responses."""
 
 MemberProtocols = tuple[tuple[str, bytes], ...]
-"""The protocols of a member as (name, metadata) pairs, in order of preference."""
+"""A member's protocols (assignors) and their metadata, in order of preference."""
 
 TopicPartition = tuple[str, int]
 
@@ -95,7 +95,7 @@ class LeavingMember(msgspec.Struct, frozen=True):
 
 
 class LeaveRequest(msgspec.Struct, frozen=True):
-    """A LeaveGroup request."""
+    """A LeaveGroup request, which removes one or more members."""
 
     group_id: str
     members: tuple[LeavingMember, ...]
@@ -117,7 +117,7 @@ class LeaveResult(msgspec.Struct, frozen=True):
 
 
 class DescribedMember(msgspec.Struct, frozen=True):
-    """A group member as DescribeGroups reports it."""
+    """A group member in a DescribeGroups response."""
 
     member_id: str
     group_instance_id: str | None
@@ -128,7 +128,7 @@ class DescribedMember(msgspec.Struct, frozen=True):
 
 
 class DescribedGroup(msgspec.Struct, frozen=True):
-    """A group as DescribeGroups reports it."""
+    """A group in a DescribeGroups response."""
 
     group_id: str
     state: str
@@ -141,7 +141,7 @@ class DescribedGroup(msgspec.Struct, frozen=True):
 
 
 class ListedGroup(msgspec.Struct, frozen=True):
-    """A group as ListGroups reports it."""
+    """A group in a ListGroups response."""
 
     group_id: str
     protocol_type: str
@@ -150,27 +150,27 @@ class ListedGroup(msgspec.Struct, frozen=True):
 
 
 class JoinRequested(MachineRequest, frozen=True):
-    """A client sent JoinGroup."""
+    """An event for a group's state machine: a client has sent JoinGroup."""
 
     request: JoinRequest
     random_suffix: str
-    """Random suffix for a new member id, passed in because state machines are deterministic."""
+    """Random suffix for a new member id. It is part of the event because state machines are deterministic."""
 
 
 class SyncRequested(MachineRequest, frozen=True):
-    """A client sent SyncGroup."""
+    """An event for a group's state machine: a client has sent SyncGroup."""
 
     request: SyncRequest
 
 
 class LeaveRequested(MachineRequest, frozen=True):
-    """A client sent LeaveGroup."""
+    """An event for a group's state machine: a client has sent LeaveGroup."""
 
     request: LeaveRequest
 
 
 class HeartbeatRequested(MachineRequest, frozen=True):
-    """A client sent Heartbeat."""
+    """An event for a group's state machine: a client has sent Heartbeat."""
 
     generation: int
     member_id: str
@@ -178,18 +178,18 @@ class HeartbeatRequested(MachineRequest, frozen=True):
 
 
 class CommitCheckRequested(MachineRequest, frozen=True):
-    """A client sent OffsetCommit or TxnOffsetCommit. The group only checks whether the client is a valid member."""
+    """An event for a group's state machine: a client wants to commit offsets. The group checks its membership."""
 
     generation: int
     member_id: str
     group_instance_id: str | None
     is_transactional: bool = False
-    """Whether the offsets belong to a transaction. Older clients then send no member id."""
+    """Whether the offsets belong to a transaction. Older clients then do not send a member id."""
 
 
 class DeletionRequested(MachineRequest, frozen=True):
-    """An administrator sent DeleteGroups."""
+    """An event for a group's state machine: a client has sent DeleteGroups."""
 
 
 class OffsetsStored(MachineEvent, frozen=True):
-    """An event: offsets of the group were committed. If necessary, the commit has created the group in the store."""
+    """An event for a group's state machine: committed offsets were stored, which may have created the group."""

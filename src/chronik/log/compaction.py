@@ -61,7 +61,7 @@ class SegmentReplacement(msgspec.Struct):
 
 
 class CleanedSegmentWriter:
-    """A writer that builds a compacted segment.
+    """A writer of a compacted log segment.
 
     The file has the suffix `.cleaned` until it is complete; recovery deletes such files.
     """
@@ -81,7 +81,7 @@ class CleanedSegmentWriter:
         self._remove_files()
 
     def add(self, piece: ScannedBatch, kept: memoryview | bytes | None) -> None:
-        """Add the retained part of a batch. Empty batches fill gaps between offsets."""
+        """Append the retained part of a batch. Empty batches fill the gaps between offsets."""
         if kept is None:
             return
         if piece.base_offset > self._next_offset:
@@ -89,7 +89,9 @@ class CleanedSegmentWriter:
         self._append_batch(kept)
 
     def finish(self, end_offset: int) -> LogSegment:
-        """Write the buffered batches and return the segment. Its contents are durable, but its file name is not."""
+        """Write the buffered batches and return the compacted segment. Its contents are durable, its file name is not
+        yet.
+        """
         if end_offset > self._next_offset:
             self._fill_gap(end_offset)
         self._flush()
@@ -103,7 +105,7 @@ class CleanedSegmentWriter:
         self._remove_files()
 
     def _fill_gap(self, end_offset: int) -> None:
-        """Append empty batches for the offsets up to `end_offset`, one per leader epoch.
+        """Append empty batches for the offsets up to `end_offset`, one per leader epoch, to fill a gap.
 
         A follower's log may end at any batch, and its leader must know the epoch of that batch.
         """
@@ -154,7 +156,7 @@ def _build_empty_header(base_offset: int, end_offset: int, epoch: int) -> BatchH
 
 
 class _FoundTransaction:
-    """An aborted transaction, and whether the compaction has found any of its batches."""
+    """An aborted transaction, and whether any of its batches is still in the log."""
 
     __slots__ = ("has_batches", "transaction")
 
@@ -164,7 +166,7 @@ class _FoundTransaction:
 
 
 class CleanedTransactions:
-    """The transactions that a compaction encounters (Kafka's `CleanedTransactionMetadata`).
+    """The transactions in the segments that are being compacted (Kafka's `CleanedTransactionMetadata`).
 
     They determine which batches were aborted, and which transaction markers can be removed.
 
@@ -177,12 +179,13 @@ class CleanedTransactions:
     def __init__(self, aborted: AbortedTransactions, start_offset: int) -> None:
         self._rest: Iterator[AbortedTransaction] = aborted.iter_from_marker(start_offset)
         self._known_to = 0
-        """The offset below which all aborted transactions that start there have been read into `_near`."""
+        """Offset below which the first batches of all aborted transactions are known, that is, have been read into
+        `_near`."""
         self._near: deque[_FoundTransaction] = deque()
         self._by_producer: dict[int, deque[_FoundTransaction]] = {}
         self._left = AbortedTransactions()
         self._written: set[int] = set()
-        """Producers that have written a batch since their last transaction marker."""
+        """Ids of the producers that have written a batch since their last transaction marker."""
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Return whether the batch belongs to an aborted transaction."""
@@ -195,14 +198,14 @@ class CleanedTransactions:
         return True
 
     def is_marker_removable(self, marker: BatchHeader) -> bool:
-        """Return whether the marker's transaction has no batches left."""
+        """Return whether a transaction marker can be removed, because no batches of its transaction are left."""
         if marker.producer_id not in self._written:
             return True
         self._written.discard(marker.producer_id)
         return False
 
     def remaining_aborted(self, end_offset: int) -> AbortedTransactions:
-        """Return the aborted transactions that ended before `end_offset` and still have batches."""
+        """Return the aborted transactions that ended before `end_offset` and still have batches in the log."""
         self._advance_to_offset(end_offset)
         return self._left
 
@@ -220,7 +223,7 @@ class CleanedTransactions:
             self._finish_transaction(self._near.popleft())
 
     def _finish_transaction(self, found: _FoundTransaction) -> None:
-        """Stop tracking an aborted transaction after its marker. Add it to the result if it still has batches."""
+        """Stop tracking an aborted transaction at its marker, and remember it if it still has batches in the log."""
         producer_id = found.transaction.producer_id
         transactions = self._by_producer[producer_id]
         transactions.popleft()
@@ -231,7 +234,7 @@ class CleanedTransactions:
 
 
 class Compaction(msgspec.Struct, eq=False):
-    """A planned or completed compaction of a partition's closed segments."""
+    """A planned or completed compaction of the closed segments of a partition's log."""
 
     files: FileSystem
     directory: str
@@ -259,7 +262,7 @@ class Compaction(msgspec.Struct, eq=False):
     now_ms: int
     truncations: int
     compacted_offset: int
-    """The offset below which the log is compacted once the compacted segments have replaced the old ones."""
+    """Offset below which the log counts as compacted, once the compacted segments have replaced the old ones."""
     _cache: FileCache
     _leftovers: CleanedTransactions
     _tombstones_end: int
@@ -271,7 +274,8 @@ class Compaction(msgspec.Struct, eq=False):
     results: list[SegmentReplacement] = msgspec.field(default_factory=list)
     cleaned_end_offset: int = 0
     remaining_aborted: AbortedTransactions | None = None
-    """The aborted transactions below `cleaned_end_offset` that still have batches; None if damaged data was skipped."""
+    """Aborted transactions below `cleaned_end_offset` whose batches are still in the log; None after skipping damage.
+    """
     _offset_map: dict[bytes, int] = msgspec.field(default_factory=dict)
     _is_damaged: bool = False
 
@@ -283,7 +287,7 @@ class Compaction(msgspec.Struct, eq=False):
                     self.files.remove(path)
 
     def run(self) -> None:
-        """Run the whole compaction without interruption."""
+        """Compact all segments in one call."""
         for _ in self.steps():
             pass
 
@@ -321,7 +325,7 @@ class Compaction(msgspec.Struct, eq=False):
         return len(self._offset_map) >= self._keys_max
 
     def _add_segment_keys(self, segment: LogSegment) -> Iterator[None]:
-        """Add the keys of the segment to the offset map until the map is full.
+        """Add a segment's record keys to the offset map until the map is full.
 
         Records after that point are retained.
         """
@@ -336,7 +340,7 @@ class Compaction(msgspec.Struct, eq=False):
             yield
 
     def _add_batch_keys(self, batch: memoryview) -> None:
-        """Add the keys of a batch to the offset map, until the map is full."""
+        """Add a batch's record keys to the offset map until the map is full."""
         header, body = decompress_within_budget(batch, 0, DecompressionBudget.for_stored_batch(len(batch)))
         view, last_offsets, keys_max = memoryview(body), self._offset_map, self._keys_max
         for offset, _, key_start, key_length, _, _, _ in scan_records(header, body):
@@ -355,7 +359,7 @@ class Compaction(msgspec.Struct, eq=False):
     # -- cleaning -----------------------------------------------------------------------------------------------------
 
     def _group_segments(self, segments: Sequence[LogSegment]) -> Iterator[list[LogSegment]]:
-        """Yield groups of adjacent segments that can be merged into one segment."""
+        """Group adjacent segments that fit into one compacted segment, and yield the groups."""
         group: list[LogSegment] = []
         for segment in segments:
             size = sum(member.size for member in group)
@@ -389,7 +393,7 @@ class Compaction(msgspec.Struct, eq=False):
             output.discard()
 
     def _skip_damaged_segments(self, damaged: list[LogSegment]) -> None:
-        """Skip damaged segments, and retain all tombstones and markers after them.
+        """Leave damaged segments uncompacted, and retain all tombstones and transaction markers after them.
 
         Compaction must not remove damaged records, so it must retain the tombstones and markers that apply to them.
         """
@@ -398,7 +402,7 @@ class Compaction(msgspec.Struct, eq=False):
         self.removable_markers_end = min(self.removable_markers_end, damaged[0].base_offset)
 
     def _clean_batch(self, piece: ScannedBatch) -> memoryview | bytes | None:
-        """Return the retained part of a batch: the same object if nothing changes, None if nothing is retained."""
+        """Return the retained part of a batch: the same object if it is unchanged, None if nothing is retained."""
         assert piece.batch is not None
         header = piece.header
         if header.is_control:
@@ -456,7 +460,7 @@ def plan_compaction(
     now_ms: int,
     truncations: int,
 ) -> Compaction | None:
-    """Plan a compaction, or return None if too few bytes are dirty.
+    """Plan the compaction of a partition's log, or return None if too little of the log is uncompacted.
 
     Args:
         segments: The closed segments below the last stable offset.

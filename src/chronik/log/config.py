@@ -10,7 +10,7 @@ DAY_MS = 24 * HOUR_MS
 
 
 class LogConfig(msgspec.Struct, frozen=True):
-    """The storage configs of a topic."""
+    """The topic configs that determine how a partition's log is stored."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * DAY_MS
@@ -28,7 +28,7 @@ class LogConfig(msgspec.Struct, frozen=True):
     file_delete_delay_ms: int = 60_000
     producer_id_expiration_ms: int = DAY_MS
     compaction_keys_bytes_max: int = 128 << 20
-    """Maximum size in bytes of the offset map of one compaction. Keys that do not fit are compacted by the next one."""
+    """Maximum size in bytes of the offset map of a compaction. Further keys are compacted by the next compaction."""
 
     @property
     def is_compaction_enabled(self) -> bool:

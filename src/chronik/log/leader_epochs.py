@@ -27,7 +27,7 @@ _ENTRY_BYTES = _ENTRY.size + _CRC.size
 
 
 class LeaderEpochHistory:
-    """The leader epochs of a partition with their start offsets, and the file that stores them."""
+    """A partition's leader epochs with their start offsets, in memory and in a file."""
 
     __slots__ = ("_cache", "_epochs", "_path", "_starts", "_stored")
 
@@ -39,7 +39,7 @@ class LeaderEpochHistory:
         self._stored = 0
 
     def copy(self) -> LeaderEpochHistory:
-        """Return a copy for lookups in another thread."""
+        """Return a copy of the leader epochs that another thread can read."""
         history = LeaderEpochHistory(self._cache, self._path)
         history._epochs, history._starts = list(self._epochs), list(self._starts)
         return history
@@ -49,7 +49,7 @@ class LeaderEpochHistory:
         return self._epochs[-1] if self._epochs else NO_EPOCH
 
     def entries(self) -> list[tuple[int, int]]:
-        """Return all entries as (epoch, start offset), in order."""
+        """Return the leader epochs as (epoch, start offset), in ascending order."""
         return list(zip(self._epochs, self._starts, strict=True))
 
     def find_epoch_at(self, offset: int) -> tuple[int, int]:
@@ -59,7 +59,9 @@ class LeaderEpochHistory:
         return (self._epochs[number - 1] if number else NO_EPOCH), end
 
     def find_epoch_end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the largest epoch up to `epoch`, and its end offset (OffsetForLeaderEpoch); (-1, -1) if unknown."""
+        """Return the largest leader epoch up to `epoch` and its end offset (OffsetForLeaderEpoch), or (-1, -1) if
+        unknown.
+        """
         if not self._epochs or epoch == NO_EPOCH or epoch > self.latest_epoch:
             return NO_EPOCH, NO_OFFSET
         if epoch == self.latest_epoch:
@@ -68,7 +70,7 @@ class LeaderEpochHistory:
         return (self._epochs[number - 1] if number else epoch), self._starts[number]
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Assign the leader epoch to batches from `start_offset` on.
+        """Assign a leader epoch to the batches from `start_offset` on.
 
         Does nothing unless the epoch is above the latest.
         """
@@ -79,7 +81,7 @@ class LeaderEpochHistory:
         self._starts.append(start_offset)
 
     def write_pending(self) -> File | None:
-        """Write the entries that are not in the file yet. Return the file if it must be synced."""
+        """Write the new leader epochs to the file. Return the file if it must be synced, otherwise None."""
         if self._stored == len(self._epochs):
             return None
         file = self._cache.create(self._path)
@@ -88,7 +90,7 @@ class LeaderEpochHistory:
         return file
 
     def truncate_from_end(self, offset: int) -> bool:
-        """Remove epochs that start at or after `offset`, the new log end offset.
+        """Remove the leader epochs that start at or after `offset`, the new log end offset.
 
         Return whether the file still has them.
         """
@@ -99,7 +101,7 @@ class LeaderEpochHistory:
         return kept < self._stored
 
     def load(self, data: bytes) -> bool:
-        """Load the entries of the file. Return False if an entry is damaged or incomplete."""
+        """Load the leader epochs from the contents of the file. Return False if they are damaged or incomplete."""
         for position in range(0, len(data), _ENTRY_BYTES):
             entry = data[position : position + _ENTRY_BYTES]
             if len(entry) < _ENTRY_BYTES or _CRC.unpack_from(entry, _ENTRY.size)[0] != crc32c(entry[: _ENTRY.size]):
@@ -113,14 +115,14 @@ class LeaderEpochHistory:
         return True
 
     def truncate_from_start(self, log_start_offset: int) -> None:
-        """Remove epochs that end below the log start offset. Rewrite the file after many removals."""
+        """Remove the leader epochs that end below the log start offset."""
         stale = bisect_right(self._starts, log_start_offset) - 1
         if stale > STALE_ENTRIES_MAX:
             del self._epochs[:stale], self._starts[:stale]
             self.rewrite()
 
     def rewrite(self) -> None:
-        """Atomically replace the file with the entries in memory. Durable on return."""
+        """Atomically replace the file with the leader epochs in memory. Durable on return."""
         self._cache.close_file(self._path)
         write_atomically(self._cache.files, self._path, self._encode_entries(0))
         self._stored = len(self._epochs)

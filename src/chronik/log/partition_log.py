@@ -48,15 +48,15 @@ WritableBuffer = bytearray | memoryview
 
 
 class AppendOrigin(IntEnum):
-    """The origin of an appended batch: a client or the broker itself."""
+    """Who sent an appended batch: a client, or the broker itself."""
 
     CLIENT = 0
     COORDINATOR = 1
-    """The broker itself, as transaction coordinator, which appends control batches without sequence numbers."""
+    """The broker itself: a transaction coordinator appends control batches, which have no sequence numbers."""
 
 
 class AppendInfo(msgspec.Struct, frozen=True):
-    """The offsets and the timestamp that an append assigned to its batches."""
+    """The result of an append: the assigned offsets and timestamp."""
 
     base_offset: int
     last_offset: int
@@ -64,7 +64,7 @@ class AppendInfo(msgspec.Struct, frozen=True):
     """The append time of the batches if the topic uses `LogAppendTime`, otherwise -1."""
     log_start_offset: int
     is_duplicate: bool = False
-    """Whether the batch is a retry of a stored batch, whose offsets are returned."""
+    """Whether the batch is a retry of a batch in the log, whose offsets are returned."""
 
 
 def _reject_lower_recovery_point(offset: int) -> None:
@@ -165,14 +165,14 @@ class PartitionLog:
         return log
 
     def _reload_producers(self) -> None:
-        """Rebuild the producer state and transactions up to the log end offset."""
+        """Rebuild the producer state and the transactions from the log."""
         compacted_offset = self._checkpoints.compacted_offset  # deleted records count as compacted
         self._producers.reload(self._segments.all, self.epochs, self.log_end_offset, compacted_offset)
         self.producers.transactions.aborted.delete_before(self.log_start_offset)
 
     @property
     def has_lost_all_records(self) -> bool:
-        """Whether all synced records are lost, because the directory or all segments are missing."""
+        """Whether all synced records are lost, because the directory or all segment files are missing."""
         return self.missing_start_offset is not None and self.log_start_offset == self.log_end_offset
 
     @property
@@ -198,7 +198,7 @@ class PartitionLog:
         return self._sync_task is not None
 
     def begin_sync(self) -> SyncTask | None:
-        """Return a task that syncs all changes, or None if there are none. At most one task may be in progress."""
+        """Return a task that syncs all unsynced changes, or None if there are none. At most one task may run."""
         self._segments.preallocate_active(self.config.segment_bytes)
         return self._begin_sync()
 
@@ -211,7 +211,7 @@ class PartitionLog:
         return self._sync_task
 
     def complete_sync(self, task: SyncTask) -> None:
-        """Mark the changes that a completed sync task covers as durable."""
+        """Mark the changes as durable that a completed sync task has synced."""
         check_invariant(self._sync_task is task, "the completed sync task is not the one in progress")
         self._sync_task = None
         self._unsynced.complete_task(task)
@@ -222,14 +222,14 @@ class PartitionLog:
         )
 
     def sync(self) -> None:
-        """Sync all changes of the log to disk. Blocks on the disk."""
+        """Sync all unsynced changes of the log to disk. Blocks on the disk."""
         task = self._begin_sync()
         if task is not None:
             task.run()
             self.complete_sync(task)
 
     def close(self) -> None:
-        """Sync and close the log, and take a snapshot for a fast restart. No sync task may be in progress."""
+        """Sync and close the log, and write a producer state snapshot for a fast restart."""
         if self._segments.all:
             self._segments.all[-1].index.flush()
             self._segments.trim_active()
@@ -299,7 +299,7 @@ class PartitionLog:
             position += header.size
 
     def append_as_follower(self, buffer: Buffer) -> AppendInfo | None:
-        """Append batches from the leader unchanged. Return None if there are none.
+        """Append batches that the leader sent, with their offsets and epochs unchanged. Return None if there are none.
 
         Raises:
             CorruptRecords: The batches are incomplete or damaged or do not continue the log. Nothing was written.
@@ -388,7 +388,7 @@ class PartitionLog:
         )
 
     def timestamp_at(self, offset: int) -> int | None:
-        """Return the approximate timestamp of the record at `offset`, or None if unknown."""
+        """Return the approximate timestamp in milliseconds of the record at `offset`, or None if it is unknown."""
         segments, offset = self._segments, max(offset, self.log_start_offset)
         return (
             timestamp_lookup.read_batch_timestamp(
@@ -431,11 +431,11 @@ class PartitionLog:
         return [each for each in met if each.marker_offset >= end_offset or each.marker_offset in markers]
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the largest epoch that is at most `epoch`, and its end offset; (-1, -1) if unknown."""
+        """Return the largest leader epoch up to `epoch` and its end offset, or (-1, -1) if unknown."""
         return self.epochs.find_epoch_end_offset(epoch, self.log_end_offset)
 
     def remove_empty_epochs(self) -> None:
-        """Remove leader epochs without batches, because another leader will write the batches at these offsets."""
+        """Remove leader epochs without batches, whose offsets another leader will assign."""
         check_invariant(
             not self.epochs.truncate_from_end(self.log_end_offset), "a leader epoch without batches was written to disk"
         )
@@ -443,7 +443,7 @@ class PartitionLog:
     # -- deleting and compacting --------------------------------------------------------------------------------------
 
     def delete_records_before(self, offset: int) -> int:
-        """Advance the log start offset to `offset`, and return it. The next sync makes it durable.
+        """Delete the records below `offset` by advancing the log start offset, and return it.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE.
@@ -459,7 +459,7 @@ class PartitionLog:
         return self.log_start_offset
 
     def apply_retention(self, now_ms: int, up_to_offset: int | None = None) -> int:
-        """Advance the log start offset past expired segments, and return their number.
+        """Delete the segments that exceed the retention time or size, and return their number.
 
         The next sync deletes the files. `up_to_offset` is the high watermark; segments above it are kept. Also removes
         expired producers.
@@ -479,7 +479,7 @@ class PartitionLog:
         return len(deletable)
 
     def begin_compaction(self, now_ms: int, up_to_offset: int | None = None) -> Compaction | None:
-        """Return a compaction that the caller must run and complete, or None if too few bytes are dirty.
+        """Return a compaction that the caller must run and complete, or None if too little of the log is uncompacted.
 
         `up_to_offset` is the high watermark. Only closed, synced segments below it and below all undecided transactions
         are compacted.
@@ -597,7 +597,7 @@ def validate_replicated_batches(
 def find_deletable_segments(
     segments: Sequence[LogSegment], config: LogConfig, epochs: LeaderEpochHistory, now_ms: int, up_to_offset: int
 ) -> list[LogSegment]:
-    """Return the leading segments that retention deletes.
+    """Return the oldest segments that exceed the retention time or size.
 
     They include the active segment if all its records expired.
     """

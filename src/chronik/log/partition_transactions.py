@@ -14,20 +14,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 LOOKUP_BLOCK_SIZE = 1024
-"""Number of aborted transactions per block, the unit that a lookup can skip.
-
-A lookup skips blocks whose transactions all start after its range, because a million transactions may be aborted while
-an older one stays open.
-"""
+"""Number of aborted transactions per block. A lookup by offset range skips whole blocks."""
 
 BYTES_PER_TRANSACTION = 32
 """Size of an aborted transaction in bytes, in memory and in a producer state snapshot."""
 
 UNREPLICATED_MAX: Final = 1000
-"""Maximum number of completed transactions that are tracked individually until their markers are replicated.
-
-Above it, the oldest are merged, which can only lower the last stable offset.
-"""
+"""Maximum number of completed transactions tracked individually until their markers are replicated."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -87,11 +80,11 @@ class AbortedTransactions:
         ]
 
     def delete_before(self, offset: int) -> None:
-        """Remove the transactions whose abort marker is below `offset`, the new log start offset."""
+        """Remove the aborted transactions whose abort marker is below `offset`, the new log start offset."""
         self.replace_before(offset, AbortedTransactions())
 
     def replace_before(self, offset: int, others: AbortedTransactions) -> None:
-        """Replace the transactions whose abort marker is below `offset` with those of `others`."""
+        """Replace the aborted transactions whose abort marker is below `offset` by those of `others`."""
         ended = bisect_left(self._markers, offset)
         if ended:
             for column, other in zip(self._list_columns(), others._list_columns(), strict=True):
@@ -143,7 +136,7 @@ class PartitionTransactions:
 
     def __init__(self) -> None:
         self.open: dict[int, int] = {}
-        """The first offset of each producer's open transaction, oldest first."""
+        """The first offset of each open transaction by producer id, oldest first."""
         self.unreplicated: deque[CompletedTransaction] = deque()
         """Completed transactions whose markers may still be above the high watermark.
 
@@ -154,7 +147,7 @@ class PartitionTransactions:
 
     @property
     def has_undecided_transactions(self) -> bool:
-        """Whether the log has open transactions, or completed ones whose markers may not be replicated yet."""
+        """Whether the log has open transactions, or completed ones whose markers may not be fully replicated."""
         return bool(self.open or self.unreplicated)
 
     def record_batch(self, producer_id: int, base_offset: int) -> None:
@@ -162,7 +155,7 @@ class PartitionTransactions:
         self.open.setdefault(producer_id, base_offset)
 
     def record_marker(self, producer_id: int, marker_offset: int, *, committed: bool) -> None:
-        """Record a marker that ends a transaction. The transaction may have ended already, or have no batches here."""
+        """Record a transaction marker. Ignore it if the producer has no open transaction in this partition."""
         first_offset = self.open.pop(producer_id, None)
         if first_offset is None:
             return
@@ -178,7 +171,7 @@ class PartitionTransactions:
             ended[0] = CompletedTransaction(oldest.first_offset, ended[0].marker_offset)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Return the first offset of the oldest transaction that has no committed marker, or None if there is none."""
+        """Return the first offset of the oldest transaction without a committed marker, or None if there is none."""
         ended = self.unreplicated
         while ended and ended[0].marker_offset < high_watermark:
             ended.popleft()

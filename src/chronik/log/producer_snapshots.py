@@ -27,7 +27,7 @@ RETAINED_SNAPSHOTS = 2
 
 
 class ProducerStateStore:
-    """The producer state of a partition, with its snapshot files."""
+    """The producer state of a partition, which is stored in snapshot files."""
 
     __slots__ = (
         "_bytes_since_snapshot",
@@ -72,13 +72,13 @@ class ProducerStateStore:
             self.take_snapshot_if_due(end_offset)
 
     def take_snapshot_if_due(self, offset: int) -> None:
-        """Take a snapshot if enough bytes were appended since the last one."""
+        """Write a producer state snapshot if enough bytes have been appended since the last one."""
         aborted_bytes = len(self.manager.transactions.aborted) * BYTES_PER_TRANSACTION
         if self._bytes_since_snapshot >= aborted_bytes * LOG_BYTES_PER_ABORTED_BYTE:
             self.take_snapshot(offset)
 
     def ensure_snapshot_from(self, offset: int, log_end_offset: int) -> None:
-        """Ensure that a snapshot at or after `offset` exists before the log below `offset` is deleted."""
+        """Ensure that a producer state snapshot at or after `offset` exists, before the log below it is deleted."""
         if self._offsets and self._offsets[-1] >= offset:
             return
         self.take_snapshot(log_end_offset)
@@ -128,7 +128,7 @@ class ProducerStateStore:
                         self.manager.update(header, piece.base_offset, self._clock.now_ms(), marker)
 
     def reset(self) -> None:
-        """Delete all snapshots and reset the producer state."""
+        """Delete all producer state snapshots and clear the producer state."""
         for offset in list(self._offsets):
             self._remove_snapshot(offset)
         self.manager = ProducerStateManager(self._limit)

@@ -51,7 +51,7 @@ class ProducerStateEntry(msgspec.Struct, array_like=True):
 
     epoch: int
     batches: list[ProducerBatch]
-    """The last batches of this epoch, oldest first."""
+    """The last batches that the producer appended in this epoch, oldest first."""
     last_active_ms: int
     """Time of the producer's last append in milliseconds, by this node's clock."""
     first_known_sequence: int = UNKNOWN
@@ -67,7 +67,7 @@ class ProducerSnapshot(msgspec.Struct, array_like=True, forbid_unknown_fields=Tr
     offset: int
     producers: dict[int, ProducerStateEntry]
     transactions: TransactionsSnapshot | None = None
-    """None in version 1."""
+    """The partition's transactions; None in snapshots of version 1."""
 
 
 SNAPSHOT_VERSION = 2
@@ -85,10 +85,10 @@ class ProducerLimit:
         self._producers_max = producers_max
         self._partitions: WeakSet[ProducerStateManager] = WeakSet()
         self._counted = 0
-        """An upper bound on the current number of producers."""
+        """Upper bound of the number of producers whose state is stored."""
 
     def add(self, states: ProducerStateManager, count: int = 1) -> None:
-        """Count producers that a partition has added, and evict idle producers if the limit is exceeded."""
+        """Count producers that were added to a partition, and evict idle producers if the limit is exceeded."""
         self._partitions.add(states)
         self._counted += count
         if self._counted > self._producers_max:
@@ -153,7 +153,7 @@ class ProducerStateManager:
         return duplicate
 
     def check_marker(self, header: BatchHeader, marker: TransactionMarker) -> None:
-        """Check that a transaction marker has a current producer epoch and coordinator epoch.
+        """Check that the producer epoch and the coordinator epoch of a transaction marker are current.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH if a later producer epoch has written to the partition, or
@@ -172,7 +172,7 @@ class ProducerStateManager:
             )
 
     def is_stored_or_next(self, header: BatchHeader) -> bool:
-        """Return whether the batch is already stored, or is the producer's next batch in sequence."""
+        """Return whether a batch is already in the log, or is the producer's next batch in sequence."""
         producer = self._producers.get(header.producer_id)
         if producer is None or header.producer_epoch != producer.epoch:
             return False
@@ -181,7 +181,7 @@ class ProducerStateManager:
     def update(
         self, header: BatchHeader, base_offset: int, now_ms: int, marker: TransactionMarker | None = None
     ) -> None:
-        """Record that the batch was appended at `base_offset`. `marker` is set for control batches."""
+        """Update the producer state after an append at `base_offset`. `marker` is set for control batches."""
         # Remove and reinsert the producer to keep the dict in order of activity.
         producer = self._producers.pop(header.producer_id, None)
         is_new = producer is None
@@ -253,7 +253,7 @@ class ProducerStateManager:
 
     @classmethod
     def decode(cls, data: bytes, offset: int, limit: ProducerLimit | None = None) -> ProducerStateManager | None:
-        """Return the producer state of a snapshot taken at `offset`, or None if it is damaged."""
+        """Load the producer state from a snapshot taken at `offset`. Return None if the snapshot is damaged."""
         body = data[_CRC_BYTES:]
         if int.from_bytes(data[:_CRC_BYTES], "big") != crc32c(body):
             return None
@@ -282,7 +282,7 @@ def _find_stored_batch(producer: ProducerStateEntry, header: BatchHeader) -> Pro
 
 
 def _find_older_stored_batch(producer: ProducerStateEntry, header: BatchHeader) -> ProducerBatch | None:
-    """Return the stored batch for a retry that is older than the retained batches. Its offset is unknown.
+    """Return the stored batch of which this batch is a late retry, without its offset, or None if it is not a retry.
 
     This happens when a stored batch is rejected repeatedly, for example with NOT_ENOUGH_REPLICAS, while later batches
     are accepted. Kafka returns OUT_OF_ORDER_SEQUENCE_NUMBER, which librdkafka treats as fatal.

@@ -26,7 +26,7 @@ _EPOCH_POSITION = 12
 
 
 class RecoveredLog(msgspec.Struct):
-    """The state of a log after recovery."""
+    """A log's segments, offsets and leader epochs after recovery."""
 
     segments: list[LogSegment]
     log_start_offset: int
@@ -36,13 +36,13 @@ class RecoveredLog(msgspec.Struct):
     file_names: set[str]
     """The names of the files found in the directory."""
     missing_start_offset: int | None = None
-    """The start offset of missing synced records, where the recovered log ends, or None."""
+    """Offset from which synced records are missing on disk, where the recovered log ends, or None."""
 
 
 def recover_log(
     files: FileSystem, cache: FileCache, directory: str, synced_offset: int, index_interval_bytes: int
 ) -> RecoveredLog:
-    """Recover a log, except for its producer state. All retained data is synced on return."""
+    """Recover a partition's log, except for its producer state. All retained data is synced on return."""
     present = _complete_interrupted_changes(files, directory)
     epochs = LeaderEpochHistory(cache, f"{directory}/{names.LEADER_EPOCHS}")
     start_file = OffsetCheckpointFile(files, f"{directory}/{names.LOG_START}")
@@ -94,7 +94,7 @@ class _EpochHistoryIncomplete(Exception):
 
 
 class _TailRecovery:
-    """The recovery of the part of a log that starts at the synced offset."""
+    """The recovery of a log from its synced offset to its end."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class _TailRecovery:
         self._interval = index_interval_bytes
 
     def recover(self, segments: list[LogSegment]) -> int:
-        """Recover the segments, and return the log end offset. Segments after damaged or missing data are removed."""
+        """Recover the segments and return the log end offset. Segments after damaged or missing data are removed."""
         if not segments:
             return 0
         first = max(0, bisect_right([segment.base_offset for segment in segments], self._synced_offset) - 1)
@@ -133,7 +133,7 @@ class _TailRecovery:
         return log_end
 
     def _recover_segment(self, segment: LogSegment) -> tuple[int, bool]:
-        """Recover one segment, and return its end offset and whether its file was truncated there."""
+        """Recover one segment. Return its end offset, and whether its file was truncated there."""
         position, offset = segment.truncate_index(self._synced_offset, self._epochs)
         while True:
             position, offset, damaged = self._scan_segment(segment, position, offset)
@@ -153,7 +153,7 @@ class _TailRecovery:
         return offset, cut
 
     def _sync_length(self, segment: LogSegment) -> None:
-        """Sync the segment's file, because a killed process may not have synced its last changes.
+        """Sync a segment file, because a killed process may have changed it after its last sync.
 
         The process may have trimmed preallocated space after its last sync. If a power failure brought it back, batches
         written after it would not continue the log.
@@ -161,7 +161,9 @@ class _TailRecovery:
         segment.file.fdatasync()
 
     def _scan_segment(self, segment: LogSegment, position: int, offset: int) -> tuple[int, int, bool]:
-        """Scan and index a segment. Return the end position and offset of its batches, and whether damage follows."""
+        """Validate and index a segment's batches. Return the position and offset where they end, and whether damage
+        follows.
+        """
         for piece in segment.scan(position, offset, self._epochs, self._synced_offset):
             if piece.batch is None:
                 if piece.base_offset < self._synced_offset and _is_history_incomplete(segment, piece, self._epochs):
@@ -174,7 +176,7 @@ class _TailRecovery:
         return position, offset, False
 
     def _find_synced_end(self, segment: LogSegment, position: int) -> int | None:
-        """Return the position of the batch at the synced offset, which follows damaged data, or None if not found."""
+        """Return the position of the batch at the synced offset, after damaged data, or None if it is not found."""
         size = min(segment.size - position, SEARCH_BYTES_MAX)
         data = segment.file.pread(size, position)
         wanted = _OFFSET.pack(self._synced_offset)
@@ -187,7 +189,7 @@ class _TailRecovery:
         return None
 
     def remove(self, segments: list[LogSegment], first: int) -> None:
-        """Delete the segments from index `first` on, and their files."""
+        """Delete the segments from number `first` on, with their files."""
         for segment in segments[first:]:
             self._cache.close_file(segment.log_path)
             self._cache.close_file(segment.index.path)
@@ -239,7 +241,7 @@ def _finish_swap(
 
 
 def _delete_below_start(files: FileSystem, directory: str, bases: list[int], log_start: int) -> list[int]:
-    """Delete segments below the log start offset, except for the last segment, which determines the log end offset."""
+    """Delete the segments below the log start offset. Keep the last one, which determines the log end offset."""
     kept = max(0, min(bisect_right(bases, log_start) - 1, len(bases) - 1))
     for base in bases[:kept]:
         files.remove(f"{directory}/{names.offset_file_name(base, names.LOG)}")
@@ -254,7 +256,7 @@ def _load_epochs(files: FileSystem, epochs: LeaderEpochHistory, path: str, segme
 
 
 def _rebuild_epochs(epochs: LeaderEpochHistory, segments: list[LogSegment]) -> None:
-    """Rebuild the leader epoch history from all batches of the log. Ignore batches with descending epochs."""
+    """Rebuild the leader epoch history from all batches in the log."""
     for segment in segments:
         position, offset = 0, segment.base_offset
         while position < segment.size:
@@ -271,7 +273,7 @@ def _rebuild_epochs(epochs: LeaderEpochHistory, segments: list[LogSegment]) -> N
 
 
 def _is_history_incomplete(segment: LogSegment, damage: ScannedBatch, epochs: LeaderEpochHistory) -> bool:
-    """Return whether two consecutive batches have an epoch that is missing in the history.
+    """Return whether the leader epoch history lacks the epoch of two consecutive batches.
 
     A single batch may be damaged.
     """
@@ -286,7 +288,7 @@ def _is_history_incomplete(segment: LogSegment, damage: ScannedBatch, epochs: Le
 
 
 def _find_unknown_epoch(segment: LogSegment, damage: ScannedBatch, epochs: LeaderEpochHistory) -> int | None:
-    """Return the leader epoch of an otherwise valid batch if the epoch history lacks this epoch, otherwise None."""
+    """Return the leader epoch of a batch that is valid except that the history lacks its epoch, otherwise None."""
     offset = damage.base_offset
     epoch, epoch_end = epochs.find_epoch_at(offset)
     if epoch_end != LONG_MAX:

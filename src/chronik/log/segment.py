@@ -20,18 +20,11 @@ from chronik.protocol.batch import HEADER_BYTES, LENGTH_END, BatchHeader, parse_
 from chronik.protocol.errors import CorruptRecords
 
 SMALL_SYNC_BYTES = 16 * KIB
-"""Maximum number of bytes per sync for which the segment preallocates space.
-
-Larger syncs allocate new blocks each time, and journaling them costs as much as preallocation saves.
-"""
+"""Maximum number of bytes per sync for which a segment preallocates file space."""
 
 PREALLOCATED_BYTES_MIN = 16 * KIB
 PREALLOCATED_BYTES_MAX = 1 * MIB
-"""Maximum preallocated space in bytes.
-
-A segment preallocates as much space as it contains, within these bounds, to save disk space with thousands of small
-topics.
-"""
+"""Maximum file space in bytes that a segment preallocates."""
 
 # Chunk size of scans over many batches.
 SCAN_CHUNK_BYTES = 1 << 20
@@ -47,7 +40,7 @@ MAX_TIMESTAMP_POSITION = 35
 
 
 class Preallocation:
-    """The length of a segment's file including space that is preallocated to make small syncs faster.
+    """The preallocated length of a segment file, which makes small syncs faster.
 
     A sync that only writes bytes waits for the disk once. A sync that also changes the file's length waits for the file
     system's journal too, which takes 50 % longer. Only the active segment may be longer than its batches. After a
@@ -63,7 +56,7 @@ class Preallocation:
         return self._end > size
 
     def next_length(self, size: int, size_max: int) -> int | None:
-        """Return the length to which the file is extended before a sync at `size` bytes, or None to keep its length.
+        """Return the length to which the segment file is extended before a sync, or None if it is not extended.
 
         The first sync preallocates nothing, because many segments are synced only once. When the file system rejects
         the preallocation, the next attempt follows after as many appended bytes, not with each sync.
@@ -78,12 +71,12 @@ class Preallocation:
         return end
 
     def record_truncation(self, size: int) -> None:
-        """Record that the file was truncated to `size`."""
+        """Record that the segment file was truncated to `size` bytes."""
         self._end = size
 
 
 class ScannedBatch(NamedTuple):
-    """A valid batch found by a segment scan, or a damaged range (`batch` is None) up to the next valid batch."""
+    """A valid batch that a segment scan found or, with `batch` None, a damaged range up to the next valid batch."""
 
     position: int
     base_offset: int
@@ -138,7 +131,7 @@ class LogSegment:
 
     @classmethod
     def open_existing(cls, cache: FileCache, directory: str, base_offset: int, end_offset: int) -> LogSegment:
-        """Return a segment whose file exists. Its index is loaded when first needed."""
+        """Open a segment whose file exists. Its index is loaded when it is first needed."""
         segment = cls(cache, directory, base_offset)
         segment.size = cache.files.size(segment.log_path)
         segment.end_offset = end_offset
@@ -164,7 +157,7 @@ class LogSegment:
     # -- writing ------------------------------------------------------------------------------------------------------
 
     def append(self, buffer: Buffer, headers: Sequence[BatchHeader], index_interval_bytes: int) -> File:
-        """Append batches that continue the segment. Return the file, which must be synced."""
+        """Append batches to the segment file. Return the file, which the caller must sync."""
         file = self.file
         position, offset = self.size, self.end_offset
         file.pwrite(buffer, position)  # preallocated space may follow, so the file's length is not the position
@@ -176,7 +169,7 @@ class LogSegment:
         return file
 
     def index_batch(self, position: int, offset: int, header: BatchHeader, index_interval_bytes: int) -> None:
-        """Update the largest timestamp with the batch at `position`, and add an index entry if one is due."""
+        """Count a batch in the segment index: update the largest timestamp, and add an index entry if one is due."""
         if self._unindexed_bytes > index_interval_bytes:
             self.index.append(IndexEntry(offset, position, self.max_timestamp, self.max_timestamp_offset))
             self._unindexed_bytes = 0
@@ -188,13 +181,13 @@ class LogSegment:
             self.first_timestamp = header.max_timestamp
 
     def seal(self) -> None:
-        """Complete the index of a full segment, to which no more batches are appended."""
+        """Complete the index of a segment to which no more batches will be appended."""
         self.index.append(IndexEntry(self.end_offset, self.size, self.max_timestamp, self.max_timestamp_offset))
         self.index.flush()
         self._read_positions.clear()
 
     def preallocate(self, size_max: int) -> File | None:
-        """Preallocate space before a sync of the active segment. Return the file if its length changed."""
+        """Preallocate file space before a sync of the active segment. Return the file if its length has changed."""
         end = self._preallocation.next_length(self.size, size_max)
         if end is None:
             return None
@@ -203,7 +196,7 @@ class LogSegment:
         return file
 
     def trim(self) -> File | None:
-        """Truncate the file to the end of its batches. Return the file if it must be synced."""
+        """Truncate preallocated space at the end of the segment file. Return the file if it must be synced."""
         if not self._preallocation.extends_beyond(self.size):
             return None
         file = self.file
@@ -317,7 +310,7 @@ class LogSegment:
         return self.scan(*(entry[1], entry[0]) if entry else (0, self.base_offset), epochs)
 
     def find_indexed_offset_before(self, position: int, epochs: LeaderEpochHistory) -> int:
-        """Return the offset of the last indexed batch at or before `position`."""
+        """Return the offset of the last batch in the index that is at or before `position` in the file."""
         entry = self._find_entry(lambda: self.index.find_entry_by_position(position), epochs)
         return self.base_offset if entry is None else entry.offset
 
@@ -332,7 +325,7 @@ class LogSegment:
     # -- the index ----------------------------------------------------------------------------------------------------
 
     def ensure_index(self, epochs: LeaderEpochHistory) -> None:
-        """Load the largest timestamp of a closed segment from its index. Rebuild the index if it is incomplete."""
+        """Load the segment's largest timestamp from its index. Rebuild the index if it is incomplete."""
         if self._index_checked:
             return
         try:
@@ -346,7 +339,7 @@ class LogSegment:
         self._index_checked = True
 
     def rebuild_index(self, epochs: LeaderEpochHistory, index_interval_bytes: int = 4096) -> None:
-        """Rebuild the index of a closed segment by scanning the segment."""
+        """Rebuild the index of a closed segment from the segment file."""
         self._index_checked = True
         self._reset_index(0)
         for piece in self.scan(0, self.base_offset, epochs):
@@ -355,14 +348,14 @@ class LogSegment:
         self.seal()
 
     def reindex_tail(self, offset: int, epochs: LeaderEpochHistory, index_interval_bytes: int) -> None:
-        """Truncate the active segment's index at `offset`, and index the batches after its last entry."""
+        """Truncate the index of the active segment at `offset`, and index the batches after its last entry again."""
         position, at = self.truncate_index(offset, epochs)
         for piece in self.scan(position, at, epochs, self.end_offset):
             if piece.batch is not None:
                 self.index_batch(piece.position, piece.base_offset, piece.header, index_interval_bytes)
 
     def truncate_index(self, offset: int, epochs: LeaderEpochHistory) -> tuple[int, int]:
-        """Remove index entries at or after `offset`. Return (position, offset) of the last indexed valid batch."""
+        """Remove index entries at or after `offset`. Return (position, offset) of the last valid batch in the index."""
         self._index_checked = True
         number, entry = self._find_last_valid_entry(offset - 1, epochs)
         self._reset_index(number + 1)
@@ -392,7 +385,7 @@ class LogSegment:
         self.max_timestamp, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
 
     def find_indexed_batch(self, offset: int, epochs: LeaderEpochHistory) -> tuple[int, int]:
-        """Return (position, offset) of an indexed batch at or before `offset`."""
+        """Return (position, offset) of a batch in the index that is at or before `offset`."""
         position = self._read_positions.get(offset)
         if position is not None:
             return position, offset
@@ -421,7 +414,7 @@ class LogSegment:
         return memoryview(self.file.pread(max(0, min(size, self.size - position)), position))
 
     def _extend_view(self, view: memoryview, position: int) -> memoryview | None:
-        """Return a longer view of the data at `position` if the batch there exceeds `view`, otherwise None."""
+        """Return a longer view of the data at `position` if the batch there is longer than `view`, otherwise None."""
         left = self.size - position
         size = max(declared_batch_size(view, 0), min(READ_AHEAD_BYTES, left))
         if len(view) < size <= min(left, FRAME_BYTES_MAX):

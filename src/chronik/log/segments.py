@@ -20,13 +20,13 @@ from chronik.protocol.varint import INT32_MAX
 
 
 class SegmentSwap(msgspec.Struct, eq=False):
-    """The replacement of segments by a compacted segment, while it is in progress."""
+    """The replacement of several segments by one compacted segment, in progress."""
 
     segment: LogSegment
     replaced: list[LogSegment]
     steps_done: int = 1
     is_durable: bool = False
-    """Whether the directory sync in progress makes the last step of the swap durable."""
+    """Whether the directory sync that is in progress makes the last step of the replacement durable."""
 
 
 class SegmentSwaps:
@@ -55,18 +55,18 @@ class SegmentSwaps:
         return bool(self._swaps)
 
     def start(self, segment: LogSegment, replaced: list[LogSegment]) -> None:
-        """Start replacing segments with the compacted segment `segment`, whose file is renamed to `.swap`."""
+        """Start to replace segments by a compacted segment, whose file is renamed to `.swap`."""
         segment.set_cache(self._cache)
         self._rename_log(segment, f"{self._directory}/{names.swap_file_name(segment.base_offset, segment.end_offset)}")
         self._swaps.append(SegmentSwap(segment, replaced))
 
     def record_sync_start(self) -> None:
-        """Record that a sync of the log's directory starts. It makes the last step of each swap durable."""
+        """Record that a sync of the log's directory starts, which makes the last step of each segment swap durable."""
         for swap in self._swaps:
             swap.is_durable = True
 
     def advance(self, delete_delay_ms: int) -> None:
-        """Perform the next step of each swap whose last step the completed sync has made durable."""
+        """Perform the next step of each segment swap whose last step has been made durable by a sync."""
         for swap in self._swaps:
             if not swap.is_durable:
                 continue
@@ -81,7 +81,7 @@ class SegmentSwaps:
         self._swaps = [swap for swap in self._swaps if swap.steps_done <= 3]
 
     def complete_all(self, delete_delay_ms: int) -> None:
-        """Complete all pending segment swaps. Blocks on the disk."""
+        """Complete all segment swaps in progress. Blocks on the disk."""
         while self._swaps:
             self.record_sync_start()
             self._cache.files.sync_directory(self._directory)
@@ -102,7 +102,7 @@ class SegmentSwaps:
 
 
 class LogSegments:
-    """The ordered segments of a log. The last segment is active: batches are appended to it."""
+    """The segments of a log in offset order. The last one is active: batches are appended to it."""
 
     __slots__ = ("_cache", "_directory", "_unsynced", "all", "swaps")
 
@@ -118,7 +118,7 @@ class LogSegments:
         return sum(segment.size for segment in self.all)
 
     def find_segment_index(self, offset: int) -> int:
-        """Return the index of the segment that contains `offset`, or would contain it."""
+        """Return the list index of the segment that contains `offset`, or would contain it."""
         return max(0, bisect_right(self.all, offset, key=_get_base_offset) - 1)
 
     def create_active(self, base_offset: int) -> LogSegment:
@@ -131,7 +131,7 @@ class LogSegments:
         return segment
 
     def should_roll(self, config: LogConfig, size: int, headers: Sequence[BatchHeader], end_offset: int) -> bool:
-        """Return whether an append of this size, up to `end_offset`, must roll the active segment."""
+        """Return whether the active segment must be closed before an append of this size up to `end_offset`."""
         active = self.all[-1]
         return active.size > 0 and (
             active.size + size > config.segment_bytes
@@ -141,7 +141,7 @@ class LogSegments:
         )
 
     def preallocate_active(self, segment_bytes: int) -> None:
-        """Preallocate space in the active segment's file before a sync, except for the final sync."""
+        """Preallocate space in the active segment's file before a sync."""
         lengthened = self.all[-1].preallocate(segment_bytes) if self.all else None
         if lengthened is not None:
             self._unsynced.add_file(lengthened)
@@ -156,7 +156,7 @@ class LogSegments:
             self._unsynced.add_file(cut)
 
     def delete_before(self, start_offset: int, delete_delay_ms: int) -> None:
-        """Delete the segments that end at or below the log start offset, except for the active one."""
+        """Delete the segments that end at or below the log start offset, but never the active one."""
         number = 0
         while number < len(self.all) - 1 and self.all[number].end_offset <= start_offset:
             number += 1
@@ -166,7 +166,7 @@ class LogSegments:
         del self.all[:number]
 
     def delete_from(self, number: int, delete_delay_ms: int) -> None:
-        """Delete the segment at this index and all later segments."""
+        """Delete the segments from number `number` on."""
         self._schedule_deletion(self.all[number:], delete_delay_ms)
         del self.all[number:]
 
@@ -197,7 +197,7 @@ class LogSegments:
 
 
 def _is_expired(active: LogSegment, config: LogConfig, headers: Sequence[BatchHeader]) -> bool:
-    """Return whether the segment is older than `segment.ms`, measured by record timestamps as in Kafka."""
+    """Return whether the active segment is older than `segment.ms`, measured by record timestamps as in Kafka."""
     if active.first_timestamp < 0:
         return False
     age_ms = max(header.max_timestamp for header in headers) - active.first_timestamp

@@ -11,7 +11,7 @@ from chronik.log.files.checkpoints import OffsetCheckpointFile
 
 
 class SyncTask(msgspec.Struct, eq=False):
-    """A task that makes a log's pending changes durable: those made before the task was created."""
+    """A task that makes a log's unsynced changes durable: those made before the task was created."""
 
     storage: FileSystem
     end_offset: int
@@ -19,11 +19,11 @@ class SyncTask(msgspec.Struct, eq=False):
     directories: list[str]
     deletable_paths: list[str]
     checkpoints: list[tuple[OffsetCheckpointFile, int]]
-    """Checkpoints to write. They are written last, because the data that they refer to must be durable first."""
+    """Checkpoints to write after everything else, because the data that they refer to must be durable first."""
 
     @property
     def is_single_file(self) -> bool:
-        """Whether the task only syncs one file."""
+        """Whether the task syncs one file and does nothing else."""
         return len(self.files) == 1 and not (self.directories or self.checkpoints or self.deletable_paths)
 
     def run(self) -> None:
@@ -43,7 +43,7 @@ class SyncTask(msgspec.Struct, eq=False):
 
 
 class PendingSync:
-    """The files and directories that the next sync task must sync, and the files that it must delete."""
+    """The files and directories that the next sync of a log must sync, and the files that it must delete."""
 
     __slots__ = ("_cache", "_clock", "_directories", "_doomed", "_files")
 
@@ -82,7 +82,7 @@ class PendingSync:
             self._doomed.append((self._clock.now_ms() + delay_ms, path + names.DELETED))
 
     def create_task(self, end_offset: int, offsets: list[tuple[OffsetCheckpointFile, int]]) -> SyncTask:
-        """Return a sync task for all pending changes."""
+        """Return a sync task for all unsynced changes."""
         now_ms = self._clock.now_ms()
         ticket = SyncTask(
             self._cache.files,
@@ -101,7 +101,7 @@ class PendingSync:
         return ticket
 
     def complete_task(self, ticket: SyncTask) -> None:
-        """Release the files of a sync task that has run, and record the checkpoints that it wrote."""
+        """Release the files of a completed sync task, and record the checkpoints that it wrote."""
         for file in ticket.files:
             self._cache.unpin(file)
         for offset_file, offset in ticket.checkpoints:

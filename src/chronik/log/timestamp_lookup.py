@@ -19,25 +19,16 @@ from chronik.protocol.errors import RecordsTooLarge
 from chronik.protocol.record_scan import scan_records_lazily
 
 MAX_TIMESTAMP_SEARCH_BYTES = 16 << 20
-"""Maximum number of bytes at a segment's end that are searched for the largest remaining timestamp.
-
-The search takes place if the record with the segment's largest timestamp was deleted.
-"""
+"""Maximum number of bytes at a segment's end that are searched for the largest timestamp."""
 
 HEADER_READ_BYTES: Final = 8192
-"""Number of bytes per read from a segment file when a lookup reads batch headers.
-
-An indexed batch is about 4 kB before the requested batch, so one read covers both.
-"""
+"""Number of bytes that a lookup reads at once from a segment file to find a batch header."""
 
 HEADER_READS_MAX: Final = 16
-"""Maximum number of reads from a segment file when a lookup reads batch headers.
-
-Each large batch takes one read. With a high `index.interval.bytes`, the result is less precise.
-"""
+"""Maximum number of reads from a segment file to find a batch header."""
 
 _UNCHECKED_HEADER: Final = struct.Struct(">qi5xIhiqq")
-"""Layout of the header fields: base offset, length, CRC, attributes, last offset delta, first and max timestamp."""
+"""Layout of a batch header: base offset, length, CRC, attributes, last offset delta, first and max timestamp."""
 
 
 class TimestampedOffset(NamedTuple):
@@ -49,7 +40,7 @@ class TimestampedOffset(NamedTuple):
 
 
 class TimestampedBatch(NamedTuple):
-    """A batch that has a record at or after `timestamp`, according to its header."""
+    """A batch that, according to its header, has a record at or after `timestamp`."""
 
     batch: memoryview
     timestamp: int
@@ -58,7 +49,7 @@ class TimestampedBatch(NamedTuple):
 
     @property
     def is_fully_retained(self) -> bool:
-        """Whether all records of the batch are retained."""
+        """Whether all records of the batch are at or above `start_offset`."""
         return parse_header(self.batch).base_offset >= self.start_offset
 
     @property
@@ -67,7 +58,7 @@ class TimestampedBatch(NamedTuple):
 
     @property
     def batch_start(self) -> TimestampedOffset:
-        """The first retained offset of the batch, as an approximate result if the exact record offset is unknown."""
+        """The first offset of the batch at or above `start_offset`, a substitute when the exact record is unknown."""
         header = parse_header(self.batch)
         return TimestampedOffset(
             max(header.base_offset, self.start_offset), header.max_timestamp, header.partition_leader_epoch
@@ -93,7 +84,7 @@ def find_batch_by_timestamp(
 def find_batch_with_max_timestamp(
     segments: Iterable[LogSegment], epochs: LeaderEpochHistory, start_offset: int
 ) -> TimestampedBatch | None:
-    """Return the first batch with the largest record timestamp of all segments."""
+    """Return the first batch that contains the largest record timestamp of all segments."""
     best, best_timestamp = None, NO_TIMESTAMP
     for segment in segments:
         if not segment.size or segment.end_offset <= start_offset:
@@ -112,7 +103,7 @@ def find_batch_with_max_timestamp(
 
 
 def _find_max_timestamp_search_offset(segment: LogSegment, start_offset: int, epochs: LeaderEpochHistory) -> int:
-    """Return the offset at which the search for the segment's largest timestamp starts.
+    """Return the offset from which a segment is searched for its largest timestamp.
 
     This is the batch with the largest timestamp or, if that batch is empty, a batch near the segment's end.
 
@@ -157,7 +148,7 @@ def find_record(timed: TimestampedBatch, budget: DecompressionBudget) -> Timesta
 
 
 def find_record_or_batch_start(timed: TimestampedBatch, budget: DecompressionBudget) -> TimestampedOffset | None:
-    """Return the result of `find_record`, or the first offset of the batch if the budget is exceeded."""
+    """Return the first record at or after the timestamp, or the batch's first offset if the search is too expensive."""
     try:
         return find_record(timed, budget)
     except RecordsTooLarge:

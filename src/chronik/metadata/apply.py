@@ -32,7 +32,7 @@ HANDLERS: Final = (
 
 
 class AppliedCommand(NamedTuple):
-    """The result of an applied metadata command and the changes that it made to the metadata image."""
+    """The result of a metadata command and the delta of the metadata image that the command caused."""
 
     result: ApplyResult
     delta: Delta
@@ -54,7 +54,7 @@ def apply(image: Image, envelope: Envelope, index: int) -> AppliedCommand:
 
 
 def skip_entry(image: Image, index: int) -> None:
-    """Skip a log entry without a command, such as the empty entry at the start of a Raft term."""
+    """Advance the image's applied index past a log entry without a command, such as a Raft leader's first entry."""
     check_invariant(index == image.applied_index + 1, f"index {index} applied after {image.applied_index}")
     ImageWriter(image).finish_command(index)
 

@@ -12,7 +12,7 @@ from chronik.scheduler import SLICE_SECONDS, yield_loop
 T = TypeVar("T")
 
 CHUNK_ELEMENTS: Final = 500
-"""The maximum number of elements in a chunk that `iter_chunks` yields."""
+"""The maximum number of elements per chunk that `iter_chunks` yields."""
 
 
 class YieldTimer:
@@ -31,7 +31,7 @@ class YieldTimer:
 
 
 def iter_chunks(elements: Iterable[T]) -> Iterator[list[T]]:
-    """Split the elements into chunks, so that the caller can return control to the event loop after each chunk."""
+    """Yield the elements in lists of at most CHUNK_ELEMENTS, so that the caller can yield to the event loop."""
     if isinstance(elements, list) and len(elements) <= CHUNK_ELEMENTS:
         yield elements
         return

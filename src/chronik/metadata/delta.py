@@ -18,11 +18,11 @@ K = TypeVar("K")
 Steps = Generator[None, None, T]
 
 STEP_RECORDS: Final = 100
-"""The number of records compared between two yields to the event loop, at 1 to 2 µs each."""
+"""The number of records that an image comparison processes before it yields to the event loop, at 1 to 2 µs each."""
 
 
 class RecordChange(NamedTuple, Generic[T]):
-    """A record before and after a change. `old` is None for a created record, `new` is None for a deleted one."""
+    """A record of the metadata image before and after a change; None if the record did not exist or was deleted."""
 
     old: T | None
     new: T | None
@@ -93,7 +93,7 @@ def diff_images(old: Image, new: Image) -> Delta:
 
 
 def diff_images_in_steps(old: Image, new: Image) -> Steps[Delta]:
-    """Return the changes between two metadata images, yielding to the event loop. The images must not change."""
+    """Return the delta between two metadata images, as a generator that yields after every 100 records."""
     topics = yield from _find_changes(old.all_topics_by_id, new.all_topics_by_id)
     brokers = yield from _find_changes(old.brokers, new.brokers)
     nodes = yield from _find_changes(old.nodes, new.nodes)
@@ -165,7 +165,7 @@ def _find_groups_with_changed_offsets(old: Image, new: Image) -> Steps[tuple[str
 
 
 def _hash_offsets(image: Image, group_id: str) -> Steps[int]:
-    """Return the sum of the hashes of a group's offsets, yielding regularly: a group may have 100,000 offsets."""
+    """Return the sum of the hashes of a group's committed offsets, as a generator that yields every 100 offsets."""
     total = 0
     for count, each in enumerate(image.offsets(group_id).record_hashes()):
         total += each

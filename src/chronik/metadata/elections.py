@@ -38,7 +38,7 @@ def elect_unclean_leader(partition: Partition, brokers: Brokers) -> int:
 
 
 def with_leader(partition: Partition, isr: tuple[int, ...], leader: int) -> Partition:
-    """Return the partition with this leader and an incremented leader epoch, even if the leader is unchanged."""
+    """Return a copy of the partition with the given ISR and leader, and with incremented epochs."""
     return replace(
         partition,
         isr=isr,
@@ -49,12 +49,12 @@ def with_leader(partition: Partition, isr: tuple[int, ...], leader: int) -> Part
 
 
 def with_isr(partition: Partition, isr: tuple[int, ...]) -> Partition:
-    """Return the partition with a changed ISR and the same leader and leader epoch."""
+    """Return a copy of the partition with the given ISR and an incremented partition epoch."""
     return replace(partition, isr=isr, partition_epoch=partition.partition_epoch + 1)
 
 
 def after_restart(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """Return the partition with a new ISR and leader after a restart of `broker_id` that may have lost records.
+    """Return the partition after a replica's broker has restarted and may have lost records.
 
     The broker leaves the ISR unless it is the last member.
     """
@@ -67,7 +67,7 @@ def after_restart(partition: Partition, broker_id: int, brokers: Brokers) -> Par
 
 
 def after_durable_restart(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """Return the partition after a restart of `broker_id` without lost records: the broker stays in the ISR.
+    """Return the partition after a replica's broker has restarted without losing records and stays in the ISR.
 
     If all ISR members are killed at the same time, the first one that restarts can therefore become the leader.
     """
@@ -79,7 +79,7 @@ def after_durable_restart(partition: Partition, broker_id: int, brokers: Brokers
 
 
 def after_disk_loss(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """Return the partition after `broker_id` lost records: the broker leaves the ISR.
+    """Return the partition after a replica's broker has lost records: the broker leaves the ISR.
 
     If it was the only member, the partition goes offline.
     """
@@ -92,7 +92,7 @@ def after_disk_loss(partition: Partition, broker_id: int, brokers: Brokers) -> P
 
 
 def after_fencing(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """Return the partition with a new ISR and leader after `broker_id` was fenced.
+    """Return the partition after a replica's broker was fenced, with a new ISR and, if necessary, a new leader.
 
     The broker loses its leadership, and leaves the ISR unless it is the last member.
     """
@@ -105,7 +105,7 @@ def after_fencing(partition: Partition, broker_id: int, brokers: Brokers) -> Par
 
 
 def after_return(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """Return the partition after `broker_id` came back online: a leaderless partition elects a leader."""
+    """Return the partition after a replica's broker has come back online: an offline partition elects a leader."""
     if partition.leader != NO_LEADER or broker_id not in partition.isr:
         return partition
     leader = elect(partition, partition.isr, brokers)
@@ -113,7 +113,7 @@ def after_return(partition: Partition, broker_id: int, brokers: Brokers) -> Part
 
 
 def after_maintenance_start(partition: Partition, broker_id: int, brokers: Brokers) -> Partition:
-    """Return the partition after `broker_id` entered maintenance: another ISR member becomes the leader if possible."""
+    """Return the partition after a replica's broker has entered maintenance and has lost its leadership if possible."""
     if partition.leader != broker_id:
         return after_return(partition, broker_id, brokers)
     leader = elect(partition, partition.isr, brokers)
@@ -121,5 +121,5 @@ def after_maintenance_start(partition: Partition, broker_id: int, brokers: Broke
 
 
 def remove_member(members: tuple[int, ...], broker_id: int) -> tuple[int, ...]:
-    """Return `members` without `broker_id`."""
+    """Return the broker ids in `members` without `broker_id`."""
     return tuple(member for member in members if member != broker_id)

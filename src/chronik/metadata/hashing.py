@@ -39,7 +39,7 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 def record_hash(*key_and_value: Any) -> int:
-    """Return the hash of a record, given its type, its key and its value in this order."""
+    """Return the 128-bit hash of a record of the metadata image, given the record's type, key and value."""
     return int.from_bytes(blake2b(_encode(key_and_value), digest_size=HASH_BITS // 8).digest(), "little")
 
 
@@ -57,7 +57,7 @@ def broker_hash(broker: Broker) -> int:
 
 
 def topic_hash(topic: Topic) -> int:
-    """Return the hash of a topic without its partitions, which are separate records.
+    """Return the hash of a topic's record without its partitions, which are hashed as separate records.
 
     Fields that were added later are hashed only if they are set: a topic without them has the same hash in all
     versions.
@@ -67,7 +67,7 @@ def topic_hash(topic: Topic) -> int:
 
 
 def partition_hash(topic_id: bytes, index: int, partition: Partition) -> int:
-    """Return the hash of a partition.
+    """Return the hash of a partition's record in the metadata image.
 
     The reassignment fields are hashed only during a reassignment, so that old snapshots keep their hashes.
     """
@@ -81,7 +81,7 @@ def partitions_hash(topic_id: bytes, first: int, partitions: Sequence[Partition]
 
 
 def transaction_hash(transaction: Transaction) -> int:
-    """Return the hash of a transaction without its partitions, which are separate records."""
+    """Return the hash of a transaction's record without its partitions, which are hashed as separate records."""
     return record_hash(TRANSACTION, msgspec.structs.astuple(transaction)[:-1])
 
 

@@ -32,7 +32,7 @@ from chronik.metadata.sessions import CommandSession, SessionRecord
 from chronik.metadata.tables import ReplicaIndex, StagedByPartition, StagedOffsetTable, TransactionTable, UserTable
 
 HASHES_KEPT: Final = 1024
-"""The number of recent (index, state hash) pairs kept to compare nodes with different applied indexes."""
+"""The number of recent state hashes kept, by which nodes with different applied indexes can be compared."""
 
 
 class Image:
@@ -126,7 +126,7 @@ class Image:
         return self._partition_index.replica_count(broker_id)
 
     def leaderless_topics(self) -> list[Topic]:
-        """Return the topics that have a partition without a leader."""
+        """Return the topics with at least one offline partition, that is, a partition without a leader."""
         return [self._held_topics[topic_id] for topic_id in self._partition_index.leaderless_topics()]
 
     @property
@@ -140,7 +140,7 @@ class Image:
         return self._import
 
     def find_coordinator_partition(self, topic: str, key: str) -> Partition | None:
-        """Return the system topic's partition whose leader coordinates `key`, or None if the topic does not exist."""
+        """Return the system topic's partition whose leader coordinates the group or transactional id `key`, or None."""
         found = self._topics.get(topic)
         return None if found is None else found.partitions[coordinator_partition(key, len(found.partitions))]
 
@@ -166,7 +166,7 @@ class Image:
         return self._offsets.get(group_id, topic, partition)
 
     def offset_sizes(self, group_id: str) -> OffsetSizes:
-        """Return the memory usage of the group's and of all committed offsets, as counted by the memory limits."""
+        """Return the memory usage of a group's committed offsets and of all committed offsets, in bytes."""
         return self._offsets.sizes(group_id)
 
     def groups_with_offsets(self) -> Iterator[str]:
@@ -237,7 +237,7 @@ class Image:
 
     @property
     def salt_secret(self) -> bytes:
-        """Return the secret from which salts for unknown users are derived; empty until the first user is created."""
+        """Return the secret for deriving the salts of unknown users; empty until the first user is created."""
         return self._salt_secret
 
     def topic_with_metric_name(self, metric: str) -> str | None:
@@ -249,7 +249,7 @@ class Image:
         return self._sessions.get(node_id)
 
     def recent_hashes(self) -> tuple[tuple[int, int], ...]:
-        """Return (index, state hash) for each of the latest commands."""
+        """Return the state hashes of the image after each of the latest commands, as (index, hash) pairs."""
         return tuple(self._hashes)
 
     def freeze(self) -> FrozenImage:
@@ -281,7 +281,7 @@ class Image:
         )
 
     def releasable_parts(self) -> list[object]:
-        """Return the objects that use most of the image's memory, so that they can be freed one by one."""
+        """Return the image's largest objects, so that the caller can free them one by one without a long pause."""
         return [*self._held_topics.values(), *self._groups.values(), *self._offsets.releasable_parts()]
 
 

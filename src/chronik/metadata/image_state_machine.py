@@ -16,7 +16,7 @@ from chronik.raft.entries import EntryKind, RaftEntry
 from chronik.scheduler import run_in_slices
 
 OnApplied = Callable[[Envelope, ApplyResult], None]
-"""A callback for each command applied on this node, including commands proposed by other nodes."""
+"""A callback that receives the result of each command applied on this node, including other nodes' commands."""
 
 
 class ImageStateMachine:
@@ -31,7 +31,7 @@ class ImageStateMachine:
         self.image = Image()
 
     def apply(self, entries: Sequence[RaftEntry]) -> None:
-        """Apply committed entries, publishing a delta and the result of each command."""
+        """Apply committed Raft entries to the image, and publish the delta and result of each command."""
         for entry in entries:
             if entry.kind is not EntryKind.COMMAND:
                 skip_entry(self.image, entry.index)  # keeps the applied index equal on all nodes
@@ -46,7 +46,7 @@ class ImageStateMachine:
         yield from encode_snapshot(self.image.freeze())
 
     async def install_snapshot(self, index: int, chunks: AsyncIterator[bytes]) -> None:
-        """Replace the image with a snapshot, and publish the difference between both images as one delta.
+        """Replace the image with the state in a Raft snapshot, and publish the difference as a single delta.
 
         The old image stays readable until the new one is complete. The work is done in slices of the event loop; the
         old image does not change in the meantime, because log entries wait for the snapshot.
@@ -67,7 +67,7 @@ class ImageStateMachine:
 
 
 def _free_incrementally(parts: list[object]) -> Generator[None, None, None]:
-    """Free the parts of the old image one at a time, because freeing a million records at once takes 0.1 s."""
+    """Free the parts of a replaced image one at a time, because freeing a million records at once takes 0.1 s."""
     while parts:
         parts.pop()
         yield

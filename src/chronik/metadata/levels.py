@@ -23,7 +23,7 @@ from chronik.errors import ChronikError
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 FEATURE_NAME: Final = "chronik.version"
-"""The name of the feature whose level determines which commands and fields the metadata log may contain."""
+"""The name of the cluster feature whose level determines which commands the metadata log may contain."""
 
 FIRST_LEVEL: Final = 1
 """The lowest feature level, which applies if the metadata contains no feature level."""
@@ -32,25 +32,25 @@ TRANSACTIONS_LEVEL: Final = 2
 """The feature level that introduced transactions."""
 
 DYNAMIC_MEMBERSHIP_LEVEL: Final = 3
-"""The feature level from which on the metadata image defines the intended members and voters of the cluster."""
+"""The feature level since which the metadata image defines the cluster's intended members and voters."""
 
 SECURITY_LEVEL: Final = 4
 """The feature level that introduced users, ACLs and quotas."""
 
 IMPORTED_GROUPS_LEVEL: Final = 5
-"""The feature level from which on an import transfers groups and committed offsets in several commands."""
+"""The feature level since which an import transfers groups and committed offsets in several commands."""
 
 LOWEST: int = 1
 HIGHEST: int = 5
-"""The range of feature levels that this version supports. Access both as module attributes: tests patch them."""
+"""The lowest and highest feature levels that this version supports. Use them as module attributes: tests patch them."""
 
 AnyClass = TypeVar("AnyClass", bound=type)
 
 CLASS_LEVELS: Final[dict[type, int]] = {}
-"""The feature level that introduced each command and snapshot entry newer than level 1. See `since_level`."""
+"""The feature level that introduced each metadata command and snapshot entry, for those added after level 1."""
 
 FIELD_LEVELS: Final[dict[type, dict[str, int]]] = {}
-"""The feature levels that introduced later fields of a struct, by struct and field. See `added_fields`."""
+"""The feature levels that introduced the fields added to existing structs, by struct class and field name."""
 
 
 def since_level(level: int) -> Callable[[AnyClass], AnyClass]:
@@ -64,7 +64,7 @@ def since_level(level: int) -> Callable[[AnyClass], AnyClass]:
 
 
 def added_fields(**field_levels: int) -> Callable[[AnyClass], AnyClass]:
-    """Return a class decorator that declares the levels of fields appended to a struct after its first release.
+    """Return a class decorator that declares which feature levels introduced the fields added to an existing struct.
 
     The struct is a command, a part of a command, an image record or a snapshot entry. A struct that contains another
     struct with added fields is decorated too, even if it has none of its own.
@@ -94,7 +94,7 @@ def cluster_level(features: Mapping[str, int]) -> int:
 
 
 def timestamp_if_supported(features: Mapping[str, int], now_ms: int) -> int:
-    """Return the current time for a command field that exists from level 3 on, or -1 below that level."""
+    """Return `now_ms` if the feature level supports timestamps in metadata commands (3 or higher), else -1."""
     return now_ms if cluster_level(features) >= DYNAMIC_MEMBERSHIP_LEVEL else -1
 
 
@@ -102,7 +102,7 @@ def timestamp_if_supported(features: Mapping[str, int], now_ms: int) -> int:
 
 
 def omit_default_fields(value: Any) -> Any:
-    """Convert a struct to a list for encoding, without trailing later-added fields that have default values."""
+    """Convert a struct to a list of its fields, omitting trailing fields of newer versions that have default values."""
     if isinstance(value, tuple):
         return [omit_default_fields(each) for each in value]
     added = FIELD_LEVELS.get(type(value))
@@ -117,7 +117,7 @@ def omit_default_fields(value: Any) -> Any:
 
 
 def check_command_level(command: Any, level: int) -> None:
-    """Check that the cluster's feature level allows the command.
+    """Raise KafkaError if the command needs a higher feature level than the cluster has.
 
     Raises:
         KafkaError: The command, or a field of it, needs a higher level.
@@ -133,7 +133,7 @@ def check_command_level(command: Any, level: int) -> None:
 
 
 def _find_required_level(value: Any) -> int:
-    """Return the lowest feature level that supports a command, or a part of one, with all its non-default fields."""
+    """Return the lowest feature level at which a command with these field values may be written."""
     if isinstance(value, tuple):
         return max(map(_find_required_level, value), default=FIRST_LEVEL)
     added, needed = FIELD_LEVELS.get(type(value)), CLASS_LEVELS.get(type(value), FIRST_LEVEL)
@@ -176,7 +176,7 @@ def format_update_error(feature: str, level: int, fault: str) -> str:
 def find_upgrade_obstacle(
     features: Mapping[str, int], brokers: Mapping[int, HasSupportedLevels], level: int
 ) -> str | None:
-    """Return why the cluster's level cannot be raised to `level`, or None if it can.
+    """Return the reason why the cluster's feature level cannot be raised to `level`, or None if it can.
 
     The message becomes part of command results and thus of the state hash: its wording must not change.
     """
@@ -193,7 +193,7 @@ def find_upgrade_obstacle(
 
 
 def find_registration_obstacle(features: Mapping[str, int], broker_id: int, supported: tuple[int, int]) -> str | None:
-    """Return why a broker with this range of levels cannot register, or None if it can.
+    """Return the reason why a broker with these supported feature levels cannot register, or None if it can.
 
     The message becomes part of command results and thus of the state hash: its wording must not change.
     """
@@ -208,7 +208,7 @@ def find_registration_obstacle(features: Mapping[str, int], broker_id: int, supp
 
 
 def check_level_supported(level: int, where: str) -> None:
-    """Check that this version supports the feature level of the metadata that `where` names, such as "the snapshot".
+    """Raise UnsupportedLevelError if this version does not support the feature level of the metadata.
 
     Raises:
         UnsupportedLevelError: The level is too high.
@@ -221,7 +221,7 @@ def check_level_supported(level: int, where: str) -> None:
 
 
 def peek_level(data: bytes | memoryview, tag: int) -> int:
-    """Return the feature level that a command or snapshot chunk sets, even if the rest of it cannot be decoded.
+    """Return the feature level that an encoded command or snapshot chunk sets, even if it cannot be fully decoded.
 
     `tag` is the tag of the entries that set a feature level.
     """

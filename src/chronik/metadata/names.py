@@ -17,7 +17,7 @@ META_TOPIC: Final = "__meta"
 """The system topic whose leader is the leader of the metadata log."""
 
 PIPELINES_TOPIC: Final = "__chronik_pipelines"
-"""The topic in which pipeline drivers report their state. An ordinary topic, not a system topic."""
+"""The topic in which pipeline drivers report their progress. Unlike the system topics, it has ordinary records."""
 
 SYSTEM_TOPICS: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, META_TOPIC)
 """The system topics.
@@ -27,7 +27,7 @@ Their state is in the metadata log, so they have no records and every online rep
 
 JAVA_HASHES_CACHED: Final = 10_000
 CACHED_KEY_CHARACTERS_MAX: Final = 256
-"""Maximum length of group ids and transactional ids whose hashes are cached. The cache uses a few megabytes at most.
+"""The maximum length of a group id or transactional id whose hash is cached, in characters.
 
 Each offset commit looks up the partition of its group four times.
 """
@@ -36,7 +36,7 @@ _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def find_name_error(name: str) -> str | None:
-    """Return why `name` is not a valid topic name, or None if it is valid.
+    """Return the reason why a topic name is invalid, or None if it is valid.
 
     The message becomes part of command results and thus of the state hash: its wording must not change.
     """
@@ -60,7 +60,7 @@ def topic_metric_name(name: str) -> str:
 
 
 def coordinator_partition(key: str, partition_count: int) -> int:
-    """Return the partition whose leader coordinates a group or transactional id, computed as in Kafka."""
+    """Return the system topic's partition that coordinates a group or transactional id, computed as in Kafka."""
     java_hash = _cached_java_hash(key) if len(key) <= CACHED_KEY_CHARACTERS_MAX else _java_hash(key)
     return java_hash % partition_count
 

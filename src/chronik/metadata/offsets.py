@@ -25,19 +25,19 @@ from chronik.errors import check_invariant
 from chronik.metadata.records import CommittedOffset
 
 OFFSET_BYTES: Final = 200
-"""The size of a committed offset without its metadata, as counted by the memory limits, in bytes.
+"""The memory that the limits on committed offsets charge per offset, in bytes, excluding its metadata string.
 
 Most offsets use 50 to 100 bytes of memory; an offset that is the only one of its group uses more.
 """
 
 CHUNK_RECORDS_MAX: Final = 256
-"""The maximum number of records per chunk. A commit may copy one chunk of up to 12 kB, in about a microsecond."""
+"""The maximum number of committed offsets per chunk. Each commit may copy one chunk (12 kB) in about a microsecond."""
 
 UNUSED_TOPICS_MAX: Final = 1000
-"""The number of topics without committed offsets up to which their topic numbers are always kept."""
+"""The number of topics without committed offsets up to which their topic numbers are never discarded."""
 
 _VALUE: Final = Struct(">qqiB16s")
-"""The layout of a record: offset, commit time, leader epoch, metadata kind and record hash."""
+"""The binary layout of a committed offset: offset, commit time, leader epoch, metadata kind and record hash."""
 
 _HASH: Final = Struct(">21x16s")
 
@@ -49,24 +49,24 @@ PARTITION_MASK: Final = (1 << PARTITION_BITS) - 1
 _KEYS_END: Final = 1 << 64
 
 _NONE, _EMPTY, _NOTED = range(3)
-"""Kinds of offset metadata: None, the empty string, or a string that is stored outside the record, in a note."""
+"""The kinds of an offset's metadata string: None, empty, or stored in a note outside the fixed-size record."""
 
 Note = str | CommittedOffset
-"""Data of a committed offset that does not fit into its fixed-size record.
+"""The data of a committed offset that does not fit into its fixed-size record, such as its metadata string.
 
 Either the metadata string, or the whole offset if it has an expiry time or a number that is too large.
 """
 
 
 class _Chunk(msgspec.Struct, gc=False):
-    """A chunk of up to CHUNK_RECORDS_MAX committed offsets of a group, as fixed-size records."""
+    """A chunk of a group's committed offsets: at most CHUNK_RECORDS_MAX fixed-size records, sorted by key."""
 
     version: int
     keys: array[int] = msgspec.field(default_factory=lambda: array("Q"))
-    """The sorted keys of the records. A key consists of the topic number and the partition."""
+    """The keys of the records in ascending order. A key combines the topic's number and the partition."""
     values: bytearray = msgspec.field(default_factory=bytearray)
     notes: list[Note | None] | None = None
-    """The notes of the records, for data that does not fit into a record, or None if no record has a note."""
+    """The notes (variable-size data) of the records, or None if no record has a note."""
 
     def copy(self, version: int) -> _Chunk:
         return _Chunk(version, self.keys[:], self.values[:], self.notes and self.notes[:])
@@ -87,7 +87,7 @@ class _Chunk(msgspec.Struct, gc=False):
         return self._build_committed_offset(index, _VALUE.unpack_from(self.values, index * VALUE_BYTES))
 
     def read(self, first: int, end: int) -> list[tuple[int, CommittedOffset]]:
-        """Return the partitions and offsets of a range of records."""
+        """Return (partition, committed offset) pairs for the records from index `first` to `end` - 1."""
         keys, values, unpack, committed = self.keys, self.values, _VALUE.unpack_from, self._build_committed_offset
         return [
             (keys[index] & PARTITION_MASK, committed(index, unpack(values, index * VALUE_BYTES)))
@@ -109,7 +109,7 @@ class _Chunk(msgspec.Struct, gc=False):
         return (int.from_bytes(record_hash, "little") for (record_hash,) in _HASH.iter_unpack(some))
 
     def topics(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Split a range of records by topic, and yield each topic number with the start and end of its records."""
+        """Yield each topic number in a range of records, with the start and end index of the topic's records."""
         keys = self.keys
         while first < end:
             number = keys[first] >> PARTITION_BITS
@@ -178,7 +178,7 @@ class _Chunk(msgspec.Struct, gc=False):
             self._drop_unused_notes()
 
     def split(self, index: int) -> _Chunk:
-        """Remove the records from `index` on and return them as a new chunk."""
+        """Move the records from `index` on into a new chunk, and return the new chunk."""
         index = range(len(self.keys))[index]
         right = self.copy(self.version)
         right.remove(0, index)
@@ -191,11 +191,11 @@ class _Chunk(msgspec.Struct, gc=False):
 
 
 class _Chunks(msgspec.Struct, gc=False):
-    """The offsets of a group in two or more chunks."""
+    """The committed offsets of a group that fill two or more chunks."""
 
     version: int
     separators: array[int]
-    """The first key of each chunk except the first chunk."""
+    """The first key of every chunk but the first, for a binary search of the chunk that contains a key."""
     chunks: list[_Chunk]
     count: int
     metadata_characters: int
@@ -222,11 +222,11 @@ class OffsetSizes(NamedTuple):
     group_bytes: int
     all_bytes: int
     all_metadata_bytes: int
-    """The part of `all_bytes` that offset metadata strings use."""
+    """The part of `all_bytes` that is used by metadata strings of committed offsets."""
 
 
 class _TopicNumbers:
-    """The topics with committed offsets, numbered in the order of their first commit.
+    """The numbers that identify topics in the record keys, assigned in the order of the topics' first commits.
 
     Numbers are not reused. Compaction creates a new object, so that the object of a reader stays complete.
     """
@@ -241,7 +241,7 @@ class _TopicNumbers:
         self.next_number = next_number
 
     def add(self, topic: str) -> int:
-        """Assign the next number to a new topic."""
+        """Assign the next free number to a topic, and return the number."""
         number = self.numbers[topic] = self.next_number
         self.names[number] = topic
         self.counts[number] = 0
@@ -255,7 +255,7 @@ class _TopicNumbers:
         self.unused_count += (not after) - (not before)
 
     def compacted(self) -> _TopicNumbers:
-        """Return a copy without the topics that have no offsets, or this object if there are only a few of them."""
+        """Return the numbers without those of unused topics, or this object while only a few topics are unused."""
         if self.unused_count <= max(UNUSED_TOPICS_MAX, len(self.numbers) // 2):
             return self
         compacted = _TopicNumbers(self.next_number)
@@ -400,7 +400,7 @@ class OffsetTable:
         return None if group is None or number is None else _get(group, number << PARTITION_BITS | partition)
 
     def releasable_parts(self) -> list[object]:
-        """Return the objects that use most of the table's memory, so that they can be freed one by one."""
+        """Return the table's largest objects, so that the caller can free them one by one without a long pause."""
         return [chunk for group in self._groups.values() for chunk in _all(group)]
 
     def sizes(self, group_id: str) -> OffsetSizes:
@@ -539,7 +539,7 @@ class OffsetTable:
         return self._remove_range(group_id, 0, _KEYS_END)
 
     def _remove_range(self, group_id: str, low: int, high: int) -> int:
-        """Remove the offsets with `low <= key < high` and return the sum of their hashes."""
+        """Remove a group's offsets with keys from `low` to `high` - 1, and return the sum of their hashes."""
         group = self._groups.get(group_id, _NO_OFFSETS)
         count = hashes = characters = 0
         for chunk, first, end in _iter_record_ranges(group, low, high):
@@ -567,7 +567,7 @@ class OffsetTable:
 
 
 _Range = tuple[_Chunk, int, int]
-"""A chunk and a half-open range of its record indexes."""
+"""A chunk of committed offsets and the start and end index of the selected records in it."""
 
 
 def _all(group: _Group) -> list[_Chunk]:
@@ -581,12 +581,12 @@ def _get(group: _Group, key: int) -> CommittedOffset | None:
 
 
 def _get_topic_key_range(number: int) -> tuple[int, int]:
-    """Return the half-open range of the record keys of a topic, given its number."""
+    """Return the first record key of a topic, and the first key after the topic's keys."""
     return number << PARTITION_BITS, (number + 1) << PARTITION_BITS
 
 
 def _iter_record_ranges(group: _Group, low: int, high: int) -> Iterator[_Range]:
-    """Yield the ranges of a group's records with `low <= key < high`, one range per chunk."""
+    """Yield, for each chunk of the group, the range of records whose keys are from `low` to `high` - 1."""
     chunks = [group] if isinstance(group, _Chunk) else group.chunks[bisect_right(group.separators, low) :]
     for chunk in chunks:
         first, end = bisect_left(chunk.keys, low), bisect_left(chunk.keys, high)
@@ -601,7 +601,7 @@ def _read(ranges: Iterable[_Range]) -> Iterator[tuple[int, CommittedOffset]]:
 
 
 def _encode_offset(committed: CommittedOffset, record_hash: bytes) -> bytes:
-    """Encode a committed offset without a metadata string as a fixed-size record."""
+    """Encode a committed offset without a metadata string as a fixed-size record of an offset chunk."""
     kind = _NONE if committed.metadata is None else _EMPTY
     return _VALUE.pack(committed.offset, committed.commit_time_ms, committed.leader_epoch, kind, record_hash)
 
@@ -612,7 +612,7 @@ def _count_characters(note: Note | None) -> int:
 
 
 def _remove_from_chunks(group: _Chunks, low: int, high: int) -> None:
-    """Remove the records with `low <= key < high`. At least one record must remain."""
+    """Remove a group's records with keys from `low` to `high` - 1. At least one record must remain."""
     first, last = bisect_right(group.separators, low), bisect_left(group.separators, high)
     for chunk_index in range(last, first - 1, -1):
         keys = group.chunks[chunk_index].keys

@@ -46,7 +46,7 @@ Entity = tuple[tuple[str, str], ...]
 """A quota entity as sorted (type, name) pairs: (("client-id", "c"), ("user", "alice")). See also DEFAULT_ENTITY."""
 
 QuotaValues = Mapping[str, float]
-"""Quota values by key."""
+"""The values of a client quota by quota key, such as `producer_byte_rate`."""
 
 DEFAULT_ENTITY: Final = ""
 USER_ENTITY: Final = "user"
@@ -77,7 +77,7 @@ class NodeRecord(ImageRecord, frozen=True):
 
 
 class HostPort(Protocol):
-    """An object with a host and a port."""
+    """The interface of objects that have a host name and a port."""
 
     @property
     def host(self) -> str: ...
@@ -157,12 +157,12 @@ class Partition(ImageRecord, frozen=True):
 
     @property
     def target_replicas(self) -> tuple[int, ...]:
-        """Return the replicas after the current reassignment, or the current replicas if there is none."""
+        """Return the replicas after the ongoing reassignment, or the current replicas if there is none."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     @property
     def original_replicas(self) -> tuple[int, ...]:
-        """Return the replicas to which a cancelled reassignment returns."""
+        """Return the replicas before the ongoing reassignment, which a cancellation restores."""
         return tuple(replica for replica in self.replicas if replica not in self.adding)
 
 
@@ -194,7 +194,7 @@ class Topic(ImageRecord, frozen=True):
 
 
 class ImportState(ImageRecord, frozen=True):
-    """The current or latest import. `first_producer_id` is added to every producer id in the imported batches."""
+    """The state of the current or latest import. `first_producer_id` is the offset added to imported producer ids."""
 
     id: bytes
     source: str
@@ -280,7 +280,8 @@ class Transaction(ImageRecord, frozen=True):
     timeout_ms: int
     state: TransactionState
     index: int
-    """The log index of the coordinator's last change. In a prepared state, this is the commit or abort decision."""
+    """The log index of the coordinator's last change. In a prepared state, the change is the commit or abort decision.
+    """
     time_ms: int
     """The time of the coordinator's last change."""
     began_index: int = -1
@@ -293,7 +294,7 @@ class Transaction(ImageRecord, frozen=True):
     partitions: tuple[TransactionPartition, ...] = ()
 
     def with_markers_written(self) -> Transaction:
-        """Return the record with the state after all transaction markers have been written."""
+        """Return the transaction in the state that it has once all transaction markers are written."""
         producer_id, producer_epoch = self.next_producer
         state = TransactionState.COMPLETE_COMMIT if self.state.is_commit else TransactionState.COMPLETE_ABORT
         return msgspec.structs.replace(
@@ -307,7 +308,7 @@ class Transaction(ImageRecord, frozen=True):
 
     @property
     def next_producer(self) -> tuple[int, int]:
-        """Return the producer id and epoch that the producer uses after this transaction."""
+        """Return the producer id and producer epoch of the producer's next transaction."""
         if self.next_producer_id != NO_PRODUCER_ID:
             return self.next_producer_id, 0
         return self.producer_id, self.producer_epoch
@@ -330,7 +331,7 @@ class ScramCredential(ImageRecord, frozen=True, tag=20):
 
 @since_level(SECURITY_LEVEL)
 class SaltSecret(ImageRecord, frozen=True, tag=21):
-    """The secret from which salts for unknown users are derived. Also a snapshot entry."""
+    """The cluster's secret for deriving the salts of unknown users, so that clients cannot detect which users exist."""
 
     secret: bytes
 
@@ -339,12 +340,12 @@ class SaltSecret(ImageRecord, frozen=True, tag=21):
 
 
 def normalize_entity(pairs: Iterable[tuple[str, str]]) -> Entity:
-    """Return a quota entity in normal form: its (type, name) pairs, sorted."""
+    """Return a quota entity in its canonical form: (type, name) pairs, sorted."""
     return tuple(sorted(pairs))
 
 
 class ItemFailure(ImageRecord, frozen=True):
-    """The failure of one item of a command that succeeded for other items.
+    """The failure of one item of a command whose other items may have succeeded.
 
     `part` is a part of the item, -1 the whole item.
     """
@@ -356,7 +357,7 @@ class ItemFailure(ImageRecord, frozen=True):
 
 
 class ApplyResult(ImageRecord, frozen=True):
-    """The outcome of a command. If `code` is not NONE, the command was rejected and had no effect."""
+    """The result of applying a metadata command. If `code` is not NONE, the command was rejected without effect."""
 
     code: ErrorCode = ErrorCode.NONE
     message: str = ""
@@ -367,7 +368,7 @@ class ApplyResult(ImageRecord, frozen=True):
 
 
 class CommandRejectedError(ChronikError):
-    """The command is rejected and changes nothing. Its result contains the error code and the message.
+    """A handler rejects a metadata command, which then changes nothing and returns this error as its result.
 
     The result is part of the state hash. Changing the wording of a message makes nodes of different versions diverge.
     """

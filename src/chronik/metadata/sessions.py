@@ -20,14 +20,14 @@ from chronik.metadata.records import ApplyResult, ImageRecord
 from chronik.protocol.errors import ErrorCode
 
 RESULTS_KEPT_MAX: Final = 4096
-"""The maximum number of command results kept per node to detect retries, which limits its pending commands as well."""
+"""The maximum number of command results kept per node for detecting retries, and thus of a node's pending commands."""
 
 INCARNATIONS_REMEMBERED_MAX: Final = 16
-"""The maximum number of past incarnations (runs) remembered per node, whose delayed commands are rejected."""
+"""The maximum number of past incarnations kept per node, so that their delayed commands are rejected."""
 
 
 class CommandSession(msgspec.Struct):
-    """The results of a node's recent commands, by which a retried command is detected.
+    """The recent commands of a node and their results, by which a retried command is detected and not applied twice.
 
     `results` holds the results above `floor` by sequence; `past` are the previous incarnations, the latest first.
     """
@@ -40,7 +40,7 @@ class CommandSession(msgspec.Struct):
 
 
 class SessionRecord(ImageRecord, frozen=True):
-    """A node's command session, as stored in a snapshot."""
+    """A node's command session as it is encoded in a snapshot."""
 
     node_id: int
     incarnation: bytes
@@ -66,16 +66,16 @@ STALE_INCARNATION: Final = ApplyResult(
 INCARNATION_ENDED: Final = ApplyResult(
     ErrorCode.REQUEST_TIMED_OUT, "another incarnation of the node ended this one: the outcome of the command is unknown"
 )
-"""The result of commands that were pending when another incarnation of the node ended their session."""
+"""The result of a pending command whose command session was ended by another incarnation of the same node."""
 
 
 def has_incarnation_ended(session: CommandSession | None, incarnation: bytes) -> bool:
-    """Return whether another incarnation (run) of the node has replaced this incarnation."""
+    """Return whether another incarnation of the node has already replaced the given incarnation."""
     return session is not None and session.incarnation != incarnation and incarnation in session.past
 
 
 def find_known_result(session: CommandSession | None, incarnation: bytes, sequence: int) -> ApplyResult | None:
-    """Return the result of a command that must not be applied again, or None if it must be applied."""
+    """Return the result of a command that was already applied or is outdated, or None if it must be applied."""
     if session is None:
         return None
     if incarnation != session.incarnation:

@@ -62,10 +62,10 @@ SNAPSHOT_FORMAT: Final = 1
 FEATURE_TAG: Final = 5
 
 CHUNK_RECORDS: Final = 1000
-"""The maximum number of records per snapshot chunk. Processing a chunk blocks the event loop for about 3 ms."""
+"""The maximum number of records per snapshot chunk. Encoding a chunk blocks the event loop for about 3 ms."""
 
 CHARACTERS_PER_RECORD: Final = 500
-"""The number of characters in group members and configs that count as one record.
+"""The number of characters in group members and configs that count as one record of a snapshot chunk.
 
 Encoding them takes about as long. The limit also keeps chunks well below the record size limit of the write-ahead log.
 """
@@ -76,7 +76,7 @@ _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 class SnapshotHeader(ImageRecord, frozen=True, tag=1):
-    """The header of a snapshot: always the first entry."""
+    """The snapshot entry with the index and state hash of the image. It is always the first entry."""
 
     format: int
     applied_index: int
@@ -87,27 +87,27 @@ class SnapshotHeader(ImageRecord, frozen=True, tag=1):
 
 @added_fields()
 class NodeEntry(ImageRecord, frozen=True, tag=2):
-    """A node of the cluster."""
+    """The snapshot entry of a cluster node."""
 
     node: NodeRecord
 
 
 @added_fields()
 class BrokerEntry(ImageRecord, frozen=True, tag=3):
-    """A registered broker."""
+    """The snapshot entry of a registered broker."""
 
     broker: Broker
 
 
 class BrokerConfigEntry(ImageRecord, frozen=True, tag=4):
-    """The dynamic configs of a broker."""
+    """The snapshot entry of a broker's dynamic configs."""
 
     broker_id: int
     configs: dict[str, str]
 
 
 class FeatureEntry(ImageRecord, frozen=True, tag=FEATURE_TAG):
-    """The level of a feature."""
+    """The snapshot entry of a feature and its level."""
 
     name: str
     level: int
@@ -115,13 +115,13 @@ class FeatureEntry(ImageRecord, frozen=True, tag=FEATURE_TAG):
 
 @added_fields()
 class TopicEntry(ImageRecord, frozen=True, tag=6):
-    """A topic with its partitions. The partitions of a large topic follow in separate entries."""
+    """The snapshot entry of a topic and its partitions. A large topic's other partitions follow in separate entries."""
 
     topic: Topic
 
 
 class PartitionsEntry(ImageRecord, frozen=True, tag=7):
-    """Consecutive partitions of a large topic, starting at `first`."""
+    """The snapshot entry of consecutive partitions of a large topic, starting at partition `first`."""
 
     topic_id: bytes
     first: int
@@ -129,20 +129,20 @@ class PartitionsEntry(ImageRecord, frozen=True, tag=7):
 
 
 class GroupEntry(ImageRecord, frozen=True, tag=8):
-    """A consumer group."""
+    """The snapshot entry of a consumer group."""
 
     group: Group
 
 
 class GroupConfigEntry(ImageRecord, frozen=True, tag=11):
-    """The configs of a consumer group."""
+    """The snapshot entry of a consumer group's configs."""
 
     group_id: str
     configs: dict[str, str]
 
 
 class OffsetsEntry(ImageRecord, frozen=True, tag=9):
-    """Committed offsets of a group for one topic, by partition."""
+    """The snapshot entry of the offsets that a group has committed for one topic, by partition."""
 
     group_id: str
     topic: str
@@ -150,21 +150,21 @@ class OffsetsEntry(ImageRecord, frozen=True, tag=9):
 
 
 class SessionEntry(ImageRecord, frozen=True, tag=10):
-    """A node's session: the results of its latest commands."""
+    """The snapshot entry of a node's command session with the results of its latest commands."""
 
     session: SessionRecord
 
 
 @since_level(TRANSACTIONS_LEVEL)
 class TransactionEntry(ImageRecord, frozen=True, tag=12):
-    """A transactional id and its partitions. Partitions of a large transaction follow in separate entries."""
+    """The snapshot entry of a transactional id. A large transaction's other partitions follow in separate entries."""
 
     transaction: Transaction
 
 
 @since_level(TRANSACTIONS_LEVEL)
 class TransactionPartitionsEntry(ImageRecord, frozen=True, tag=13):
-    """Further partitions of a large transaction."""
+    """The snapshot entry of further partitions of a large transaction."""
 
     transactional_id: str
     partitions: tuple[TransactionPartition, ...]
@@ -172,7 +172,7 @@ class TransactionPartitionsEntry(ImageRecord, frozen=True, tag=13):
 
 @since_level(TRANSACTIONS_LEVEL)
 class StagedOffsetsEntry(ImageRecord, frozen=True, tag=14):
-    """Offsets of a group that were staged in a producer's open transaction."""
+    """The snapshot entry of a group's offsets that are staged in a producer's open transaction."""
 
     group_id: str
     producer_id: int
@@ -181,28 +181,28 @@ class StagedOffsetsEntry(ImageRecord, frozen=True, tag=14):
 
 @since_level(DYNAMIC_MEMBERSHIP_LEVEL)
 class ImportEntry(ImageRecord, frozen=True, tag=15):
-    """The current or latest import."""
+    """The snapshot entry of the current or latest import."""
 
     imported: ImportState
 
 
 @since_level(DYNAMIC_MEMBERSHIP_LEVEL)
 class CommitHoldEntry(ImageRecord, frozen=True, tag=16):
-    """The active hold on transaction commits."""
+    """The snapshot entry of the hold that currently blocks transaction commits."""
 
     commits_hold: int
 
 
 @since_level(SECURITY_LEVEL)
 class AclEntry(ImageRecord, frozen=True, tag=30):
-    """An access control entry."""
+    """The snapshot entry of an access control entry."""
 
     acl: Acl
 
 
 @since_level(SECURITY_LEVEL)
 class QuotaEntry(ImageRecord, frozen=True, tag=31):
-    """The quotas of one entity in a snapshot."""
+    """The snapshot entry of a quota entity and its quota values."""
 
     entity: Entity
     values: dict[str, float]
@@ -233,17 +233,17 @@ SnapshotEntry = (
 
 
 WeightedEntry = tuple[SnapshotEntry, int]
-"""A snapshot entry and its weight: the number of records that it counts as in the size limit of a chunk."""
+"""A snapshot entry and its weight, that is, the number of records it counts as in the size limit of a chunk."""
 
 
 @cache
 def _decoder() -> msgspec.msgpack.Decoder[list[SnapshotEntry]]:
-    """Return the decoder of snapshot chunks. It is built on first use, because that takes milliseconds."""
+    """Return the decoder of snapshot chunks, which is created on first use because that takes milliseconds."""
     return msgspec.msgpack.Decoder(list[SnapshotEntry])
 
 
 def encode_snapshot(frozen: FrozenImage) -> Iterator[bytes]:
-    """Yield the chunks of a snapshot. The caller may yield to the event loop between chunks."""
+    """Yield the encoded chunks of a snapshot one at a time, so that the caller can yield to the event loop."""
     total = 0
     entries: list[SnapshotEntry] = []
     weight = 0
@@ -268,7 +268,7 @@ class SnapshotLoader:
         self._head: SnapshotHeader | None = None
 
     def add(self, chunk: bytes) -> None:
-        """Decode a chunk of the snapshot and add its entries to the image.
+        """Decode a snapshot chunk and add its entries to the image under construction.
 
         Raises:
             DamagedDataError: The chunk cannot be decoded.
@@ -300,7 +300,7 @@ class SnapshotLoader:
 
 
 def decode_snapshot(chunks: Iterable[bytes]) -> Image:
-    """Decode a whole snapshot without yielding. Raises DamagedDataError or UnsupportedLevelError."""
+    """Decode the chunks of a snapshot into an image. Raises DamagedDataError or UnsupportedLevelError."""
     loader = SnapshotLoader()
     for chunk in chunks:
         loader.add(chunk)

@@ -15,7 +15,7 @@ StagedByPartition = dict[tuple[str, int], StagedOffset]
 """Offsets staged in open transactions, by topic and partition."""
 
 TopicCounts = dict[bytes, int]
-"""A number of partitions by topic id, such as that of leaderless partitions. Topics with a count of 0 are omitted."""
+"""The number of a topic's partitions with some property (such as having no leader), by topic id."""
 
 
 class TransactionTable:
@@ -29,12 +29,12 @@ class TransactionTable:
         """The number of partitions in all transactions together."""
 
     def get_transaction_by_producer_id(self, producer_id: int) -> Transaction | None:
-        """Return the record that currently has the producer id, or None."""
+        """Return the transaction record whose current producer id is `producer_id`, or None."""
         transactional_id = self._by_producer.get(producer_id)
         return None if transactional_id is None else self.by_id[transactional_id]
 
     def find_transactions_of_topic(self, topic_id: bytes) -> list[Transaction]:
-        """Return the transactions that contain partitions of the topic, by scanning all unfinished ones."""
+        """Return the unfinished transactions that contain partitions of the topic, by scanning all of them."""
         return [
             each
             for each in self.iter_unfinished_transactions()
@@ -42,7 +42,7 @@ class TransactionTable:
         ]
 
     def iter_unfinished_transactions(self) -> Iterator[Transaction]:
-        """Return an iterator over transactions that are open or whose markers are being written."""
+        """Return an iterator over the transactions that are open or whose transaction markers are being written."""
         return (self.by_id[each] for each in self._unfinished)
 
     def put(self, transaction: Transaction) -> None:
@@ -98,7 +98,7 @@ class StagedOffsetTable:
             del self._groups[group_id]
 
     def copy(self) -> list[tuple[str, int, StagedByPartition]]:
-        """Return a copy of all staged offsets."""
+        """Return copies of all staged offsets, as (group id, producer id, offsets by partition) tuples."""
         return [
             (group_id, producer_id, dict(offsets))
             for group_id, producers in self._groups.items()
@@ -107,12 +107,12 @@ class StagedOffsetTable:
 
 
 class CredentialShape(NamedTuple):
-    """The parameters of a credential, except the salt itself, that the server reveals to unauthenticated clients."""
+    """The parameters of a SCRAM credential that the server reveals to unauthenticated clients, except the salt."""
 
     iterations: int
     salt_bytes: int
     is_lower_alphanumeric: bool
-    """Whether the salt consists of lower-case letters and digits, as Kafka's tools generate it."""
+    """Whether the salt consists of lower-case letters and digits, like the salts that Kafka's tools generate."""
 
     @classmethod
     def from_credential(cls, credential: ScramCredential) -> CredentialShape:
@@ -156,7 +156,7 @@ class UserTable:
             yield from credentials.values()
 
     def get_credential_shape_at(self, mechanism: int, position: float) -> CredentialShape | None:
-        """Return the shape (iterations and kind of salt) of the credential at a relative position from 0 to 1.
+        """Return the shape of the credential at a relative position from 0 to 1 in the order of all shapes.
 
         The mechanism's credentials are ordered by shape, so a uniformly distributed position returns each shape as
         often as it is in use. Returns None if the mechanism has no credentials.
@@ -172,13 +172,13 @@ class UserTable:
         return max(shapes)
 
     def most_common_mechanism(self) -> int | None:
-        """Return the mechanism that most users have, or None if there are no users."""
+        """Return the SCRAM mechanism that most users have a credential for, or None without users."""
         counts = {mechanism: shapes.total() for mechanism, shapes in self._shapes.items() if shapes}
         return max(counts, key=lambda mechanism: (counts[mechanism], mechanism)) if counts else None
 
 
 class ReplicaIndex:
-    """An index of the topics that have replicas on each broker, and of the topics with leaderless partitions.
+    """An index that finds the topics with replicas on a broker and the topics with offline partitions.
 
     The index is updated with every partition change, so that work on one broker need not scan all partitions. It counts
     per topic, because an index of partitions would take as much memory as the partitions themselves.

@@ -48,11 +48,11 @@ from chronik.metadata.records import (
 from chronik.metadata.sessions import INCARNATIONS_REMEMBERED_MAX, RESULTS_KEPT_MAX, CommandSession, SessionRecord
 
 OFFSETS_APPENDED_MIN: Final = 8
-"""The minimum number of offsets for which a bulk append is faster than storing them one by one."""
+"""The number of committed offsets from which on appending them in bulk is faster than storing them one by one."""
 
 
 class ImageWriter:
-    """A writer that applies the changes of one command to an image. `finish` returns the delta."""
+    """A writer that applies the changes of one metadata command to an image and records them for the delta."""
 
     def __init__(self, image: Image) -> None:
         self.image = image
@@ -159,7 +159,7 @@ class ImageWriter:
         self._hash_change -= topic_hash(topic) + partitions_hash(topic.id, 0, topic.partitions)
 
     def publish_imported_topic(self, topic: Topic) -> None:
-        """Make an imported topic visible to clients."""
+        """Make a topic visible to clients at the end of its import."""
         new = replace(topic, importing=False)
         self._old_topics.setdefault(topic.id, topic)
         self._hash_change += topic_hash(new) - topic_hash(topic)
@@ -189,7 +189,7 @@ class ImageWriter:
         self._store_topic(new)
 
     def set_partitions(self, topic: Topic, changes: Mapping[int, Partition], *, checkpoint: bool = False) -> None:
-        """Replace partitions of a topic. With `checkpoint`, only high watermarks and log start offsets change."""
+        """Replace partitions of a topic. With `checkpoint`, only high watermarks and log start offsets have changed."""
         if checkpoint:
             self._checkpoints[topic.name] = None
         else:
@@ -281,7 +281,7 @@ class ImageWriter:
     # --- transactions and staged offsets ---
 
     def put_transaction(self, transaction: Transaction) -> None:
-        """Store a transaction. If partitions were only appended, hash only the appended ones."""
+        """Store a transaction record. If partitions were only appended, hash only the appended partitions."""
         key, table = transaction.transactional_id, self.image._transactions
         old = table.by_id.get(key)
         self._old_transactions.setdefault(key, old)
@@ -380,7 +380,7 @@ class ImageWriter:
     # --- sessions ---
 
     def store_result(self, node_id: int, incarnation: bytes, sequence: int, answered: int, result: ApplyResult) -> None:
-        """Store a command's result in the session, in case the command is retried."""
+        """Store a command's result in its node's command session, from which a retry of the command gets it."""
         session = self._get_or_create_session(node_id, incarnation)
         session.results[sequence] = result
         self._hash_change += record_hash(hashing.SESSION_RESULT, node_id, sequence, result)
@@ -408,7 +408,7 @@ class ImageWriter:
         return session
 
     def _discard_results_through(self, session: CommandSession, floor: int) -> None:
-        """Drop the session's command results up to the sequence number `floor`."""
+        """Discard the command results of a session up to the sequence number `floor`."""
         self._hash_change -= session_hash(session)
         for sequence in _find_sequences_to_drop(session, floor):
             result = session.results.pop(sequence)
@@ -424,14 +424,14 @@ class ImageWriter:
         return self._hash_change != 0
 
     def finish_load(self, index: int) -> None:
-        """Complete the loading of an image whose last applied command is at `index`. No delta is computed."""
+        """Complete an image that was loaded from a snapshot whose last applied command is at `index`."""
         image = self.image
         image._applied_index = index
         image._state_hash = (image._state_hash + self._hash_change) & HASH_MASK
         image._hashes.append((index, image._state_hash))
 
     def finish_command(self, index: int) -> Delta:
-        """Complete a command and return the delta of its changes."""
+        """Complete the changes of one command: update the state hash and return the delta."""
         self.finish_load(index)
         image = self.image
         return Delta(
@@ -457,7 +457,7 @@ class ImageWriter:
 
 
 def _intern_group_strings(group: Group) -> Group:
-    """Return the group with interned state and protocol names, which most groups share."""
+    """Return the group with interned state and protocol names, so that equal strings share memory."""
     protocol_name = None if group.protocol_name is None else intern(group.protocol_name)
     return replace(
         group, state=intern(group.state), protocol_type=intern(group.protocol_type), protocol_name=protocol_name
@@ -465,7 +465,7 @@ def _intern_group_strings(group: Group) -> Group:
 
 
 def _find_sequences_to_drop(session: CommandSession, floor: int) -> list[int]:
-    """Return the sequence numbers of the command results to drop from a session: those up to `floor`.
+    """Return the sequence numbers of the stored command results that are at most `floor`.
 
     These are usually one or two out of thousands. Looking up the sequences between the floors is therefore faster than
     scanning all results, unless there are more sequences than results.

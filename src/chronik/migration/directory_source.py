@@ -45,7 +45,7 @@ class DirectoryLog:
 
 
 class DirectorySource:
-    """The data directory of a stopped standalone node."""
+    """An import source that reads the data directory of a stopped standalone node."""
 
     is_backup: Final = False
 
@@ -94,7 +94,7 @@ class DirectorySource:
 
     @property
     def id(self) -> bytes:
-        """Return an id of the directory's state. Every start of the node changes it by registering the broker."""
+        """Return an id of the data directory's state, which changes whenever the node starts."""
         image = self.image
         # The import id is derived from this text: its wording must not change.
         text = f"folder {image.cluster_id} {image.applied_index} {image.state_hash}"

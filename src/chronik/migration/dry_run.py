@@ -46,7 +46,7 @@ _DIFFERENCES_SHOWN: Final = 5
 
 
 def dry_run_restore(source: ImportSource, plan: ImportPlan) -> None:
-    """Raise MigrationError if an empty cluster of this version would reject the metadata of the source."""
+    """Check that an empty cluster of this version would accept the source's metadata; raise MigrationError if not."""
     asyncio.run(_run(source, plan))
 
 
@@ -82,7 +82,7 @@ async def _run(source: ImportSource, plan: ImportPlan) -> None:
 
 
 def _check_request_size(request: Request) -> None:
-    """Raise KafkaError for a request that exceeds a broker's size limit."""
+    """Raise KafkaError if the request exceeds the size limit of a broker."""
     try:
         size = len(encode_request(RequestHeader(request.__schema__.api_key, 0, 1, None), request))
     except UnencodableMessage as error:
@@ -93,7 +93,7 @@ def _check_request_size(request: Request) -> None:
 
 
 class _MemoryStore:
-    """A metadata store with an in-memory image and without a log."""
+    """A metadata store that keeps the image in memory only."""
 
     def __init__(self) -> None:
         self.image: Final = Image()
@@ -126,16 +126,16 @@ class _MemoryStore:
         return result
 
     def subscribe(self, subscriber: DeltaSubscriber) -> None:
-        """Do nothing: the import uses no metadata listeners."""
+        """Do nothing, because a dry run has no components that react to deltas."""
 
     async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
-        """Return immediately: the image is always current."""
+        """Return immediately, because the in-memory image is always current."""
 
     def is_durable(self, index: int) -> bool:
         return True
 
     async def wait_durable(self, index: int, seconds: float = BARRIER_SECONDS) -> None:
-        """Return immediately: nothing is written."""
+        """Return immediately, because the in-memory store writes nothing to disk."""
 
     async def start(self) -> None:
         """Do nothing: the store has no files."""

@@ -16,26 +16,26 @@ ENVIRONMENT_VARIABLE: Final = "CHRONIK_MOVE_FAIL_POINT"
 EXIT_CODE: Final = 77
 
 BEGUN: Final = "begun"
-"""Failpoint after the start of an import, before anything is imported."""
+"""The failpoint after an import is started, before anything is transferred."""
 TOPICS: Final = "topics"
-"""Failpoint after each request that creates topics."""
+"""The failpoint after each request that creates imported topics."""
 REQUEST: Final = "request"
-"""Failpoint after each response to a request with imported records."""
+"""The failpoint after each response to a request that transfers records."""
 COMPARED: Final = "compared"
-"""Failpoint after all records are imported and verified, before clients can see them."""
+"""The failpoint after all records are transferred and verified, before the topics become visible."""
 SECURED: Final = "secured"
-"""Failpoint after each request that imports users, ACLs or quotas."""
+"""The failpoint after each request that imports users, ACLs or quotas."""
 GROUPS: Final = "groups"
-"""Failpoint after each request that imports groups and committed offsets."""
+"""The failpoint after each request that imports consumer groups and committed offsets."""
 FINISHED: Final = "finished"
-"""Failpoint after the import is finished, before its result is reported."""
+"""The failpoint after the cluster has finished the import, before the result is reported."""
 HELD: Final = "held"
-"""Failpoint while a backup blocks transaction commits."""
+"""The failpoint while transaction commits are blocked for a backup."""
 PIECE: Final = "piece"
-"""Failpoint after each file of a backup is written, before the manifest lists it."""
+"""The failpoint after each file of a backup is written, before the manifest refers to it."""
 BEFORE_MANIFEST: Final = "before_manifest"
 AFTER_MANIFEST: Final = "after_manifest"
-"""Failpoint after the manifest of a backup is replaced, before obsolete files are removed."""
+"""The failpoint after a backup's manifest is replaced, before obsolete files are deleted."""
 
 POINTS: Final = (
     BEGUN,
@@ -53,7 +53,7 @@ POINTS: Final = (
 
 
 def parse_failpoints(text: str) -> dict[str, int]:
-    """Parse failpoints (`NAME` or `NAME:NTH`). Return, by name, the number of hits after which the process exits.
+    """Parse a list of failpoints (`NAME` or `NAME:NTH`) into a dict from name to the hit at which the process exits.
 
     Raises:
         ConfigError: The text is invalid.
@@ -71,7 +71,7 @@ _points = parse_failpoints(os.environ.get(ENVIRONMENT_VARIABLE, ""))
 
 
 def hit_failpoint(name: str) -> None:
-    """Exit the process if this failpoint is armed and has reached its configured number of hits."""
+    """Exit the process if the failpoint is armed and this is the hit for which it is configured."""
     if name in _points:
         _points[name] -= 1
         if _points[name] == 0:

@@ -35,24 +35,24 @@ from chronik.protocol.messages.alter_import import (
 from chronik.wording import pluralize
 
 NAMES_LISTED_MAX: Final = 5
-"""Maximum number of names listed in a message."""
+"""The maximum number of names listed in an error message."""
 
 TOPICS_PER_REQUEST: Final = 200
 
 GROUPS_REQUEST_CHARACTERS_MAX: Final = 1024 * 1024
-"""Maximum number of characters of names and offset metadata in a request that imports groups."""
+"""The maximum total length of names and offset metadata in a request that imports groups, in characters."""
 
 SOURCE_CHARACTERS_MAX: Final = 1000
 
 
 class ImportPlan(NamedTuple):
-    """The contents of an import: topics, logs, groups and security metadata."""
+    """What an import transfers: topics, partition logs, consumer groups, users, ACLs and quotas."""
 
     topics: list[Topic]
     logs: dict[tuple[bytes, int], SourceLog]
     groups: list[ImportedGroup]
     producer_ids: int
-    """Exclusive upper bound of the producer ids in the source."""
+    """An exclusive upper bound of all producer ids in the source."""
     security: SecurityMetadata
 
     @property
@@ -83,7 +83,7 @@ class ImportPlan(NamedTuple):
 
 
 def build_import_plan(source: ImportSource) -> ImportPlan:
-    """Return the plan for importing a source.
+    """Collect the topics, partition logs, consumer groups and security metadata that an import of the source transfers.
 
     Raises:
         MigrationError: A log of the source is incomplete.
@@ -98,7 +98,7 @@ def build_import_plan(source: ImportSource) -> ImportPlan:
 def _build_imported_groups(
     image: Image, topics: Sequence[Topic], logs: dict[tuple[bytes, int], SourceLog]
 ) -> list[ImportedGroup]:
-    """Return all groups with their committed offsets. An offset beyond the end of its log is lowered to the end."""
+    """Return the consumer groups with their committed offsets, limited to the end offsets of the logs."""
     ids = {topic.name: topic.id for topic in topics}
     groups = []
     for group_id, group in sorted(image.groups.items()):
@@ -120,7 +120,7 @@ def _build_imported_groups(
 
 
 def find_import_obstacles(plan: ImportPlan, source: ImportSource, image: Image) -> list[str]:
-    """Return the reasons why the cluster cannot accept the import, one sentence each."""
+    """Return one sentence for each reason why the cluster cannot accept the import."""
     found = []
     known = image.latest_import
     if known is not None and not known.is_finished and known.id != source.id:
@@ -185,7 +185,7 @@ def _join_names(names: Iterable[str]) -> str:
 
 
 def build_begin_request(source: ImportSource, plan: ImportPlan) -> AlterImportRequest:
-    """Return the request that starts the import."""
+    """Return the AlterImport request that starts an import."""
     request = _build_import_request(source, ImportAction.BEGIN)
     request.source = source.name[:SOURCE_CHARACTERS_MAX]
     request.topic_count = len(plan.topics)
@@ -196,7 +196,7 @@ def build_begin_request(source: ImportSource, plan: ImportPlan) -> AlterImportRe
 def build_topic_requests(
     source: ImportSource, plan: ImportPlan, factor_of: Callable[[Topic], int]
 ) -> Iterator[AlterImportRequest]:
-    """Yield the requests that create the topics."""
+    """Yield the AlterImport requests that create the imported topics."""
     for first in range(0, len(plan.topics), TOPICS_PER_REQUEST):
         request = _build_import_request(source, ImportAction.TOPICS)
         topics = plan.topics[first : first + TOPICS_PER_REQUEST]
@@ -220,7 +220,7 @@ def _build_import_topic(topic: Topic, plan: ImportPlan, replication_factor: int)
 
 
 def build_group_requests(source: ImportSource, groups: Iterable[ImportedGroup]) -> Iterator[AlterImportRequest]:
-    """Yield the requests with groups and offsets, each small enough for one command. Large groups are split."""
+    """Yield the requests that import groups and committed offsets, split so that each fits into one command."""
     request, entries, characters = _build_import_request(source, ImportAction.GROUPS), 0, 0
     for group in groups:
         own = len(group.group_id) + len(group.protocol_type)
@@ -245,7 +245,7 @@ def build_group_requests(source: ImportSource, groups: Iterable[ImportedGroup]) 
 
 
 def find_missing_groups(groups: Iterable[ImportedGroup], image: Image) -> Iterator[ImportedGroup]:
-    """Yield the groups with the offsets that the cluster still lacks, to continue an interrupted import."""
+    """Yield the consumer groups and committed offsets that an interrupted import has not transferred yet."""
     for group in groups:
         offsets = tuple(
             each
@@ -257,7 +257,7 @@ def find_missing_groups(groups: Iterable[ImportedGroup], image: Image) -> Iterat
 
 
 def build_finish_request(source: ImportSource, groups: Sequence[ImportedGroup] = ()) -> AlterImportRequest:
-    """Return the request that finishes the import. Below feature level 5, it also imports `groups`."""
+    """Return the AlterImport request that finishes an import; below feature level 5, it also contains `groups`."""
     image, request = source.image, _build_import_request(source, ImportAction.FINISH)
     request.groups = [
         ImportGroup(

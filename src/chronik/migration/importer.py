@@ -33,17 +33,17 @@ from chronik.protocol.messages.alter_import import AlterImportRequest, ImportAct
 from chronik.wording import pluralize
 
 ReportProgress = Callable[[str], None]
-"""A callback for progress messages."""
+"""A callback that receives a progress message of an import."""
 
 
 class ImportResult(NamedTuple):
-    """The result of an import."""
+    """The result of a finished import."""
 
     plan: ImportPlan
     compared: VerificationResult | None
-    """Amount of data that was compared with the source, or None if an earlier run finished the import."""
+    """The amount of data compared with the source, or None if an earlier run of the command finished the import."""
     kept: list[str]
-    """Users and quotas that were not imported, because the cluster keeps its own different ones of the same name."""
+    """The users and quotas that were not imported because the cluster has different ones with the same name."""
 
 
 class Importer:
@@ -79,11 +79,11 @@ class Importer:
         return known is not None and known.id == self._source.id and not known.is_finished
 
     def find_obstacles(self) -> list[str]:
-        """Return the reasons why the import is not possible, one sentence each."""
+        """Return one sentence for each reason why the import is not possible."""
         return [] if self.is_finished else find_import_obstacles(self.plan, self._source, self._target.image)
 
     def run(self) -> ImportResult:
-        """Run the import, or continue an interrupted one, and verify it.
+        """Run an import, or continue an interrupted one, and verify the imported data against the source.
 
         Raises:
             MigrationError: The import is not possible, or the imported data differs from the source.
@@ -149,7 +149,7 @@ class Importer:
                 yield PartitionToImport((topic.id, index), about, log, stream)
 
     def _import_security(self) -> list[str]:
-        """Import users, ACLs and quotas before topics become visible. Return the skipped (conflicting) entries."""
+        """Import users, ACLs and quotas. Return the entries skipped because the cluster has different ones."""
         self._target.refresh()
         kept = find_security_conflicts(self.plan.security, self._target.image)
         for request in build_security_requests(self.plan.security, self._source.id):
@@ -158,7 +158,7 @@ class Importer:
         return kept
 
     def _import_groups(self) -> None:
-        """Import groups and committed offsets while the imported topics are still hidden from clients.
+        """Import consumer groups and committed offsets while the imported topics are still invisible to clients.
 
         A consumer that sees a topic then also finds the offsets of its group.
         """
@@ -180,7 +180,7 @@ class Importer:
 
 
 def abort_import(cluster: ClusterClient) -> str | None:
-    """Abort the unfinished import, if any, and delete its topics and groups. Return its source and id, or None."""
+    """Abort the unfinished import and delete its topics and groups. Return its source and id, or None without one."""
     target = TargetCluster(cluster)
     known = target.image.latest_import
     if known is None or known.is_finished:

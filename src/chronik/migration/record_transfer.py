@@ -26,19 +26,19 @@ from chronik.protocol.messages.import_records import (
 )
 
 CHUNK_BYTES: Final = 1 * MIB
-"""Target size of a chunk in bytes. A larger batch forms its own chunk."""
+"""The target size of a chunk of record batches in bytes. A larger batch forms a chunk of its own."""
 
 IsCommitted = Callable[[int], bool]
-"""A predicate that takes a producer id and returns whether to commit the producer's open transaction."""
+"""A predicate that takes a producer id and returns whether the producer's open transaction is to be committed."""
 
 REQUEST_BYTES: Final = 4 * MIB
 """Target size of an ImportRecords request in bytes."""
 CONCURRENT_PARTITIONS: Final = 250
-"""Maximum number of partitions that are transferred concurrently, so that their replicas share disk syncs."""
+"""The maximum number of partitions transferred concurrently; their replicas share disk syncs."""
 
 
 class BatchChunk(NamedTuple):
-    """A chunk of consecutive batches."""
+    """A chunk of consecutive record batches of a partition."""
 
     first_offset: int
     end_offset: int
@@ -47,7 +47,7 @@ class BatchChunk(NamedTuple):
     """Number of client records, excluding transaction markers."""
 
     def slice_from_offset(self, offset: int) -> BatchChunk | None:
-        """Return the part of the chunk from `offset` on, or None if no batch starts at that offset."""
+        """Return the batches of the chunk from `offset` on, or None if no batch starts at that offset."""
         for position, header in iter_batches(self.data):
             if header.base_offset == offset:
                 return _build_chunk(self.data[position:])
@@ -55,14 +55,14 @@ class BatchChunk(NamedTuple):
 
 
 class _OpenTransaction(NamedTuple):
-    """The open transaction of a producer."""
+    """A transaction in the source's log that has no commit or abort marker yet."""
 
     first_offset: int
     producer_epoch: int
 
 
 def build_commit_predicate(image: Image, topic_id: bytes, partition: int) -> IsCommitted:
-    """Return a predicate that decides whether to commit a producer's open transaction in a partition.
+    """Return a predicate that tells whether a producer's open transaction in the partition is to be committed.
 
     It accepts transactions that are prepared to commit, but whose marker in the partition is not written yet.
     """
@@ -77,12 +77,12 @@ def build_commit_predicate(image: Image, topic_id: bytes, partition: int) -> IsC
 
 
 class ImportStream:
-    """An iterable over the batches of one imported partition, in chunks. It ends with markers for open transactions."""
+    """The record batches of one imported partition, in chunks, followed by markers that end its open transactions."""
 
     def __init__(
         self, log: SourceLog, about: str, first_producer_id: int, producer_ids: int, is_committed: IsCommitted
     ) -> None:
-        """Initialize the stream. It adds `first_producer_id` to producer ids and rejects ids from `producer_ids` on."""
+        """Create the stream, which adds `first_producer_id` to producer ids and rejects ids from `producer_ids` on."""
         self._log = log
         self._about = about
         self._first_producer_id = first_producer_id
@@ -120,7 +120,7 @@ class ImportStream:
             )
 
     def _track_transaction(self, buffer: bytearray, position: int, header: BatchHeader) -> None:
-        """Update the open transactions and the coordinator epochs with a batch of the log."""
+        """Update the sets of open transactions and coordinator epochs with a batch of the log."""
         self._timestamp = max(self._timestamp, header.max_timestamp)
         if not header.has_producer_id:
             return
@@ -135,7 +135,7 @@ class ImportStream:
             self._open[header.producer_id] = _OpenTransaction(first, header.producer_epoch)
 
     def _build_markers(self, offset: int) -> Iterator[BatchChunk]:
-        """Yield chunks with the commit or abort markers that end the open transactions.
+        """Yield chunks with the commit or abort markers that end the transactions still open at the end of the log.
 
         Their timestamp is that of the latest record, so that they are the same in every run.
         """
@@ -160,7 +160,7 @@ def _build_chunk(data: bytes) -> BatchChunk:
 
 
 class PartitionToImport(NamedTuple):
-    """A partition of the source to import."""
+    """A partition of the import source, with its log and a factory of its import stream."""
 
     key: TopicIdPartition
     about: str
@@ -169,13 +169,13 @@ class PartitionToImport(NamedTuple):
 
 
 class PartitionTransfer:
-    """The transfer of one partition's records into the cluster, with its progress."""
+    """The transfer of one partition's records from the source into the cluster, and its progress."""
 
     def __init__(self, wanted: PartitionToImport) -> None:
         self.wanted = wanted
         self.is_done = False
         self.reached = -1
-        """Log end offset of the partition in the cluster, as last reported by its leader."""
+        """The partition's log end offset in the cluster, as last reported by the partition leader."""
         self._restart_stream()
 
     def _restart_stream(self) -> None:
@@ -184,7 +184,7 @@ class PartitionTransfer:
         self._end = self.wanted.log.end
 
     def next_chunk(self) -> ImportedPartition:
-        """Return the next records to send. After the last ones, return no records, to wait for all replicas."""
+        """Return the next records to send to the partition leader, or none at the end while replicas catch up."""
         (topic_id, index), stretch = self.wanted.key, self._stretch
         return ImportedPartition(
             topic_id=topic_id,
@@ -195,7 +195,7 @@ class PartitionTransfer:
         )
 
     def handle_result(self, result: ImportedPartitionResult) -> int:
-        """Process the leader's result for the partition. Return the number of records that it newly confirms."""
+        """Process the partition leader's response, and return the number of records that it newly confirms."""
         end, start, about = result.log_end_offset, self.wanted.log.start, self.wanted.about
         self.reached = end
         expected = self._end if self._stretch is None else self._stretch.first_offset
@@ -270,7 +270,7 @@ def transfer_records(
 def _send(
     target: TargetCluster, import_id: bytes, leader: int, carriers: Sequence[PartitionTransfer]
 ) -> ImportRecordsResponse | str:
-    """Send the next records of several partitions to a leader. Return its response, or an error message."""
+    """Send the next records of several partitions to their leader. Return its response, or an error message."""
     request = ImportRecordsRequest(import_id=import_id, timeout_ms=int(target.timeout_s * 1000))
     size = 0
     for carrier in carriers:
@@ -284,7 +284,7 @@ def _send(
 
 
 def _retriable_message(result: ImportedPartitionResult, about: str) -> str:
-    """Return the message of a partition's error if the error is retriable.
+    """Return the error message of a partition whose import may be retried; raise MigrationError for other errors.
 
     Raises:
         MigrationError: The error is not retriable.

@@ -21,11 +21,11 @@ from chronik.wording import pluralize
 T = TypeVar("T")
 
 ENTRIES_PER_REQUEST: Final = 500
-"""Maximum number of users, ACLs or quotas per request. Each user becomes a separate metadata command."""
+"""The maximum number of users, ACLs or quotas per ImportSecurity request."""
 
 
 class SecurityMetadata(NamedTuple):
-    """The users, ACLs and quotas of a source."""
+    """The users, ACLs and quotas of an import source."""
 
     users: dict[str, dict[int, ScramCredential]]
     """SCRAM credentials by user name and mechanism."""
@@ -42,7 +42,7 @@ class SecurityMetadata(NamedTuple):
 
 
 def read_security_metadata(image: Image) -> SecurityMetadata:
-    """Return the users, ACLs and quotas of an image."""
+    """Return the users, ACLs and quotas in a metadata image."""
     users = {name: dict(image.users.credentials(name)) for name in sorted(image.users.by_name)}
     return SecurityMetadata(users, list(image.acls), dict(sorted(image.quotas.items())))
 
@@ -98,7 +98,7 @@ def _build_imported_quotas(entity: Entity, values: QuotaValues) -> ImportedQuota
 
 
 def find_security_conflicts(security: SecurityMetadata, image: Image) -> list[str]:
-    """Return the users and quotas that differ from existing ones of the same name, one sentence each.
+    """Return one sentence for each user or quota of the source that differs from one with the same name in the cluster.
 
     The cluster keeps them. ACLs have no names, so they cannot conflict.
     """
@@ -114,7 +114,7 @@ def find_security_conflicts(security: SecurityMetadata, image: Image) -> list[st
 
 
 def find_missing_security(security: SecurityMetadata, image: Image) -> list[str]:
-    """Return the users, ACLs and quotas that the cluster lacks, one sentence each."""
+    """Return one sentence for each user, ACL or quota of the source that does not exist in the cluster."""
     found = [f"user {name} is missing" for name in security.users if not image.users.credentials(name)]
     found += [f"an ACL of {acl.principal} for {acl.name} is missing" for acl in security.acls if acl not in image.acls]
     found += [

@@ -15,7 +15,7 @@ class MigrationError(ChronikError):
 
 
 class SourceLog(Protocol):
-    """The log of one partition of a source."""
+    """The interface to the log of one partition of an import source."""
 
     @property
     def start(self) -> int:
@@ -30,10 +30,10 @@ class SourceLog(Protocol):
 
     @property
     def producer_ids(self) -> int:
-        """Return the exclusive upper bound of the producer ids in the log."""
+        """Return an exclusive upper bound of the producer ids in the log."""
 
     def read(self, offset: int, max_bytes: int) -> Bytes:
-        """Return complete batches, starting with the one that contains `offset`. It is returned regardless of its size.
+        """Return complete record batches, starting with the batch that contains `offset`, whatever its size.
 
         Raises:
             MigrationError: The records cannot be read.
@@ -42,15 +42,15 @@ class SourceLog(Protocol):
 
 
 class ImportSource(Protocol):
-    """A source of an import: a data directory or a backup."""
+    """The interface to an import source: a data directory or a backup."""
 
     @property
     def name(self) -> str:
-        """Return the display name of the source."""
+        """Return the display name of the import source."""
 
     @property
     def id(self) -> bytes:
-        """Return a 16-byte id, which changes only if the source changes."""
+        """Return a 16-byte id of the source, which changes only if the source's data changes."""
 
     @property
     def image(self) -> Image: ...
@@ -59,7 +59,7 @@ class ImportSource(Protocol):
     def is_backup(self) -> bool: ...
 
     def topics(self) -> list[Topic]:
-        """Return the topics to import, sorted by name."""
+        """Return the topics of the source to import, sorted by name."""
 
     def log(self, topic: Topic, partition: int) -> SourceLog:
         """Return the log of a partition.
@@ -72,5 +72,5 @@ class ImportSource(Protocol):
 
 
 def list_visible_topics(image: Image) -> list[Topic]:
-    """Return the topics that are visible to clients, sorted by name, without system topics."""
+    """Return the topics of an image that clients can see, sorted by name, without system topics."""
     return sorted((each for each in image.topics.values() if not each.internal), key=lambda topic: topic.name)

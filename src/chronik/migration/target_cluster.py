@@ -23,7 +23,7 @@ from chronik.protocol.schema import Request, Response
 R = TypeVar("R", bound=Response)
 
 TopicIdPartition = tuple[bytes, int]
-"""A partition: topic id and index."""
+"""A partition, identified by its topic id and its index."""
 
 RETRIABLE_ERRORS: Final = frozenset(
     {
@@ -36,7 +36,7 @@ RETRIABLE_ERRORS: Final = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
-"""Error codes after which a request is retried. They resolve when a leader is elected or replicas rejoin."""
+"""The error codes after which an import request is retried: a leader election or rejoining replicas resolve them."""
 
 RETRY_DELAY_SECONDS: Final = 0.1
 
@@ -88,7 +88,7 @@ class TargetCluster:
         self.image = read_cluster_image(self._cluster)
 
     def alter(self, request: AlterImportRequest) -> AlterImportResponse:
-        """Send an AlterImport request, and retry it if necessary. Every such request is idempotent."""
+        """Send an AlterImport request, which is idempotent and therefore retried after retriable errors."""
 
         def ask() -> AlterImportResponse:
             response = self._cluster.any_broker().request(request, AlterImportResponse)
@@ -98,7 +98,7 @@ class TargetCluster:
         return self._cluster.retry(ask)
 
     def import_security(self, request: ImportSecurityRequest) -> None:
-        """Send a request that imports users, ACLs or quotas. It is retried if necessary, because it is idempotent."""
+        """Send an ImportSecurity request, which is idempotent and therefore retried after retriable errors."""
 
         def ask() -> None:
             response = self._cluster.any_broker().request(request, ImportSecurityResponse)
@@ -109,7 +109,7 @@ class TargetCluster:
     # --- partition leaders ---
 
     def group_by_leader(self, keys: Sequence[TopicIdPartition]) -> dict[int, list[TopicIdPartition]]:
-        """Group the partitions by leader, omitting those without one."""
+        """Group the partitions by the broker id of their leader. Partitions without a leader are omitted."""
         led: dict[int, list[TopicIdPartition]] = {}
         for topic_id, index in keys:
             topic = self.image.all_topics_by_id.get(topic_id)
@@ -119,7 +119,7 @@ class TargetCluster:
         return led
 
     def send_request(self, leader: int, request: Request, response_type: type[R], wait_s: float = 0.0) -> R | None:
-        """Send a request to a leader. Return its response, or None if the leader is not available."""
+        """Send a request to a partition leader. Return the response, or None if the leader is unavailable."""
         try:
             return self._cluster.broker(leader).request(request, response_type, wait_s=wait_s)
         except ClientError:
@@ -130,11 +130,11 @@ class TargetCluster:
             return None
 
     def record_progress(self) -> None:
-        """Record that the import has progressed, which resets the timeout of `wait_for_progress`."""
+        """Restart the timeout of `wait_for_progress`, because the import has made progress."""
         self._progress_at = time.monotonic()
 
     def wait_for_progress(self, reason: str) -> None:
-        """Wait briefly before the next attempt, and refresh the metadata to find new leaders.
+        """Wait briefly before the next attempt and refresh the metadata, so that new partition leaders are found.
 
         Raises:
             MigrationError: There was no progress for the client's timeout.

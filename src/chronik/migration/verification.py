@@ -23,7 +23,7 @@ from chronik.protocol.messages.fetch_imported import (
 from chronik.wording import pluralize
 
 RESPONSE_BYTES: Final = 8 * MIB
-"""Target size of a FetchImported response in bytes."""
+"""The target size of a FetchImported response in bytes."""
 
 
 class VerificationResult(NamedTuple):
@@ -33,11 +33,11 @@ class VerificationResult(NamedTuple):
     records: int = 0
     size_bytes: int = 0
     checksum: int = 0
-    """Checksum of all partitions, in the order of topic names."""
+    """The checksum of all verified partitions in the order of topic names."""
 
 
 class _PartitionVerification:
-    """The verification of one partition, with its progress and the next bytes that are expected."""
+    """The byte-by-byte comparison of one imported partition with the source, and its progress."""
 
     def __init__(self, wanted: PartitionToImport) -> None:
         self.wanted = wanted
@@ -51,11 +51,11 @@ class _PartitionVerification:
 
     @property
     def bytes_left(self) -> int:
-        """Return the number of bytes in the current chunk that are not verified yet."""
+        """Return the number of bytes of the current source chunk that are not compared yet."""
         return 0 if self._stretch is None else len(self._stretch.data) - self._position
 
     def handle_result(self, result: FetchImportedResult) -> bool:
-        """Compare the records of a response with the source. Return whether the verification has progressed.
+        """Compare fetched records of an imported partition with the source. Return False if no records were returned.
 
         Raises:
             MigrationError: The logs differ.
@@ -94,7 +94,7 @@ def _read_base_offset(data: bytes, position: int) -> int:
 def verify_records(
     target: TargetCluster, import_id: bytes, partitions: Sequence[PartitionToImport], tell: Callable[[int, int], None]
 ) -> VerificationResult:
-    """Read all records back from the leaders and compare them with the source.
+    """Fetch all imported records from the partition leaders and compare them with the source.
 
     `tell` is called with the number of verified partitions and records.
 
@@ -169,7 +169,7 @@ def _summarize_verifications(verifications: Sequence[_PartitionVerification]) ->
 
 
 def find_metadata_differences(image: Image, topics: Sequence[Topic], groups: Sequence[ImportedGroup]) -> list[str]:
-    """Return the differences of the cluster from the source in topics, configs and offsets, one sentence each.
+    """Return one sentence for each difference in topics, configs or offsets between the cluster and the source.
 
     Offsets that clients have committed since the import are ignored.
     """

@@ -44,12 +44,11 @@ from chronik.transactions.peer_calls import TransactionPeerCalls
 logger = logging.getLogger("chronik.node")
 
 SHUTDOWN_PROPOSAL_SECONDS: Final = 1.5
-"""Time limit in seconds for the proposals of a node that is shutting down. If all nodes stop at once, the quorum is
-soon lost."""
+"""The time limit in seconds for metadata proposals of a node that is shutting down and may soon lose the quorum."""
 
 
 class ElectionCounts(msgspec.Struct):
-    """Counters of a node's candidacies, election wins and observed leader changes."""
+    """Counters of a node's Raft candidacies, its election wins and the leader changes that it observed."""
 
     candidacies: int = 0
     elections_won: int = 0
@@ -59,7 +58,7 @@ class ElectionCounts(msgspec.Struct):
     leader: int | None = None
 
     def record(self, status: RaftStatus) -> None:
-        """Update the counters after a change of role, term or leader."""
+        """Update the election counters after a change of this node's Raft role, term or known leader."""
         previous = self.last_status
         is_new = previous is None or (previous.role, previous.term) != (status.role, status.term)
         self.candidacies += is_new and status.role is Role.CANDIDATE
@@ -71,7 +70,7 @@ class ElectionCounts(msgspec.Struct):
 
 
 class ClusterMode:
-    """The mode of a node with peers."""
+    """The mode of a node that is part of a cluster (see `NodeMode`)."""
 
     is_up_to_date: Final = False
 
@@ -166,7 +165,7 @@ class ClusterMode:
         return self.driver.leader
 
     def is_recently_lost(self, node_id: int) -> bool:
-        """Return whether the connection to a node was lost less than one session timeout ago.
+        """Return whether this node lost its connection to a peer less than one broker session timeout ago.
 
         After that, the controller's view is more reliable: a node that still sends heartbeats is only unreachable from
         this node.
@@ -258,7 +257,7 @@ class ClusterMode:
             self._registration.fencing_callbacks.append(self._replicas.fail_waiters)
 
     def _store_cluster_id(self, delta: Delta) -> None:
-        """Store the cluster id when it becomes known. In a new cluster, a later command sets it."""
+        """Store the cluster id in the data directory as soon as the metadata contains it."""
         if self.store.image.cluster_id:
             self._folder.check_cluster(self.store.image.cluster_id)
 
@@ -308,7 +307,7 @@ class ClusterMode:
         assert registration is not None
 
         async def wait_until_registered() -> None:
-            """Wait for the registration. All entries committed before it have then been applied."""
+            """Wait until this broker is registered, by which time all earlier log entries have been applied."""
             await registration.registered.wait()
             when_up_to_date()
 
@@ -336,6 +335,6 @@ def _create_peer_tls(config: NodeConfig) -> PeerTls | None:
 
 
 def _build_bootstrap_membership(peers: Sequence[PeerConfig]) -> Membership:
-    """Return the bootstrap membership of a cluster: voters and learners whose directory ids are still unknown."""
+    """Return the initial Raft membership of a new cluster, in which no node's directory id is known yet."""
     voters = initial_voters(peers)
     return Membership(tuple(RaftMember(peer.id, UNBOUND_DIRECTORY, peer.id in voters) for peer in sorted(peers)))

@@ -53,7 +53,7 @@ class DataDirectory:
     """The data directory of a node, with its lock and its identity file."""
 
     def __init__(self, path: Path, node_id: int, mode: DirectoryMode, *, restore_identity: bool = False) -> None:
-        """Create the object. With `restore_identity`, `open` restores a lost `node.json` from the metadata."""
+        """Create the object without opening it; `restore_identity` lets `open` recreate a lost `node.json`."""
         self._path = path
         self._node_id = node_id
         self._mode = mode
@@ -63,11 +63,11 @@ class DataDirectory:
         self._identity: DirectoryIdentity
         self.files: DiskFileSystem
         self.previous_cluster_id: str | None = None
-        """Cluster id stored in the directory before this start."""
+        """The cluster id that `node.json` contained when the node started, or None."""
 
     @property
     def directory_id(self) -> bytes:
-        """Return the random id of the directory."""
+        """Return the random id by which a replaced disk is detected."""
         return parse_id(self._identity.directory_id)
 
     @property
@@ -76,7 +76,7 @@ class DataDirectory:
         return self._identity.cluster_id
 
     def open(self) -> None:
-        """Lock the directory and check that it belongs to this node. An error leaves its contents unchanged.
+        """Lock the data directory and check that it belongs to this node. A failed check changes nothing in it.
 
         Raises:
             DataDirectoryInUse: Another process has locked it.
@@ -112,14 +112,14 @@ class DataDirectory:
             self._store_identity(current)
 
     def _restrict_permissions(self) -> None:
-        """Remove other users' permissions when the directory is created or upgraded, but not on later starts."""
+        """Remove the permissions of other users on the directory's files when the directory is created or upgraded."""
         try:
             self.files.restrict_permissions(NODE_FILES)
         except OSError as error:  # the directory belongs to another user
             logger.warning("data directory %s: removing the permissions of other users failed: %s", self._path, error)
 
     def check_cluster(self, cluster_id: str) -> None:
-        """Check that the metadata belongs to this directory's cluster. Store the cluster id if none is stored yet.
+        """Check that the metadata belongs to the cluster in `node.json`, and store the cluster id if there is none yet.
 
         Raises:
             ConfigError: The directory belongs to another cluster.
@@ -129,7 +129,7 @@ class DataDirectory:
             self._store_identity(replace(self._identity, cluster_id=cluster_id))
 
     def check_directory_id(self, directory_id: bytes) -> None:
-        """Check that the directory id in the metadata is the id of this directory.
+        """Check that the directory id in the metadata equals the directory id in `node.json`.
 
         Raises:
             ConfigError: They differ.
@@ -145,7 +145,7 @@ class DataDirectory:
 
     @property
     def has_topics(self) -> bool:
-        """Return whether the directory contains partition directories."""
+        """Return whether the data directory contains any partition directories."""
         return any(self.files.list_directory(folder) for folder in TOPIC_DIRECTORIES)
 
     def _create_identity(self, contents: DirectoryContents) -> DirectoryIdentity:
@@ -166,7 +166,7 @@ class DataDirectory:
         return DirectoryContents(metadata, self.has_topics)
 
     def _has_data(self, folder: str) -> bool:
-        """Return whether the directory contains a non-empty file. Logs that were just created are empty."""
+        """Return whether a subdirectory contains a non-empty file."""
         paths = [f"{folder}/{name}" for name in self.files.list_directory(folder)]
         return any(self.files.exists(path) and self.files.size(path) for path in paths)
 
@@ -175,7 +175,7 @@ class DataDirectory:
         self._identity = identity
 
     def close(self) -> None:
-        """Release the lock."""
+        """Release the lock of the data directory."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -235,7 +235,7 @@ def _read_cluster_directory_id(files: FileSystem, node_id: int) -> bytes | None:
 
 
 def read_highest_feature_level(files: FileSystem, mode: DirectoryMode) -> int:
-    """Return the highest feature level in the metadata, including uncommitted entries, without writing to disk.
+    """Return the highest feature level in the metadata, including uncommitted log entries, without writing to disk.
 
     Additions of newer versions are ignored. A level counts as soon as it is in the log, even if the command failed when
     it was applied. A readable directory may therefore be rejected, but an unreadable one is never accepted.
@@ -260,7 +260,7 @@ def read_highest_feature_level(files: FileSystem, mode: DirectoryMode) -> int:
 
 
 def _extract_command(payload: memoryview, mode: DirectoryMode) -> bytes:
-    """Return the encoded command in a record of the metadata log, or empty bytes if it contains no command."""
+    """Return the encoded command in a record of the metadata log, or empty bytes if the record has none."""
     if mode is DirectoryMode.STANDALONE:
         return bytes(payload)
     from chronik.quorum.stored_entries import decode_record

@@ -11,35 +11,35 @@ from chronik.limits import OPEN_FILES_MAX
 logger = logging.getLogger("chronik.node")
 
 DESCRIPTORS_WANTED: Final = 1 << 20
-"""Descriptor limit to request if the operating system imposes no hard limit."""
+"""The number of file descriptors to request if the operating system sets no hard limit."""
 
 OPEN_FILES_DIVISOR: Final = 4
-"""Divisor of the descriptor limit: if descriptors are scarce, segment files get a quarter of them."""
+"""The divisor of the file descriptor limit that yields the maximum number of open segment files."""
 
 NON_FILE_DESCRIPTORS: Final = 160
-"""Descriptors reserved for peers, the metadata log, snapshots, compaction, HTTP and the event loop, with a margin."""
+"""The number of file descriptors reserved for peers, metadata, snapshots, compaction, HTTP and the event loop."""
 
 HTTP_CONNECTIONS_MIN: Final = 64
-"""Minimum number of HTTP connections, included in NON_FILE_DESCRIPTORS."""
+"""The minimum of the limit on HTTP connections, whose descriptors are included in NON_FILE_DESCRIPTORS."""
 HTTP_CONNECTIONS_MAX: Final = 512
 HTTP_CONNECTIONS_DIVISOR: Final = 16
-"""Divisor of the descriptor limit that yields the number of HTTP connections, within its minimum and maximum."""
+"""The divisor of the file descriptor limit that yields the maximum number of HTTP connections, within its bounds."""
 
 CONNECTIONS_MIN: Final = 16
-"""Minimum number of client connections, so that an operator can always connect."""
+"""The minimum of the limit on client connections, so that an operator can always connect."""
 
 
 class DescriptorLimits(NamedTuple):
-    """The allocation of the process's file descriptors."""
+    """The numbers of file descriptors available to segment files and to client connections."""
 
     open_files: int
-    """Maximum number of open segment files."""
+    """The maximum number of open segment files."""
     connections: int
-    """Client connections."""
+    """The maximum number of client connections."""
 
 
 def divide_descriptors(limit: int) -> DescriptorLimits:
-    """Divide a descriptor limit between segment files and client connections."""
+    """Divide the process's file descriptor limit between segment files and client connections."""
     open_files = min(OPEN_FILES_MAX, limit // OPEN_FILES_DIVISOR)
     others = NON_FILE_DESCRIPTORS + _compute_http_connections_max(limit) - HTTP_CONNECTIONS_MIN
     return DescriptorLimits(open_files, max(limit - open_files - others, CONNECTIONS_MIN))
@@ -52,18 +52,18 @@ def _compute_http_connections_max(limit: int) -> int:
 if sys.platform == "win32":
 
     def raise_descriptor_limit() -> int:
-        """Return a large number, because Windows has no common limit for sockets and files."""
+        """Return a fixed large number, because Windows has no common limit for sockets and files."""
         return DESCRIPTORS_WANTED
 
     def http_connections_max() -> int:
-        """Return the maximum number of HTTP connections."""
+        """Return the maximum number of concurrent HTTP connections."""
         return HTTP_CONNECTIONS_MAX
 
 else:
     import resource
 
     def raise_descriptor_limit() -> int:
-        """Raise the process's descriptor limit as far as possible, and return it."""
+        """Raise the process's soft limit of file descriptors to the hard limit, and return the resulting limit."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else hard
         if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -76,6 +76,6 @@ else:
         return wanted
 
     def http_connections_max() -> int:
-        """Return the maximum number of HTTP connections."""
+        """Return the maximum number of concurrent HTTP connections under the current file descriptor limit."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return _compute_http_connections_max(DESCRIPTORS_WANTED if soft == resource.RLIM_INFINITY else soft)

@@ -17,11 +17,11 @@ from chronik.metadata import levels
 IDENTITY_FILE: Final = "node.json"
 
 DIRECTORY_FORMAT: Final = 2
-"""Format version of the data directory. In version 1, `node.json` contains only the node id and the directory id."""
+"""The format version of the data directory, which `node.json` contains."""
 
 
 class DirectoryMode(Enum):
-    """The mode in which a data directory is used."""
+    """The mode of the node that a data directory belongs to: standalone or cluster."""
 
     STANDALONE = "standalone"
     CLUSTER = "cluster"
@@ -32,7 +32,7 @@ class DirectoryMode(Enum):
 
     @property
     def owner_description(self) -> str:
-        """Return a description of the node that the directory belongs to."""
+        """Return a description of the node that the directory belongs to, for an error message."""
         return "a standalone node" if self is DirectoryMode.STANDALONE else "a node of a cluster"
 
 
@@ -50,11 +50,13 @@ class DirectoryIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
     directory_id: str
     mode: DirectoryMode | None = None
     cluster_id: str | None = None
-    """Cluster id; None until the cluster is bootstrapped."""
+    """The id of the cluster that the data directory belongs to, or None until the cluster is bootstrapped."""
     format: int = 1
     level: int = levels.FIRST_LEVEL
-    """Highest feature level supported by any version that has started in this directory. Other nodes may raise the
-    level of the metadata up to it even while an older version runs here."""
+    """The highest feature level of all Chronik versions that have started in this directory.
+
+    Other nodes may raise the level of the metadata up to it even while an older version runs here.
+    """
 
 
 class _IdentityFormat(msgspec.Struct):
@@ -62,10 +64,10 @@ class _IdentityFormat(msgspec.Struct):
 
 
 class DirectoryContents(NamedTuple):
-    """The contents of a data directory, other than `node.json`, that identify its owner."""
+    """The contents of a data directory from which its owner can be determined without `node.json`."""
 
     metadata: frozenset[DirectoryMode]
-    """Modes whose metadata exists: both if an older version was once started in the wrong mode."""
+    """The modes whose metadata the directory contains: both if an older version was once started in the wrong mode."""
     has_topics: bool
 
     @property
@@ -74,7 +76,7 @@ class DirectoryContents(NamedTuple):
 
 
 def parse_identity(data: bytes, path: str) -> DirectoryIdentity:
-    """Decode `node.json`.
+    """Decode the contents of `node.json`.
 
     Raises:
         ConfigError: A newer version has written it.
@@ -128,7 +130,7 @@ def reject_wrong_directory(
 
 
 def _detect_mode(contents: DirectoryContents) -> DirectoryMode | None:
-    """Return the mode of a format 1 directory, or None if it contains metadata of no mode or of both."""
+    """Return the mode whose metadata the directory contains, or None if it contains metadata of no mode or of both."""
     return next(iter(contents.metadata)) if len(contents.metadata) == 1 else None
 
 
@@ -139,7 +141,7 @@ def _format_start_hint(own: DirectoryMode) -> str:
 
 
 def _format_ambiguous_mode_hint(mode: DirectoryMode, contents: DirectoryContents) -> str:
-    """Return a hint for a directory with metadata of both modes, which an older version may have left."""
+    """Return a hint for the error message if the data directory contains the metadata of both modes, else ""."""
     if mode not in contents.metadata:
         return ""
     return f' (it contains metadata of both; if {IDENTITY_FILE} names the wrong mode, change it to "{mode.value}")'

@@ -34,22 +34,26 @@ from chronik.raft.messages import AnyRaftMessage, VoteRequest
 logger = logging.getLogger("chronik.node")
 
 BOOTSTRAP_WAIT_SECONDS: Final = 5.0
-"""Seconds for which nodes with empty disks wait for responses of all nodes before a majority may bootstrap the cluster.
-A node that starts concurrently and must recover its log responds within this time."""
+"""The time in seconds that nodes with empty disks wait for all nodes before a majority may bootstrap the cluster.
+
+A node that starts concurrently and must recover its log responds within this time.
+"""
 
 CHECK_SECONDS: Final = 0.25
-"""Interval in seconds between checks for a leader: a fraction of the minimum election timeout, so that the checks do
-not delay the bootstrap."""
+"""The interval in seconds at which a node checks whether the cluster has a leader.
+
+It is a fraction of the minimum election timeout, so that the checks do not delay the bootstrap.
+"""
 
 UNEXPECTED_SECONDS: Final = 2.0
-"""Interval in seconds between the join requests of a node that the leader has not admitted."""
+"""The interval in seconds between join requests of a node that the cluster has not admitted."""
 
 JOIN_TIMEOUT_SECONDS: Final = CHANGE_SECONDS + 1.0
-"""Timeout of a join request in seconds. The leader may use its whole timeout for the membership change."""
+"""The timeout of a node's join request in seconds, longer than the leader's timeout for membership changes."""
 
 
 class ClusterBootstrap:
-    """The decision whether a node may bootstrap a cluster. It does no I/O: the caller passes responses and times.
+    """The logic that decides whether a node may bootstrap a new cluster. It performs no I/O.
 
     Only nodes with empty disks may bootstrap a cluster, and only if none of the nodes that respond knows an existing
     one.
@@ -61,7 +65,7 @@ class ClusterBootstrap:
     """
 
     def __init__(self, node_id: int, nodes: Collection[int], voters: Collection[int], began: float) -> None:
-        """Create the decision; `voters` are the nodes that elect the first leader."""
+        """Create the decision logic; `voters` are the nodes that elect the first leader."""
         self._nodes = frozenset(nodes)
         self._voters = frozenset(voters)
         self._empty = {node_id}
@@ -69,14 +73,14 @@ class ClusterBootstrap:
         self.is_forbidden = False
 
     def record_response(self, node_id: int, knows_cluster: bool) -> None:
-        """Record a peer's response. A peer that is a member of a cluster permanently forbids bootstrapping."""
+        """Record that a peer has responded. If the peer already belongs to a cluster, bootstrapping is forbidden."""
         if knows_cluster:
             self.is_forbidden = True
         else:
             self._empty.add(node_id)
 
     def may_bootstrap(self, now: float) -> bool:
-        """Return whether to bootstrap: immediately if all nodes have responded, or after the wait with a majority."""
+        """Return whether the node may bootstrap the cluster: all nodes, or after a wait a majority, have responded."""
         if self.is_forbidden:
             return False
         has_waited = now - self._began >= BOOTSTRAP_WAIT_SECONDS
@@ -84,12 +88,12 @@ class ClusterBootstrap:
 
     @property
     def missing_nodes(self) -> list[int]:
-        """Return the nodes that have not responded."""
+        """Return the ids of the nodes that have not responded."""
         return sorted(self._nodes - self._empty)
 
 
 class BootstrapGate:
-    """A message filter that drops the vote requests of the first election until the node may bootstrap the cluster."""
+    """A filter of Raft messages that drops the first election's vote requests until a bootstrap is allowed."""
 
     is_open = False
 
@@ -99,7 +103,7 @@ class BootstrapGate:
 
 
 class MembershipJob:
-    """The job that requests admission to the cluster, reports address changes, and opens the bootstrap gate."""
+    """The background job by which a node joins its cluster, reports its address and takes part in the bootstrap."""
 
     def __init__(
         self,
@@ -162,7 +166,7 @@ class MembershipJob:
         return node_id, answer
 
     def _handle_other_cluster(self, node_id: int, answer: AdmissionResponse) -> None:
-        """Log that a peer belongs to another cluster.
+        """Log an error because a peer belongs to another cluster.
 
         Raises:
             ConfigError: The peer leads that cluster, so this node's data directory or peers must be wrong.
@@ -178,7 +182,7 @@ class MembershipJob:
         self._has_logged_other_cluster = True
 
     def _warn_if_not_admitted(self, answers: Sequence[AdmissionResponse]) -> None:
-        """Log a warning if the leader does not expect this node. Responses of other nodes may be outdated."""
+        """Log a warning if the Raft leader responds that this node is not a member of the cluster."""
         leader_answers = [answer for answer in answers if answer.is_leader]
         is_unexpected = any(not answer.is_expected for answer in leader_answers)
         if is_unexpected and not self._is_unexpected:
@@ -194,7 +198,7 @@ class MembershipJob:
             self._is_unexpected = is_unexpected
 
     def _update_bootstrap_gate(self, founding: ClusterBootstrap) -> None:
-        """Open the bootstrap gate if this node may bootstrap a cluster, otherwise close it."""
+        """Open the bootstrap gate if this node may bootstrap the cluster, otherwise close it."""
         if self._admissions.has_log:
             self._gate.is_open = False
             return
@@ -211,5 +215,5 @@ class MembershipJob:
 
 
 def is_bootstrap_vote(message: AnyRaftMessage) -> bool:
-    """Return whether the message is a vote request of the first election, which has no target directory id."""
+    """Return whether the Raft message is a vote request of the first election, in which directory ids are unknown."""
     return isinstance(message, VoteRequest) and message.target_directory == UNBOUND_DIRECTORY

@@ -23,21 +23,26 @@ from typing import Any, Final
 from chronik.limits import MIB
 
 COLLECTION_SECONDS_MAX: Final = 0.005
-"""CPU seconds of a full garbage collection beyond which the surviving objects are frozen, that is, exempt from later
-collections. After a faster collection they are not, because some may still become garbage."""
+"""The CPU time in seconds of a full garbage collection above which the surviving objects are frozen.
+
+Frozen objects are exempt from later collections. After a faster collection, no object is frozen, because some may still
+become garbage.
+"""
 
 FULL_COLLECTION_THRESHOLD: Final = 2
-"""Number of middle-generation collections before a full collection; Python's default is 10. While many topics are
-created, full collections are thus frequent and short. Python skips them while few new objects survive."""
+"""The number of middle-generation garbage collections before a full collection (10 by default in Python).
+
+While many topics are created, full collections are thus frequent and short. Python skips them while few new objects
+survive.
+"""
 
 _FULL: Final = 2  # number of the oldest generation
 
 TRIM_THRESHOLD_BYTES: Final = 16 * MIB
-"""Free bytes at the end of the heap beyond which memory is returned to the system (M_TRIM_THRESHOLD)."""
+"""The free memory at the end of malloc's heap above which it is returned to the system, in bytes (M_TRIM_THRESHOLD)."""
 
 MMAP_THRESHOLD_BYTES: Final = 8 * MIB
-"""Size from which allocations use mmap and are returned to the system when freed (M_MMAP_THRESHOLD). Typical requests
-are smaller."""
+"""The size in bytes from which malloc allocates with mmap and returns freed memory to the system (M_MMAP_THRESHOLD)."""
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3  # both from glibc's malloc.h
@@ -45,7 +50,7 @@ _M_MMAP_THRESHOLD: Final = -3  # both from glibc's malloc.h
 
 @contextmanager
 def disable_gc() -> Iterator[None]:
-    """Disable garbage collection while modules are imported, then freeze the objects they have created.
+    """Disable garbage collection inside the `with` block, then exempt the objects created so far from it.
 
     Collections during the imports took 5 % of a node's start-up time.
     """
@@ -58,7 +63,7 @@ def disable_gc() -> Iterator[None]:
 
 
 def limit_collection_time(seconds_max: float = COLLECTION_SECONDS_MAX) -> None:
-    """Limit the duration of full garbage collections, and exempt all existing objects from them."""
+    """Limit the duration of full garbage collections by freezing the objects that survive a slow collection."""
     began = 0.0
 
     def on_collection(phase: str, info: dict[str, Any]) -> None:

@@ -65,18 +65,18 @@ from chronik.transactions.config import TransactionConfig
 logger = logging.getLogger("chronik.node")
 
 METADATA_STORES: Final = {DirectoryMode.STANDALONE: "write-ahead-log(%s)", DirectoryMode.CLUSTER: "raft(%s)"}
-"""Description of each mode's metadata store, including its directory below `data_dir`."""
+"""The description of the metadata store in each mode, with the store's directory below `data_dir`."""
 
 
 STOP_SECONDS: Final = 2.0
-"""Seconds in which a node that is shutting down transfers leadership and completes pending requests."""
+"""The time in seconds in which a node that is shutting down transfers its leadership and completes pending requests."""
 
 RESPONSE_SECONDS_MIN: Final = 0.25
-"""Part of STOP_SECONDS that is reserved for pending requests after the leadership transfer."""
+"""The part of STOP_SECONDS reserved for completing pending requests, in seconds."""
 
 
 class _NodeComponents(msgspec.Struct, frozen=True):
-    """The components of a node, which are created together before any of them starts."""
+    """The components of a node."""
 
     node_mode: NodeMode
     services: Services
@@ -102,7 +102,7 @@ class Node:
         restore_identity: bool = False,
         first_user: AlterScramUser | None = None,
     ) -> None:
-        """Create a node without starting it. `first_user` is added if the cluster has no users."""
+        """Create a node without starting it. If the cluster has no users, `first_user` is added at the start."""
         self._config = config
         self._interceptor = interceptor
         self._restore_identity = restore_identity
@@ -120,7 +120,7 @@ class Node:
         self._stops_at = float("inf")
 
     async def start(self) -> Address:
-        """Start the node, and return the address of the main Kafka listener once it accepts requests.
+        """Start the node, and return the address of the main Kafka listener once the node accepts requests.
 
         On an error, everything that was started is stopped again.
 
@@ -198,7 +198,7 @@ class Node:
         return next(iter(bound.values()))
 
     def _create_components(self, folder: DataDirectory) -> _NodeComponents:
-        """Create the components without starting them."""
+        """Create the components of the node without starting them."""
         config = self._config
         node_mode = self._create_mode(folder)
         store = node_mode.store
@@ -357,7 +357,7 @@ class Node:
         self._cleanup.append(parts.flusher.drain)
 
     async def _join(self, parts: _NodeComponents) -> None:
-        """Register the node, and start its background jobs."""
+        """Register the node's broker and start the background jobs."""
         replicas, node_mode = parts.services.replicas, parts.node_mode
         await node_mode.join(build_advertised_endpoints(self._config, parts.services.bound_addresses))
         for coordinator in (parts.services.groups, parts.services.transactions):
@@ -386,7 +386,7 @@ class Node:
         return ClusterMode(self._config, folder, self._clock, self._fail)
 
     def _get_status_source(self, parts: _NodeComponents) -> NodeStatusSource:
-        """Return the status source. It is created on first use, because its import would delay clients at startup."""
+        """Return the source of the node's status, which is created on first use because its import delays clients."""
         if self._node_status is None:
             from chronik.node.status import NodeStatusSource
 
@@ -437,7 +437,7 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _fail(self, error: BaseException) -> None:
-        """Stop the node after a fatal error, because its memory may no longer match the data on disk."""
+        """Stop the node after a fatal error, because its memory may not match the data on disk."""
         if self._failure is None:
             self._failure = root_cause(error)
             logger.critical("node is stopping: %s", self._failure, exc_info=exc_info_if_unexpected(error))
@@ -485,13 +485,13 @@ def build_transaction_config(configs: ConfigResolver) -> TransactionConfig:
 
 
 def collect_static_configs(config: NodeConfig) -> dict[str, str]:
-    """Return the static broker configs, including those that separate config keys set to a non-default value."""
+    """Return the static broker configs, including those that are separate config keys with non-default values."""
     own = {"default.replication.factor": config.replication_factor, "min.insync.replicas": config.min_insync_replicas}
     return {name: str(value) for name, value in own.items() if value != 1} | dict(config.broker)
 
 
 def divide_node_descriptors(configs: ConfigResolver) -> DescriptorLimits:
-    """Divide the file descriptors of the process, and log a warning if they are too few for `max.connections`."""
+    """Divide the process's file descriptors, and warn if fewer than `max.connections` remain for clients."""
     limit = raise_descriptor_limit()
     descriptors = divide_descriptors(limit)
     if descriptors.connections < configs.broker_int("max.connections"):

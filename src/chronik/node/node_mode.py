@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from chronik.quorum.watchdog import EventLoopWatchdog
 
 BackgroundJob = Callable[[], Awaitable[None]]
-"""A background job of a node, which runs until it is cancelled."""
+"""A coroutine function that runs a background job of a node until it is cancelled."""
 
 
 def build_registration(
     config: NodeConfig, endpoints: tuple[Endpoint, ...], directory_id: bytes, incarnation: bytes, *, is_durable: bool
 ) -> RegisterBroker:
-    """Return the command that registers a broker with its advertised endpoints, the main one first."""
+    """Return the RegisterBroker command of this node. The first endpoint is the broker's main listener."""
     main = endpoints[0]
     return RegisterBroker(
         broker_id=config.node_id,
@@ -45,94 +45,94 @@ def build_registration(
 
 
 def build_advertised_endpoints(config: NodeConfig, bound: Mapping[str, Address]) -> tuple[Endpoint, ...]:
-    """Return the advertised endpoints for listeners that are bound to these addresses, the main one first."""
+    """Return the advertised endpoints of the Kafka listeners, given the addresses to which they are bound."""
     advertised = ((listener.name, listener.advertised_address(bound[listener.name])) for listener in config.listeners)
     return tuple(Endpoint(name, address.host, address.port) for name, address in advertised if address is not None)
 
 
 class NodeMode(Protocol):
-    """The interface for the parts of a node that depend on its mode."""
+    """The interface of the parts of a node that differ between standalone mode and cluster mode."""
 
     @property
     def store(self) -> MetadataStore:
-        """Return the metadata store."""
+        """Return the metadata store of the node."""
 
     @property
     def broker_epoch(self) -> int:
-        """Return the broker epoch; -1 until this incarnation is registered."""
+        """Return the broker epoch of this registration, or -1 until the broker is registered."""
 
     @property
     def is_fenced(self) -> bool:
-        """Return whether other nodes may consider this broker offline; a fenced broker serves no data."""
+        """Return whether this broker must reject client requests because other nodes may consider it offline."""
 
     @property
     def lease_expired_seconds(self) -> float:
-        """Return the seconds since the controller lease expired; negative while it is valid, infinite without one."""
+        """Return the seconds since the broker's lease expired: negative before that, infinite without a lease."""
 
     @property
     def may_be_replaced(self) -> bool:
-        """Return whether other brokers may lead this broker's partitions by now, because its heartbeats failed.
+        """Return whether the controller may have elected other leaders for this broker's partitions.
 
         If so, the image may be outdated until a majority has confirmed it.
         """
 
     @property
     def controller_id(self) -> int:
-        """Return the id of the node to which clients send changes, or -1 while there is no leader."""
+        """Return the node id of the active controller, or -1 while the cluster has no leader."""
 
     def is_recently_lost(self, node_id: int) -> bool:
-        """Return whether the connection to a node was lost recently, before the controller has fenced its broker."""
+        """Return whether the connection to a node was lost so recently that its broker may not be fenced yet."""
 
     def status(self) -> dict[str, Any]:
-        """Return the state of the metadata log, for the status page."""
+        """Return the state of the metadata log for the node's status page, as a JSON-compatible dict."""
 
     @property
     def sync_times(self) -> Histogram:
-        """Return the histogram of sync times of the metadata log."""
+        """Return the histogram of the metadata log's sync durations."""
 
     @property
     def watchdog(self) -> EventLoopWatchdog | None:
-        """Return the event-loop watchdog, if the mode has one."""
+        """Return the event-loop watchdog, or None if the mode runs none."""
 
     def raft_metrics(self) -> Mapping[str, int]:
-        """Return the `chronik_raft_…` metrics, by name without that prefix."""
+        """Return the values of the `chronik_raft_…` metrics by name, without the common prefix."""
 
     def start_replication(self, replicas: ReplicaManager, configs: ConfigResolver) -> None:
         """Start replicating this node's partitions. Called before any component starts."""
 
     @property
     def transaction_peers(self) -> TransactionPeers:
-        """Return the interface for transaction requests to other nodes."""
+        """Return the interface through which transaction requests are sent to other nodes."""
 
     def serve_transactions(self, parts: TransactionComponents) -> None:
-        """Register the handlers for other nodes' transaction requests. Called before any component starts."""
+        """Register the handlers of transaction requests from other nodes. Called before any component starts."""
 
     @property
     def other_nodes(self) -> OtherNodes:
-        """Return the interface for the console's requests to other nodes."""
+        """Return the interface through which the web console queries other nodes."""
 
     def serve_other_nodes(self, dispatch: Dispatch, scheduler: Scheduler, status: Callable[[], dict[str, Any]]) -> None:
-        """Register the handlers for other nodes' console requests. Called before any component starts."""
+        """Register the handlers of web console requests from other nodes. Called before any component starts."""
 
     async def bind(self) -> None:
-        """Bind the peer port. Raises OSError."""
+        """Bind the port of the peer listener. Raises OSError."""
 
     async def join(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Register this broker with its advertised endpoints, or start to. Called after the metadata store starts."""
+        """Register this broker, at once or in the background. Called after the metadata store starts."""
 
     async def drain(self) -> None:
-        """Transfer partition leadership to other brokers, within a time limit. First step of a clean shutdown."""
+        """Transfer the leadership of this broker's partitions to other brokers, as the first step of a shutdown."""
 
     @property
     def is_draining(self) -> bool:
         """Return whether the node is shutting down and should get no new clients."""
 
     async def report_offline(self) -> None:
-        """Report this broker as offline, within a time limit, so that it is fenced before its session times out."""
+        """Report to the controller that this broker shuts down, so that it is fenced immediately."""
 
     @property
     def is_up_to_date(self) -> bool:
-        """Return whether the metadata image contains all acknowledged changes as soon as `join` returns."""
+        """Return whether the metadata image contains all acknowledged changes once `join` has returned."""
 
     def background_jobs(self, when_up_to_date: Callable[[], None]) -> list[BackgroundJob]:
-        """Return the background jobs. If not `is_up_to_date`, one of them calls `when_up_to_date` once."""
+        """Return the mode's background jobs. If not `is_up_to_date`, one of them calls `when_up_to_date` once."""

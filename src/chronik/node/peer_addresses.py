@@ -22,18 +22,17 @@ from chronik.quorum.settings import DriverStatus
 from chronik.raft.membership import NO_NODE
 
 HINT_SECONDS: Final = 5.0
-"""Interval in seconds at which a node without a leader alternates between the peer addresses in the metadata and those
-in its configuration (hints)."""
+"""The interval in seconds at which a leaderless node alternates between configured and stored peer addresses."""
 
 
 class PeerAddresses:
-    """The addresses of the other nodes, which the peer transport connects to."""
+    """The addresses under which the peer transport connects to the other nodes."""
 
     def __init__(self, node_id: int, hints: Mapping[int, Address], store: RaftStore, driver: RaftDriver, clock: Clock):
         self._node_id = node_id
         self._hints = dict(hints)
         self._learned: dict[int, Address] = {}
-        """Addresses received from peers. Their nodes may not be in the image yet."""
+        """The addresses received from peers, by node id. These nodes may not be in the metadata image yet."""
         self._store = store
         self._driver = driver
         self._clock = clock
@@ -42,23 +41,23 @@ class PeerAddresses:
 
     @property
     def own(self) -> Address:
-        """Return the configured address of this node."""
+        """Return the configured peer address of this node."""
         return self._hints[self._node_id]
 
     @property
     def has_moved(self) -> bool:
-        """Return whether this node's address in the metadata differs from its config."""
+        """Return whether this node's configured address differs from its address in the metadata."""
         known = self._store.image.nodes.get(self._node_id)
         return has_node_records(self._store.image) and known is not None and (known.host, known.port) != self.own
 
     def learn(self, nodes: Iterable[tuple[int, str, int]]) -> None:
-        """Add node addresses that were received from a peer, and update the peer transport."""
+        """Store the node addresses received from a peer, and update the peer transport."""
         for node_id, host, port in nodes:
             self._learned[node_id] = Address(host, port)
         self.refresh()
 
     def on_peer_connected(self, node_id: int, host: str, port: int) -> None:
-        """Handle a new connection from a peer at the given address.
+        """Store the address of a connected peer that is a cluster member but has no address in the metadata yet.
 
         The address is used if the peer is a member whose address is not in the local metadata: its log entry may be
         stored locally, but not known to be committed.
@@ -75,7 +74,7 @@ class PeerAddresses:
             self.refresh()
 
     def refresh(self) -> None:
-        """Update the peer transport. Called periodically, because there is no callback for membership changes."""
+        """Update the addresses in the peer transport. Called periodically to follow membership changes."""
         transport = self._driver.transport
         wanted = self._get_target_addresses()
         for node_id in [each for each in transport.addresses if each not in wanted and each != self._node_id]:
@@ -85,7 +84,7 @@ class PeerAddresses:
                 transport.set_peer(node_id, address)
 
     def _get_target_addresses(self) -> dict[int, Address]:
-        """Return the addresses to connect to. A connected peer keeps the address of its current connection."""
+        """Return the addresses to connect to. For connected peers, this is the address in use."""
         status, present = self._driver.status, self._driver.transport.addresses
         wanted = self._get_known_addresses(status)
         return wanted | {each: present[each] for each in status.connected if each in wanted and each in present}
@@ -109,7 +108,7 @@ class PeerAddresses:
         return known
 
     def _uses_hints(self, leader: int) -> bool:
-        """Return whether the configured addresses (hints) currently take precedence over those in the metadata."""
+        """Return whether the configured peer addresses currently take precedence over those in the metadata."""
         if leader != NO_NODE:
             self._leaderless_since = None
             return False

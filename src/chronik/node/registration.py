@@ -34,26 +34,32 @@ from chronik.raft.membership import NO_NODE
 logger = logging.getLogger("chronik.node")
 
 HEARTBEATS_PER_SESSION: Final = 10
-"""Number of heartbeats per session timeout: enough to keep the broker's lease even if a round trip takes 90 % of the
-timeout or some heartbeats are lost."""
+"""The number of heartbeats that a broker sends per session timeout.
+
+Enough to keep the broker's lease even if a round trip takes 90 % of the timeout or some heartbeats are lost.
+"""
 
 HEARTBEAT_SECONDS_MAX: Final = DOWN_SECONDS / 2
-"""Maximum heartbeat interval in seconds, for long session timeouts. A broker without an acknowledgement for
-DOWN_SECONDS must confirm its reads."""
+"""The maximum interval between a broker's heartbeats in seconds, for long session timeouts.
+
+A broker without an acknowledgement for DOWN_SECONDS must confirm its reads.
+"""
 
 HEARTBEAT_SESSIONS_MAX: Final = 2
-"""Number of session timeouts after which a heartbeat is abandoned: one for the response, and one for applying the
-metadata up to the index in the response."""
+"""The number of session timeouts after which a broker abandons an unanswered heartbeat.
+
+One is for the response, and one for applying the metadata up to the index in the response.
+"""
 
 LEASE_CHECKS_PER_SESSION: Final = 100
-"""Maximum number of lease checks per session timeout."""
+"""The maximum number of times per session timeout that a broker checks whether its lease has expired."""
 
 LAST_HEARTBEATS_SECONDS: Final = 0.5
-"""Seconds for which a stopping broker waits for responses to its last heartbeats; usually they take milliseconds."""
+"""The time in seconds that a stopping broker waits for the responses to its last heartbeats."""
 
 
 class BrokerRegistration:
-    """The registration of this broker with the controller, including its lease and heartbeats."""
+    """The registration of this broker with the active controller, with its heartbeats and its lease."""
 
     def __init__(
         self,
@@ -64,7 +70,7 @@ class BrokerRegistration:
         command: RegisterBroker,
         session_seconds: float,
     ) -> None:
-        """Create the registration; each attempt proposes `command` with the current incarnation."""
+        """Create the registration; `command` is the RegisterBroker command that it proposes."""
         self._store = store
         self._driver = driver
         self._controller = controller
@@ -82,15 +88,15 @@ class BrokerRegistration:
         self._is_leaving = False
         self._is_known = False
         self._logged_rejection: str | None = None
-        """Reason for the last logged rejection."""
+        """The reason for the last rejected registration that was logged."""
         self._heartbeats: set[asyncio.Task[None]] = set()
         self._heartbeat_due = Notifier()
-        """Notifier that makes the heartbeat loop send a heartbeat immediately."""
+        """The notifier that wakes the heartbeat loop to send a heartbeat immediately."""
         self._last_response = (NO_NODE, NO_RESPONSE)
-        """The last controller that responded, and the time on its clock at which it received the heartbeat."""
+        """The controller that last responded, and the time on its clock at which it received the heartbeat."""
 
     def on_peer_reached(self, peer: int) -> None:
-        """Send a heartbeat immediately if the peer is the controller, so that the broker is unfenced sooner."""
+        """Send a heartbeat immediately if the connected peer is the active controller."""
         if peer != NO_NODE and peer == self._driver.leader:
             self._heartbeat_due.notify()
 
@@ -106,7 +112,7 @@ class BrokerRegistration:
 
     @property
     def lease_seconds(self) -> float:
-        """Return the seconds until this broker must fence itself; negative if the lease has expired."""
+        """Return the seconds until the broker's lease expires; negative if the lease has expired."""
         return self._acknowledged_at + self._session_seconds - self._clock.monotonic()
 
     @property
@@ -119,7 +125,7 @@ class BrokerRegistration:
         return self._clock.monotonic() - self._acknowledged_at >= DOWN_SECONDS
 
     async def watch_lease(self) -> None:
-        """Call the `fencing_callbacks` when the lease expires, so that requests that need a lease fail immediately.
+        """Call the `fencing_callbacks` when the broker's lease expires, so that pending requests fail immediately.
 
         Fencing by the controller is detected in the metadata image instead.
         """
@@ -138,7 +144,7 @@ class BrokerRegistration:
 
     @property
     def is_fenced(self) -> bool:
-        """Return whether other nodes may consider this broker offline."""
+        """Return whether this broker is fenced: its lease has expired, or the metadata says so."""
         if self.lease_seconds < 0:
             return True
         broker = self._store.image.brokers.get(self._broker_id)
@@ -187,7 +193,7 @@ class BrokerRegistration:
         return replace(self._command, incarnation=self._store.incarnation, time_ms=time_ms)
 
     async def _send_heartbeats(self) -> None:
-        """Send heartbeats until the broker shuts down or the controller no longer knows this incarnation.
+        """Send heartbeats to the controller until the broker shuts down or has to register again.
 
         Heartbeats do not wait for earlier responses, so that responses arrive at the same rate on a slow network.
         """
@@ -211,7 +217,7 @@ class BrokerRegistration:
         self._heartbeats.clear()
 
     async def _send_heartbeat(self) -> None:
-        """Send a heartbeat. A successful one renews the lease from the time at which it was sent."""
+        """Send a heartbeat to the controller. A successful heartbeat renews the lease from its sending time."""
         asked_at = self._clock.monotonic()
         leader = self._driver.leader
         answer = await self._call_controller(leader)
@@ -225,7 +231,7 @@ class BrokerRegistration:
             self._acknowledged_at = max(self._acknowledged_at, asked_at)
 
     async def _wait_until_applied(self, index: int) -> bool:
-        """Wait until the metadata is applied up to `index`. Return False if this takes longer than a session timeout.
+        """Wait until this node has applied the metadata log up to `index`. Return False after a session timeout.
 
         A broker that was paused thereby detects that it was fenced.
         """

@@ -25,12 +25,17 @@ logger = logging.getLogger("chronik.node")
 EXIT_OK, EXIT_FAILED, EXIT_NOT_STARTED = 0, 1, 2
 
 THREAD_SWITCH_SECONDS = 0.0005
-"""Interpreter switch interval in seconds: how long a sync thread waits for the GIL while the event loop is busy.
-Python's default of 5 ms would delay every acknowledgement."""
+"""The thread switch interval of the Python interpreter in seconds (`sys.setswitchinterval`).
+
+It determines how long a sync thread waits for the GIL while the event loop is busy. Python's default of 5 ms would
+delay every acknowledgement.
+"""
 
 DEFERRED_IMPORT_SECONDS = 0.1
-"""Delay in seconds after the start before the remaining API handlers are imported. The first client requests use only a
-few APIs and should not wait for all imports."""
+"""The delay in seconds between a node's start and the import of the remaining API handlers.
+
+The first client requests use only a few APIs and should not wait for all imports.
+"""
 
 ReadyCallback = Callable[[Node, Address], None]
 
@@ -92,7 +97,7 @@ async def _serve_until_signal(node: Node, ready: ReadyCallback | None, log_forma
 
 
 def report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log an error of the event loop; expected failures, such as exhausted file descriptors, without a traceback."""
+    """Log an event loop error, without a traceback if the error is expected, such as exhausted file descriptors."""
     error = context.get("exception")
     if error is None or exc_info_if_unexpected(error) is not None:
         loop.default_exception_handler(context)
@@ -101,7 +106,7 @@ def report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) 
 
 
 def _fail_stop(error: Exception, log_format: str) -> NoReturn:
-    """Exit immediately, because no response or write may follow and threads may be blocked by a failed disk."""
+    """Exit the process immediately, because nothing may be written any more and threads may hang on a failed disk."""
     print_notice(f"stopped: {error}", log_format)
     os._exit(EXIT_FAILED)
 

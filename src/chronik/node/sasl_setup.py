@@ -23,7 +23,7 @@ JWKS_URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
 
 
 def create_sasl_gate(services: Services, dispatch: Dispatch, names: Sequence[str]) -> AuthenticationGate:
-    """Return the authentication gate of the named listeners.
+    """Return the SASL authentication gate for the named listeners.
 
     Raises:
         ConfigError: A SASL config is invalid.
@@ -77,7 +77,7 @@ def _create_token_validator(services: Services) -> JwtValidator:
 
 
 def _read_enabled_mechanisms(configs: ConfigResolver, static: Mapping[str, str], listener: str) -> tuple[str, ...]:
-    """Return the enabled mechanisms of a listener; raise ConfigError if one is unknown or there are none."""
+    """Return the SASL mechanisms enabled on a listener; raise ConfigError if one is unknown or there are none."""
     listener_key = _format_listener_key(listener, ENABLED_MECHANISMS)
     value = static.get(listener_key)
     mechanisms_named = tuple(_split_by_comma(configs.broker_value(ENABLED_MECHANISMS) if value is None else value))

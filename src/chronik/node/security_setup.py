@@ -29,7 +29,7 @@ RETRY_SECONDS: Final = 0.5
 
 
 def create_tls_listeners(config: NodeConfig, limits: ListenerLimits) -> TlsListeners | None:
-    """Return the TLS listeners, or None if no listener uses TLS.
+    """Return the TLS configuration of the Kafka listeners, or None if no listener uses TLS.
 
     Raises:
         ConfigError: A config or a certificate file is invalid.
@@ -52,7 +52,7 @@ def create_tls_listeners(config: NodeConfig, limits: ListenerLimits) -> TlsListe
 
 
 def create_http_tls(config: NodeConfig) -> HttpTls | None:
-    """Return the TLS configuration of the HTTP server, or None.
+    """Return the TLS configuration of the HTTP server, or None if it does not use TLS.
 
     Raises:
         ConfigError: A certificate file is invalid.
@@ -65,7 +65,7 @@ def create_http_tls(config: NodeConfig) -> HttpTls | None:
 
 
 def create_node_authorizer(configs: ConfigResolver) -> Authorizer | None:
-    """Return the authorizer that the broker configs define, or None."""
+    """Return the authorizer that the broker configs enable, or None if they enable none."""
     if not configs.broker_value("authorizer.class.name"):
         return None
     from chronik.security.authorizer import create_authorizer
@@ -74,7 +74,7 @@ def create_node_authorizer(configs: ConfigResolver) -> Authorizer | None:
 
 
 async def add_first_user(store: MetadataStore, command: AlterScramUser) -> None:
-    """Add the first SCRAM user (`chronik start --add-scram`) unless there are users.
+    """Add the SCRAM user of `chronik start --add-scram` unless the cluster already has users.
 
     Waits until the cluster is bootstrapped.
     """

@@ -19,7 +19,7 @@ STOPPING: Final = "STOPPING=1"
 
 
 def notify_service_manager(state: str) -> None:
-    """Send a state to the service manager; log a failure without raising, because the node works without it."""
+    """Send a state such as `READY=1` to the service manager (sd_notify). A failure is only logged."""
     name = os.environ.get(SOCKET_VARIABLE)
     if not name or not hasattr(socket, "AF_UNIX"):
         return

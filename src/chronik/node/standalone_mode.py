@@ -31,7 +31,7 @@ logger = logging.getLogger("chronik.node")
 
 
 class StandaloneMode:
-    """The mode of a node without peers, in which peer-related operations do nothing."""
+    """The mode of a node without peers, whose metadata is in a local log (see `NodeMode`)."""
 
     is_fenced: Final = False
     lease_expired_seconds: Final = float("-inf")
@@ -94,7 +94,7 @@ class StandaloneMode:
         """Do nothing: there is no peer port."""
 
     async def join(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Check that the metadata belongs to the data directory, and register the broker.
+        """Check that the metadata belongs to this data directory, and register the broker.
 
         Raises:
             ConfigError: Data directory and metadata do not belong together.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chronik.console.metrics.partition_stats import CollectionSteps, PartitionStats
 
 REPORTED_DAMAGES_MAX: Final = 100
-"""Maximum number of damaged partitions that the status lists."""
+"""The maximum number of damaged partitions listed in the node's status."""
 
 
 class NodeStatusSource:
@@ -53,17 +53,17 @@ class NodeStatusSource:
         self._metrics: MetricsCollector | None = None
 
     def start(self) -> None:
-        """Start the event-loop watchdog, unless the mode already runs one."""
+        """Start the event-loop watchdog unless the node's mode already runs one."""
         if self._node_mode.watchdog is None:
             self._watchdog.start()
 
     def stop(self) -> None:
-        """Stop the event-loop watchdog, if `start` has started it."""
+        """Stop the event-loop watchdog that `start` has started."""
         if self._node_mode.watchdog is None:
             self._watchdog.stop()
 
     def status(self) -> dict[str, Any]:
-        """Return the status as a JSON-compatible dict."""
+        """Return the node's status as a JSON-compatible dict."""
         damages = self._services.replicas.iter_damaged_replicas()
         return {
             "node_id": self._config.node_id,
@@ -82,21 +82,21 @@ class NodeStatusSource:
         }
 
     def group(self, group_id: str) -> dict[str, Any] | None:
-        """Return a consumer group as a JSON-compatible dict, or None if it does not exist."""
+        """Return the status of a consumer group as a JSON-compatible dict, or None if the group does not exist."""
         return describe_group(self._node_mode.store.image, group_id)
 
     def unready_reason(self) -> str | None:
-        """Return why the node is not ready for clients, or None if it is."""
+        """Return the reason why the node is not ready for clients, or None if it is ready."""
         if self._node_mode.is_draining:
             return "draining"
         return "this broker is fenced: it has no connection to a majority" if self._node_mode.is_fenced else None
 
     def metrics(self) -> Iterable[Metric | None]:
-        """Return the metrics."""
+        """Return the node's metrics, as exported to Prometheus."""
         return self._get_metrics_collector().collect()
 
     def collect_partition_stats(self) -> CollectionSteps[PartitionStats]:
-        """Return totals over all partitions and offsets, computed in steps."""
+        """Return statistics over all partitions and committed offsets, computed in steps."""
         return self._get_metrics_collector().partition_stats()
 
     def node_stats(self) -> NodeStats:

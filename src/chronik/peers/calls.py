@@ -23,17 +23,17 @@ from chronik.peers.frames import FRAME_BYTES_MAX, RESPONSE_FRAME_BYTES_MAX, Fram
 logger = logging.getLogger("chronik.raft")
 
 PENDING_CALLS_MAX: Final = 1024
-"""Maximum number of pending calls from or to one peer. Further calls are rejected."""
+"""The maximum number of pending calls to a peer, and of pending calls from it. Further calls are rejected."""
 
 UNSENT_RESPONSE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Maximum size of unsent responses to a peer in bytes. Above this limit, the connection is closed."""
+"""The maximum size of responses queued for a peer in bytes. Above this limit, the connection is closed."""
 
 PAYLOAD_BYTES_MAX: Final = FRAME_BYTES_MAX - 64
 RESPONSE_BYTES_MAX: Final = RESPONSE_FRAME_BYTES_MAX - 64
 _REQUEST: Final = struct.Struct(">QH")
 _RESPONSE: Final = struct.Struct(">QB")
 _NO_RESPONSE_ID: Final = 0
-"""Call id of a request whose response is discarded."""
+"""The call id of requests whose response is discarded."""
 
 CallHandler = Callable[[int, Buffer], Awaitable[Sequence[Buffer]]]
 """A function that handles a call: it takes the calling node's id and the payload, and returns the response buffers.
@@ -41,7 +41,8 @@ CallHandler = Callable[[int, Buffer], Awaitable[Sequence[Buffer]]]
 Raises CallRejected to reject the call."""
 
 SendRequest = Callable[[int, bytes], bool]
-"""A function that queues a frame for a peer and returns False if the peer is not connected or the queue is full."""
+"""A function that queues a request frame for a peer. Returns False if the peer is not connected or its queue is full.
+"""
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -51,7 +52,7 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 @unique
 class CallKind(IntEnum):
-    """The kind of a remote call between nodes. The numbers are sent between nodes and must never change."""
+    """The kind of a call between nodes. The numbers are part of the peer protocol and must never change."""
 
     FORWARD = 1  # to the leader: propose a command
     PING = 2  # answered immediately and without contents; "unknown kind" from older nodes is an answer too
@@ -85,11 +86,11 @@ class CallTimedOut(ChronikError):
 
 
 class CallRejected(ChronikError):
-    """The peer's handler rejected the call. The message is that of the handler's exception."""
+    """The handler of the called peer has rejected the call. The message is that of the handler's exception."""
 
 
 class CallStatus(IntEnum):
-    """The status of a response. The numbers are sent between nodes and must never change."""
+    """The status of a call's response. The numbers are part of the peer protocol and must never change."""
 
     OK = 0
     REJECTED = 1
@@ -98,7 +99,7 @@ class CallStatus(IntEnum):
 
 
 class PeerCalls:
-    """The remote calls of a node: calls to its peers, and handlers of calls from its peers."""
+    """The remote procedure calls of a node: its calls to other nodes, and the handlers of calls from other nodes."""
 
     def __init__(self, send: SendRequest) -> None:
         self._send = send
@@ -108,14 +109,14 @@ class PeerCalls:
         self._running_requests: dict[PeerConnection, set[asyncio.Task[None]]] = {}
 
     def register(self, kind: int, handler: CallHandler) -> None:
-        """Register the handler for calls of the given kind. Must be called before the transport starts."""
+        """Register the handler of a kind of call. Must be called before the peer transport starts."""
         check_invariant(
             kind not in self._handlers and 0 <= kind < 2**16, f"peer call: duplicate or invalid kind {kind}"
         )
         self._handlers[kind] = handler
 
     async def call(self, peer: int, kind: int, payload: bytes, timeout: float) -> memoryview:
-        """Call a peer and return the response. Raises PeerUnavailable, CallTimedOut or CallRejected."""
+        """Call a peer and return its response. Raises PeerUnavailable, CallTimedOut or CallRejected."""
         check_invariant(len(payload) <= PAYLOAD_BYTES_MAX, f"peer call: payload of {len(payload)} bytes is too large")
         pending = self._pending_calls.setdefault(peer, {})
         if len(pending) >= PENDING_CALLS_MAX:
@@ -138,7 +139,7 @@ class PeerCalls:
     # callbacks
 
     def on_response(self, peer: int, content: Buffer) -> None:
-        """Complete the pending call of a response. Raise InvalidPeerMessage if the response is malformed."""
+        """Complete the pending call of a received response. Raise InvalidPeerMessage if the response is malformed."""
         if len(content) < _RESPONSE.size:
             raise InvalidPeerMessage("peer response is too short")
         call_id, status = _RESPONSE.unpack_from(content)
@@ -154,7 +155,7 @@ class PeerCalls:
             answer.set_exception(CallRejected(bytes(payload).decode(errors="replace")))
 
     def fail_pending(self, peer: int) -> None:
-        """Fail all pending calls to a peer after its connection was closed."""
+        """Fail all pending calls to a peer, because its connection was closed."""
         for answer in self._pending_calls.pop(peer, {}).values():
             if not answer.done():
                 answer.set_exception(
@@ -162,7 +163,7 @@ class PeerCalls:
                 )
 
     def on_request(self, connection: PeerConnection, content: Buffer) -> None:
-        """Start the handler of a received request. Raise InvalidPeerMessage if the request is malformed."""
+        """Start the handler of a received call. Raise InvalidPeerMessage if the request is malformed."""
         if len(content) < _REQUEST.size:
             raise InvalidPeerMessage("peer request is too short")
         call_id, kind = _REQUEST.unpack_from(content)
@@ -183,7 +184,7 @@ class PeerCalls:
             task.add_done_callback(pending.discard)
 
     def cancel_requests(self, connection: PeerConnection) -> None:
-        """Cancel the handlers of a closed connection's requests."""
+        """Cancel the handlers of all calls received on a connection that was closed."""
         for task in self._running_requests.pop(connection, ()):
             task.cancel()
 
@@ -214,7 +215,7 @@ def _send_response(connection: PeerConnection, call_id: int, status: CallStatus,
 
 
 class TypedCall(Generic[RequestT, ResponseT]):
-    """A kind of remote call that encodes and decodes its request and response structs."""
+    """A kind of call between nodes whose requests and responses are structs."""
 
     def __init__(self, kind: int, request: type[RequestT], answer: type[ResponseT]) -> None:
         self.kind: Final = kind
@@ -237,7 +238,7 @@ class TypedCall(Generic[RequestT, ResponseT]):
             raise CallRejected(f"malformed response from node {peer}: {error}") from error
 
     def serve(self, calls: PeerCalls, handler: Callable[[int, RequestT], Awaitable[ResponseT]]) -> None:
-        """Register the handler of this call, which takes a decoded request and returns a response struct."""
+        """Register the handler of this kind of call, a function from the decoded request to the response struct."""
 
         async def handle(peer: int, payload: Buffer) -> Sequence[Buffer]:
             try:

@@ -19,17 +19,17 @@ from chronik.peers.handshake import DialerHandshake, HandshakeFailed, PeerHandsh
 logger = logging.getLogger("chronik.raft")
 
 HANDSHAKE_SECONDS_MAX: Final = 5.0
-"""Maximum duration of the handshake in seconds."""
+"""The maximum duration of a peer connection's handshake in seconds."""
 
 UNSENT_BYTES_HIGH: Final = 1024 * 1024
-"""High-water mark of the socket's write buffer in bytes. Further frames wait in the peer's send queue."""
+"""The high-water mark of the socket's write buffer in bytes, above which frames wait in the peer's send queue."""
 
 UNACKNOWLEDGED_SECONDS_MAX: Final = 15
-"""Seconds after which the kernel closes a connection whose data is not acknowledged (TCP_USER_TIMEOUT)."""
+"""The time in seconds after which the kernel closes a connection with unacknowledged data (TCP_USER_TIMEOUT)."""
 
 PING_SECONDS: Final = 0.5
 UNANSWERED_PINGS_MAX: Final = 6
-"""Number of unanswered pings after which the connection is closed.
+"""The number of unanswered pings after which a peer connection is closed.
 
 The dialing end sends two pings per second. After a network failure, a new connection works immediately, while TCP backs
 off retransmissions on the old one. The limit tolerates round-trip times of 2.4 s. Counting pings instead of seconds
@@ -44,10 +44,10 @@ class PeerConnectionOwner(Protocol):
     """The callbacks of a peer connection."""
 
     def connection_opened(self, connection: PeerConnection) -> None:
-        """Handle a completed handshake: `connection.peer` is authenticated."""
+        """Handle the completion of the handshake, which has authenticated the node id `connection.peer`."""
 
     def frames_received(self, connection: PeerConnection, frames: Sequence[Frame]) -> None:
-        """Handle received frames. The connection is closed if this raises InvalidPeerMessage."""
+        """Handle received frames. Raise InvalidPeerMessage to close the connection."""
 
     def writing_resumed(self, connection: PeerConnection) -> None: ...
 
@@ -58,10 +58,10 @@ _scratch: Final = memoryview(bytearray(SCRATCH_BYTES))
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    """An asyncio protocol for a connection between two nodes."""
+    """An asyncio protocol for a connection to a peer, with the peer handshake, frames and pings."""
 
     def __init__(self, owner: PeerConnectionOwner, handshake: PeerHandshake, ping: bytes | None = None) -> None:
-        """Create a connection. `ping` is the frame that the dialing end sends periodically, or None."""
+        """Create a connection. The dialing end passes the `ping` frame that it sends periodically."""
         self._owner = owner
         self._handshake = handshake
         self._ping = ping
@@ -70,31 +70,31 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._pings_unanswered = 0
         self._written_bytes = 0
         self._delivered_bytes = 0
-        """Number of bytes that the peer's kernel had acknowledged at the last check."""
+        """The number of sent bytes that the peer's kernel had acknowledged at the last liveness check."""
         self._oldest_ping_end: int | None = None
-        """Position in the sent byte stream at which the oldest unanswered ping ends; None without such a ping."""
+        """The position of the end of the oldest unanswered ping in the stream of sent bytes, or None."""
         self._splitter = PeerFrameDecoder(_scratch)
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
-        """Timer for the handshake timeout, and later for the pings."""
+        """The timer of the handshake timeout and, after the handshake, of the liveness checks."""
         self._abort: Callable[[], None] | None = None
-        """Function that aborts the underlying connection during the TLS handshake."""
+        """The function that aborts the TCP connection during the TLS handshake."""
         self.host = "?"
         self._address = "?"
         self.is_closing = False
         self.is_paused = False
 
     def set_remote_address(self, host: str, port: int, hang_up: Callable[[], None]) -> None:
-        """Record the remote address before the TLS handshake."""
+        """Set the remote address and the function that aborts the connection during the TLS handshake."""
         self.host, self._address, self._abort = host, f"{host}:{port}", hang_up
 
     def bind_certificates(self, certificates: bytes) -> None:
-        """Bind the peer handshake to the certificate fingerprints of this TLS connection."""
+        """Bind the peer handshake to the TLS connection by its certificate fingerprints."""
         self._handshake.certificate_fingerprints = certificates
 
     @property
     def has_started(self) -> bool:
-        """Whether the connection is established: it can send data, or its TLS handshake has completed."""
+        """Whether the TCP connection or, with TLS, the TLS handshake is complete."""
         return self._transport is not None or self._handshake.certificate_fingerprints != b""
 
     @property
@@ -107,7 +107,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     @property
     def has_received_hello(self) -> bool:
-        """Whether the other end has sent a hello with its node id. The node id is not authenticated yet."""
+        """Whether the other end has sent a hello with its node id, which is not authenticated yet."""
         return self._handshake.peer >= 0
 
     @property
@@ -124,7 +124,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._written_bytes += sum(map(len, frames))
 
     def close(self, reason: str, level: int = logging.INFO) -> None:
-        """Close the connection and log the reason once."""
+        """Close the peer connection and log the reason."""
         if self.is_closing:
             return
         self.is_closing = True
@@ -137,7 +137,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._abort()
 
     def _log_close(self, reason: str, level: int) -> None:
-        """Log the reason with the peer's node id, if known. The dialing end always knows it.
+        """Log why the peer connection was closed, with the peer's node id if it is known.
 
         Each kind of line is rate-limited separately, so that a flood of unauthenticated connections does not suppress
         lines about peers.
@@ -226,7 +226,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     # -------------------------------------------------------------------------------------------------- liveness checks
 
     def on_ping(self) -> None:
-        """Record that the peer sends pings, so that their absence counts as a failure. Older versions send none."""
+        """Record that the peer sends pings, so that a lack of pings closes the connection."""
         self._expects_pings = True
 
     def _check_liveness(self) -> None:
@@ -240,7 +240,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._timer = asyncio.get_running_loop().call_later(PING_SECONDS, self._check_liveness)
 
     def _is_making_progress(self) -> bool:
-        """Return whether the peer has recently acknowledged data that precedes the oldest unanswered ping.
+        """Return whether the peer has recently acknowledged data that was sent before the oldest unanswered ping.
 
         Acknowledgement of the ping itself does not count, because the kernel acknowledges it even if the process hangs.
         """
@@ -253,7 +253,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
 
 def _get_unacknowledged_bytes(sock: socket.socket) -> int:
-    """Return the number of bytes in the kernel's send buffer: unsent, or sent but not acknowledged."""
+    """Return the number of bytes in the socket's send buffer that the peer has not acknowledged."""
     count = bytearray(4)
     try:
         fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, count)
@@ -263,7 +263,7 @@ def _get_unacknowledged_bytes(sock: socket.socket) -> int:
 
 
 def _enable_keepalive(sock: socket.socket | None) -> None:
-    """Enable TCP keepalive and a user timeout, because a machine that loses power does not close its connections."""
+    """Enable TCP keepalive and TCP_USER_TIMEOUT, by which the failure of the peer's machine is detected."""
     if sock is None:
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -14,19 +14,19 @@ from chronik.errors import ChronikError
 from chronik.files import Buffer
 
 FRAME_BYTES_MAX: Final = limits.PEER_MESSAGE_BYTES_MAX + 1024
-"""Maximum size of a frame in bytes: the largest message or call request, including its header."""
+"""The maximum size of a peer frame other than a response in bytes, including its header."""
 
 RESPONSE_FRAME_BYTES_MAX: Final = limits.FRAME_BYTES_MAX + FRAME_BYTES_MAX
-"""Maximum size of a response frame in bytes, which may contain the largest record batch of a client."""
+"""The maximum size of a response frame in bytes, enough for the largest record batch of a client."""
 
 HANDSHAKE_BYTES_MAX: Final = 512
-"""Maximum size of a frame from an unauthenticated peer in bytes. The largest handshake message has about 330 bytes."""
+"""The maximum size of a frame from an unauthenticated peer in bytes."""
 
 SCRATCH_BYTES: Final = 64 * 1024
-"""Size of the shared receive buffer in bytes. Larger frames are received into a buffer of their own."""
+"""The size of the receive buffer that all peer connections share, in bytes. Larger frames get their own buffer."""
 
 SPARE_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Maximum size of the buffer that each connection reuses for large frames, in bytes."""
+"""The maximum size in bytes of the buffer that a connection reuses for large frames."""
 
 LENGTH_BYTES: Final = 4
 HEADER_BYTES: Final = LENGTH_BYTES + 1
@@ -37,7 +37,7 @@ class InvalidPeerFrame(ChronikError):
 
 
 class FrameKind(IntEnum):
-    """The kind of a frame. The numbers are sent between nodes and must never change."""
+    """The kind of a peer frame. The numbers are part of the peer protocol and must never change."""
 
     HANDSHAKE = 1
     MESSAGE = 2
@@ -46,7 +46,7 @@ class FrameKind(IntEnum):
 
 
 class Frame(NamedTuple):
-    """A received frame."""
+    """A frame received from a peer."""
 
     kind: FrameKind
     content: Buffer
@@ -57,12 +57,12 @@ def encode_frame(kind: FrameKind, content: bytes) -> bytes:
 
 
 def encode_frame_header(kind: FrameKind, size: int) -> bytes:
-    """Return the header of a frame whose content has the given size in bytes."""
+    """Return the header of a frame with `size` bytes of content."""
     return (size + 1).to_bytes(LENGTH_BYTES, "big") + bytes((kind,))
 
 
 class PeerFrameDecoder:
-    """A decoder that splits received bytes into frames. The socket writes large frames directly into their buffers."""
+    """A decoder that splits the bytes received from a peer into frames."""
 
     def __init__(self, scratch: memoryview) -> None:
         """Create a decoder. All connections of an event loop may share `scratch`, because their reads never overlap."""
@@ -75,15 +75,15 @@ class PeerFrameDecoder:
         self._spare = bytearray()
 
     def allow_large_frames(self) -> None:
-        """Raise the frame size limit, because the peer is authenticated."""
+        """Raise the maximum frame size after the peer has been authenticated."""
         self._bytes_max = RESPONSE_FRAME_BYTES_MAX
 
     def get_buffer(self) -> memoryview:
-        """Return the buffer for the next received bytes."""
+        """Return the buffer into which the next bytes are received."""
         return self._scratch if self._large is None else self._large[self._filled :]
 
     def buffer_updated(self, count: int) -> None:
-        """Record that `count` bytes were written into the buffer. Then call `next_frame` until it returns None."""
+        """Record that `count` bytes were received into the buffer."""
         if self._large is None:
             self._received += self._scratch[:count]
         else:
@@ -120,7 +120,7 @@ class PeerFrameDecoder:
         return Frame(kind, content)
 
     def _start_large_frame(self, kind: FrameKind, size: int) -> None:
-        """Allocate the buffer of a large frame. The operating system commits the memory only when it is written."""
+        """Allocate a buffer of its own for a frame that does not fit into the shared receive buffer."""
         self._kind, self._large = kind, memoryview(self._allocate_buffer(size))[:size]
         self._filled = len(self._received) - HEADER_BYTES
         self._large[: self._filled] = self._received[HEADER_BYTES:]
@@ -151,7 +151,7 @@ def _decode_kind(number: int) -> FrameKind:
 
 
 def _has_exported_view(buffer: bytearray) -> bool:
-    """Return whether a memoryview of the buffer exists, which prevents it from being resized."""
+    """Return whether a memoryview of the buffer exists, in which case the buffer must not be reused."""
     try:
         buffer.append(0)
     except BufferError:

@@ -32,31 +32,31 @@ logger = logging.getLogger("chronik.raft")
 
 VERSION: Final = 1
 VERSION_WITH_TLS: Final = 2
-"""Protocol version over TLS. Connections without TLS use version 1, so that older nodes remain compatible."""
+"""The version of the peer handshake over TLS. Without TLS, version 1 keeps connections to older nodes possible."""
 MAGIC: Final = "chronik-peer"
 NONCE_BYTES: Final = 32
 
 CLUSTER_NAME_BYTES_MAX: Final = 200
-"""Maximum length of the cluster name, which is part of the hello."""
+"""The maximum length of the cluster name in the peer handshake, in bytes."""
 
 SECRET_CHARACTERS_MIN: Final = 16
-"""Minimum length of the secret. A shorter secret could be brute-forced from a recorded handshake."""
+"""The minimum length of the cluster's secret in characters, which makes brute-force attacks on it infeasible."""
 
 _KEY_FROM_SECRET: Final = b"chronik peer key from a secret"
 _KEY_FROM_NAME: Final = b"chronik peer key from a cluster's name"
 
 Nonce = Annotated[bytes, Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
 Fingerprints = Annotated[bytes, Meta(min_length=64, max_length=64)]
-"""SHA-256 fingerprints of the dialer's and the acceptor's certificates, concatenated."""
+"""The concatenated SHA-256 fingerprints of the certificates at both ends of a TLS connection, the dialer's first."""
 Mac = Annotated[bytes, Meta(min_length=32, max_length=32)]
 
 
 class HandshakeFailed(ChronikError):
-    """The other end is not a node of this cluster, or intended to connect to another node."""
+    """The peer handshake failed, because the other end is not the intended node of this cluster."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The first handshake message, sent by the dialing node."""
+    """The first message of the peer handshake, sent by the dialing node."""
 
     magic: str
     version: int
@@ -67,7 +67,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
 
 class TlsHello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The first handshake message over TLS, bound to the certificates of the connection."""
+    """The first message of the peer handshake over TLS, which contains the fingerprints of both certificates."""
 
     magic: str
     version: int
@@ -79,19 +79,19 @@ class TlsHello(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class HandshakeChallenge(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The acceptor's response to a hello."""
+    """The acceptor's response to a hello, which challenges the dialer to prove that it knows the cluster's key."""
 
     nonce: Nonce
 
 
 class HandshakeProof(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A proof that the sender knows the cluster's key."""
+    """The message in the peer handshake that proves that its sender knows the cluster's key."""
 
     mac: Mac
 
 
 class PeerIdentity(msgspec.Struct, frozen=True):
-    """A node's identity: its cluster, its node id and the key derived from the cluster's secret."""
+    """The identity of a node in the peer handshake: its cluster, its node id and the cluster's key."""
 
     cluster: str
     node_id: int
@@ -103,7 +103,7 @@ class PeerIdentity(msgspec.Struct, frozen=True):
 
 
 def derive_identity(cluster: str, node_id: int, secret: str | None, hosts: Iterable[str]) -> PeerIdentity:
-    """Derive a node's identity from the cluster's secret.
+    """Return a node's identity with the key that is derived from the cluster's secret.
 
     Without a secret, the key is derived from the cluster's name, which is public. This is allowed only if all `hosts`
     (those of this node and of its peers) are loopback addresses. Raises ConfigError.
@@ -125,23 +125,23 @@ def derive_identity(cluster: str, node_id: int, secret: str | None, hosts: Itera
 
 
 class PeerHandshake(Protocol):
-    """One end of the handshake in which two nodes authenticate each other."""
+    """The interface to one end of the handshake by which two nodes authenticate each other."""
 
     peer: int
     """Node id of the other end; -1 while it is unknown."""
     is_done: bool
     certificate_fingerprints: bytes
-    """Fingerprints of both certificates if the connection uses TLS; set before the handshake starts."""
+    """The fingerprints of both certificates of the TLS connection, or empty bytes without TLS."""
 
     def start(self) -> bytes | None:
-        """Return the first handshake message, or None if the other end sends it."""
+        """Return the first message of the handshake, or None if the other end sends it."""
 
     def receive(self, step: bytes) -> bytes | None:
-        """Process a message and return the response, if any. Raise HandshakeFailed if the message is invalid."""
+        """Process a handshake message and return the response, if any. Raise HandshakeFailed if it is invalid."""
 
 
 class DialerHandshake:
-    """The end of the peer handshake that dialed the connection."""
+    """The dialing end of the peer handshake."""
 
     def __init__(self, identity: PeerIdentity, target: int) -> None:
         self.peer = target
@@ -174,7 +174,7 @@ class DialerHandshake:
 
 
 class AcceptorHandshake:
-    """The end of the peer handshake that accepted the connection."""
+    """The accepting end of the peer handshake."""
 
     def __init__(self, identity: PeerIdentity) -> None:
         self.peer = -1
@@ -235,7 +235,7 @@ def _decode_handshake_message(kind: type[_Step], step: bytes) -> _Step:
 
 
 def _mac(key: bytes, *parts: bytes) -> bytes:
-    """Return the MAC of the parts, each prefixed with its length to avoid ambiguous concatenations."""
+    """Return the message authentication code (MAC) of the parts, each prefixed with its length."""
     mac = hmac.new(key, digestmod=hashlib.sha256)
     for part in parts:
         mac.update(len(part).to_bytes(4, "big"))

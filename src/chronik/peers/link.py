@@ -23,38 +23,49 @@ logger = logging.getLogger("chronik.raft")
 
 MESSAGES_MAX: Final = 1024
 MESSAGES_BYTES_MAX: Final = FRAME_BYTES_MAX + 8 * 1024 * 1024
-"""Maximum number and total size in bytes of messages queued for a peer. The largest message must fit. The Raft core
-limits unacknowledged messages to 64 messages or 4 MiB, so only an unresponsive peer reaches these limits."""
+"""The maximum number of messages queued for a peer, and their maximum total size in bytes.
+
+The largest message must fit. The Raft core limits unacknowledged messages to 64 messages or 4 MiB, so only an
+unresponsive peer reaches these limits.
+"""
 
 DISCONNECTED_MESSAGES_MAX: Final = 32
-"""Maximum number of messages queued while disconnected: enough for the first votes. More would be outdated."""
+"""The maximum number of messages queued for a disconnected peer, such as votes; older messages are dropped."""
 
 CALLS_BYTES_MAX: Final = FRAME_BYTES_MAX + 8 * 1024 * 1024
-"""Maximum size of queued calls in bytes. Their number is limited by `PENDING_CALLS_MAX`."""
+"""The maximum total size of the calls queued for a peer, in bytes."""
 
 REDIAL_SECONDS_MIN: Final = 0.05
 REDIAL_SECONDS_MAX: Final = 0.5
-"""Minimum and maximum delay in seconds between connection attempts (dials) to a peer. Frequent dials detect early that
-a network partition has healed. After a restart of the peer, its own dial triggers a dial immediately."""
+"""The minimum and maximum delay in seconds between attempts to connect to a peer.
+
+Frequent attempts detect early that a network partition has healed. After a restart of the peer, its own dial triggers a
+dial immediately.
+"""
 
 PARALLEL_DIAL_SECONDS: Final = 0.5
 PARALLEL_DIALS_MAX: Final = 10
-"""Interval in seconds between parallel dials to a peer, and their maximum number. If the SYN packet of a dial is lost,
-the kernel retransmits it only after 1, 3 and 7 seconds, so another dial is started in parallel."""
+"""The interval in seconds between concurrent connection attempts to a peer, and their maximum number.
+
+If the SYN packet of a dial is lost, the kernel retransmits it only after 1, 3 and 7 seconds, so another dial is started
+in parallel.
+"""
 
 FAST_REDIAL_SECONDS: Final = 5.0
 FAST_REDIAL_DELAY_SECONDS_MAX: Final = 0.15
-"""Duration of fast redialing after a lost connection, and the maximum delay between dials during this time, in seconds.
-A refused connection shows that the peer's process has stopped, which allows a faster failover."""
+"""The time after a lost connection in which a node redials faster, and the maximum delay in this time, in seconds.
+
+A refused connection shows that the peer's process has stopped, which allows a faster failover.
+"""
 
 ANOTHER_DIAL_SUCCEEDED: Final = "another dial succeeded first"
 
 WRITE_BYTES: Final = 256 * 1024
-"""Maximum number of bytes passed to the socket per write."""
+"""The maximum number of bytes passed to a peer's socket per write."""
 
 
 class PeerSendQueue:
-    """Messages and calls that wait to be sent to a peer, bounded in number and size.
+    """The bounded queue of Raft messages and calls to be sent to a peer.
 
     Messages are sent first and in order, so that a large call does not delay a leader's heartbeat. Messages may be
     lost: if there are too many, the oldest are dropped and the sender is notified. Calls are never dropped: if the
@@ -76,7 +87,7 @@ class PeerSendQueue:
         return self._messages_bytes + self._calls_bytes
 
     def put_message(self, frame: bytes) -> bool:
-        """Add a message; return False if an older message was dropped for it."""
+        """Add a Raft message; return False if the queue was full and an older message was dropped."""
         self._messages.append(frame)
         self._messages_bytes += len(frame)
         count_max = DISCONNECTED_MESSAGES_MAX if self.is_disconnected else MESSAGES_MAX
@@ -95,7 +106,7 @@ class PeerSendQueue:
         return True
 
     def take_frames(self, bytes_max: int) -> list[bytes]:
-        """Remove and return the next frames, at most `bytes_max` in total unless the first one is larger."""
+        """Remove and return frames from the front of the queue, up to `bytes_max` in total but at least one."""
         taken: list[bytes] = []
         size = 0
         for frames in (self._messages, self._calls):
@@ -112,7 +123,7 @@ class PeerSendQueue:
         return taken
 
     def clear(self) -> None:
-        """Drop all frames, because they would be outdated on the next connection."""
+        """Drop all queued frames after the connection was lost, because they will be outdated."""
         self._messages.clear()
         self._calls.clear()
         self._messages_bytes = self._calls_bytes = 0
@@ -126,14 +137,14 @@ class PeerLinkOwner(Protocol):
     def link_opened(self, peer: int) -> None: ...
 
     def link_lost(self, peer: int) -> None:
-        """Handle a lost connection or a failed dial."""
+        """Handle a lost connection to a peer, or a failed attempt to connect."""
 
     def link_refused(self, peer: int) -> None:
-        """Handle a refused connection: no process listens on the peer's port. Called after each refused dial."""
+        """Handle a refused connection attempt, which shows that no process listens on the peer's port."""
 
 
 class PeerLink:
-    """The outgoing connection to a peer and its send queue."""
+    """A node's outgoing connection to a peer, which is re-established after failures, and its send queue."""
 
     def __init__(
         self,
@@ -156,7 +167,7 @@ class PeerLink:
         self._refused_since: float | None = None
         self._tls = tls
         self._tls_failed = False
-        """Whether the last dial failed during the TLS handshake."""
+        """Whether the TLS handshake of the last connection attempt failed."""
 
     @property
     def is_connected(self) -> bool:
@@ -164,7 +175,7 @@ class PeerLink:
 
     @property
     def refused_seconds(self) -> float:
-        """Seconds since the first of the consecutive refused dials; 0 if the last dial was not refused."""
+        """The seconds since the peer started to refuse connection attempts, or 0 if it accepted the last one."""
         since = self._refused_since
         return 0.0 if since is None else asyncio.get_running_loop().time() - since
 
@@ -174,11 +185,11 @@ class PeerLink:
             connection.send(self.queue.take_frames(WRITE_BYTES))
 
     def dial_now(self) -> None:
-        """Dial without delay, because the peer has just dialed this node and is therefore running."""
+        """Connect without delay, because the peer has just connected to this node and is therefore up."""
         self._incoming_dials.notify()
 
     async def run(self) -> None:
-        """Dial and redial the peer until cancelled."""
+        """Connect to the peer, and reconnect after failures, until cancelled."""
         loop = asyncio.get_running_loop()
         delay, lost_at = REDIAL_SECONDS_MIN, loop.time()
         try:
@@ -194,7 +205,7 @@ class PeerLink:
                 self._connection.close("the node is shutting down", logging.DEBUG)
 
     async def _connect_once(self) -> bool:
-        """Dial the peer and wait until the connection is closed. Return whether the handshake was completed."""
+        """Connect to the peer and wait until the connection is closed. Return whether the handshake was completed."""
         self._is_closed.clear()
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS_MAX):
@@ -215,7 +226,7 @@ class PeerLink:
         return connection.has_been_open
 
     async def _dial(self) -> PeerConnection:
-        """Dial the peer and return the first connection that succeeds. Raise OSError as soon as a dial fails.
+        """Connect to the peer with concurrent attempts, and return the first connection that is established.
 
         Another dial is started at regular intervals, and immediately after the peer has dialed this node: the network
         works again, but the kernel would retransmit the SYN packets of earlier dials only later.
@@ -250,7 +261,7 @@ class PeerLink:
         return connection
 
     def _create_protocol_factory(self, connection: PeerConnection) -> Callable[[], asyncio.BaseProtocol]:
-        """Return a protocol factory. Unless TLS is required, the dial after a failed TLS handshake does not use TLS."""
+        """Return the asyncio protocol factory of a connection attempt, with or without TLS."""
         tls = self._tls
         if tls is None or (self._tls_failed and not tls.is_required):
             self._tls_failed = False
@@ -261,7 +272,7 @@ class PeerLink:
         self._tls_failed = True
 
     def _record_refusal(self, error: Exception) -> None:
-        """Record after a failed dial whether the peer's host refused the connection, and notify the owner if so.
+        """Record whether the failed connection attempt was refused, and notify the owner in this case.
 
         Refusals are not detected if the host has several addresses.
         """
@@ -301,6 +312,6 @@ class PeerLink:
 
 
 def _close_dialed_connection(dial: asyncio.Task[PeerConnection]) -> None:
-    """Close the connection of a dial that is no longer needed."""
+    """Close the connection of a concurrent attempt that is no longer needed."""
     if not dial.cancelled() and dial.exception() is None:
         dial.result().close(ANOTHER_DIAL_SUCCEEDED, logging.DEBUG)

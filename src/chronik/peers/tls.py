@@ -20,14 +20,14 @@ from chronik.tls.settings import CLIENT_AUTH_REQUIRED, PemSource, TlsSettings
 from chronik.tls.transport import TlsTransport
 
 SLICES_PER_ITERATION: Final = 32
-"""Maximum number of slices of a large message to encrypt per event-loop iteration: 2 MB, which takes 1 to 2 ms."""
+"""The maximum number of 64 kB slices encrypted per event-loop iteration, which takes 1 to 2 ms."""
 
 _TLS_HANDSHAKE: Final = 0x16
-"""First byte of a TLS connection. Without TLS, the first byte is 0, the high byte of a small frame length."""
+"""The first byte of a TLS connection. Connections without TLS start with a zero byte."""
 
 
 class PeerTls:
-    """The TLS configuration of a node's peer connections."""
+    """The TLS configuration of the connections between nodes."""
 
     def __init__(self, keystore: str, truststore: str, *, is_required: bool) -> None:
         """Load the TLS configuration.
@@ -46,7 +46,7 @@ class PeerTls:
         `unauthenticated` limits their number."""
 
     async def reload_changed_certificates(self) -> None:
-        """Reload the certificates when their files change, until cancelled."""
+        """Reload the certificate files whenever they change, until cancelled."""
         await reload_changed_certificates([self.context])
 
     def accept(self, connection: PeerConnection) -> asyncio.BaseProtocol:
@@ -93,7 +93,7 @@ class _PeerBudget:
 
 
 class _TlsHandshakeCallbacks:
-    """The callbacks of a connection's TLS handshake."""
+    """The callbacks for the result of a peer connection's TLS handshake."""
 
     handshake_seconds: Final = HANDSHAKE_SECONDS_MAX
 
@@ -141,7 +141,7 @@ class _TlsHandshakeCallbacks:
             self._account = None
 
     def on_handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
-        """Report the failure, unless this end has closed the connection."""
+        """Close the peer connection and report the failed TLS handshake."""
         self._close_account()
         if self._on_failure is not None and not self._connection.is_closing:
             self._on_failure()
@@ -150,7 +150,7 @@ class _TlsHandshakeCallbacks:
 
 
 class _TlsDetector(asyncio.Protocol):
-    """A protocol that detects TLS by the first byte and then hands over to the TLS or plain protocol."""
+    """An asyncio protocol that detects TLS by the first received byte and switches to the TLS or the plain protocol."""
 
     def __init__(self, connection: PeerConnection, create_tls: Callable[[], TlsTransport]) -> None:
         self._connection = connection

@@ -25,18 +25,18 @@ from chronik.peers.link import PeerLink
 from chronik.peers.tls import PeerTls
 
 UNAUTHENTICATED_MAX: Final = 1024
-"""Maximum number of unauthenticated connections, each of which uses a file descriptor and a few kB.
+"""The maximum number of unauthenticated connections to the peer listener.
 
 Far more than the number of members, and twice the number accepted per event-loop iteration, so that no connection is
 evicted before its first data can be read.
 """
 LISTEN_BACKLOG: Final = UNAUTHENTICATED_MAX // 2
-"""Backlog of the listening socket. TCP retries further connections only after a second."""
+"""The maximum number of TCP connections that wait to be accepted by the peer listener."""
 PRIORITIES: Final = 4
 
 
 class UnauthenticatedConnections:
-    """The unauthenticated connections of the peer listener, by eviction priority.
+    """The connections to the peer listener that are not authenticated yet, in the order of their eviction.
 
     Their number is limited separately from the peers. When the limit is reached, a new connection evicts another
     unauthenticated one, never a peer, so that a flood of connections evicts mostly its own. A restarting node sends its
@@ -44,7 +44,7 @@ class UnauthenticatedConnections:
     """
 
     def __init__(self, known_hosts: Iterable[str] = ()) -> None:
-        """Create an empty set. `known_hosts` are the hosts of the configured peers."""
+        """Create an empty collection. Connections from the hosts of peers (`known_hosts`) are evicted last."""
         self._by_priority: list[dict[PeerConnection, None]] = [{} for _ in range(PRIORITIES)]  # oldest first
         self._known_hosts = set(known_hosts)
 
@@ -55,11 +55,11 @@ class UnauthenticatedConnections:
         return [connection for each in self._by_priority for connection in each]
 
     def add_known_host(self, host: str) -> None:
-        """Add a host on which a peer runs."""
+        """Add a peer's host, whose connections are evicted last."""
         self._known_hosts.add(host)
 
     def add(self, connection: PeerConnection) -> PeerConnection | None:
-        """Add a connection and return the connection to evict, if the limit is exceeded."""
+        """Add a connection. If the limit is exceeded, remove another connection and return it to be closed."""
         evicted = self._pop_lowest_priority() if len(self) >= UNAUTHENTICATED_MAX else None
         self._by_priority[0][connection] = None
         return evicted
@@ -69,7 +69,7 @@ class UnauthenticatedConnections:
             each.pop(connection, None)
 
     def _pop_lowest_priority(self) -> PeerConnection | None:
-        """Remove and return the oldest connection of the lowest priority.
+        """Remove and return the oldest of the connections with the lowest eviction priority.
 
         Priorities are updated lazily: each connection moves up at most three times, so the cost per connection is
         constant.
@@ -85,28 +85,28 @@ class UnauthenticatedConnections:
         return None
 
     def _compute_priority(self, connection: PeerConnection) -> int:
-        """Return a connection's priority, which is higher after a valid hello and for connections from peers' hosts."""
+        """Return the connection's priority: highest with a hello from the host of a peer, lowest with neither."""
         return 2 * connection.has_received_hello + (connection.host in self._known_hosts)
 
 
 class PeerMessageReceiver(Protocol):
-    """The callbacks of the peer transport."""
+    """The interface of the object that receives Raft messages and connection events from the peer transport."""
 
     def messages_received(self, peer: int, messages: Sequence[Buffer]) -> None:
-        """Handle received messages. The connection is closed if this raises InvalidPeerMessage."""
+        """Handle messages received from a peer. Raise InvalidPeerMessage to close the connection."""
 
     def peer_unreachable(self, peer: int) -> None:
-        """Handle dropped messages to the peer."""
+        """Handle the loss of messages to a peer, for example because its connection was lost."""
 
     def peer_connected(self, peer: int) -> None:
-        """Handle a new connection to or from the peer."""
+        """Handle a new connection to or from a peer."""
 
     def peer_down(self, peer: int) -> None:
-        """Handle a stopped peer, whose port refuses connections and which is not connected. May be repeated."""
+        """Handle a peer whose process has stopped, as its port refuses connections. May be called repeatedly."""
 
 
 class PeerTransport:
-    """The transport between a node and its peers. Call `bind`, then `start`.
+    """The transport of Raft messages and calls between this node and its peers.
 
     `on_fatal` is called if a background task fails unexpectedly.
     """
@@ -134,13 +134,13 @@ class PeerTransport:
         self._accepted: dict[int, PeerConnection] = {}
         self._all_closed = asyncio.Event()
         self.on_connected: list[Callable[[int], None]] = []
-        """Callbacks that receive a peer's id when this node has connected to it and can call it."""
+        """The callbacks that receive a peer's node id after this node has connected to the peer."""
         self.calls: Final = PeerCalls(self._send_request)
 
     # ------------------------------------------------------------------------------------------------------ lifecycle
 
     async def bind(self) -> Address:
-        """Bind the listener's port and return its address (port 0 becomes the actual port). Raises OSError."""
+        """Bind the port of the peer listener and return its address. Raises OSError."""
         loop = asyncio.get_running_loop()
         with explain_bind_error(f"raft = {str(self._address)!r}"):
             self._server = await loop.create_server(
@@ -153,7 +153,7 @@ class PeerTransport:
         return Address(self._address.host, self._server.sockets[0].getsockname()[1])
 
     async def start(self, receiver: PeerMessageReceiver) -> None:
-        """Start accepting connections and dialing the peers."""
+        """Start accepting connections from peers and connecting to them."""
         if self._server is None:
             await self.bind()
         assert self._server is not None
@@ -179,7 +179,7 @@ class PeerTransport:
             await self._all_closed.wait()
 
     def set_peer(self, node_id: int, address: Address) -> None:
-        """Add a peer, or update its address."""
+        """Add a peer, or change the address at which this node connects to the peer."""
         if node_id == self._identity.node_id or self._addresses.get(node_id) == address:
             return
         has_capacity = node_id in self._addresses or len(self._addresses) < CLUSTER_MEMBERS_MAX
@@ -191,7 +191,7 @@ class PeerTransport:
             self._dial(node_id, address)
 
     def remove_peer(self, node_id: int) -> None:
-        """Disconnect from a peer. It may still dial this node and request admission."""
+        """Close the connections with a peer that was removed from the cluster."""
         self._addresses.pop(node_id, None)
         self._close_link(node_id)
         accepted = self._accepted.get(node_id)
@@ -200,7 +200,7 @@ class PeerTransport:
 
     @property
     def addresses(self) -> Mapping[int, Address]:
-        """Addresses of the peers by node id, possibly including this node's own address."""
+        """The addresses of the peers by node id, which may include the address of this node."""
         return self._addresses
 
     def _dial(self, node_id: int, address: Address) -> None:
@@ -226,11 +226,11 @@ class PeerTransport:
 
     @property
     def connected_peers(self) -> list[int]:
-        """Peers to which this node has an open connection."""
+        """The node ids of the peers to which this node has an open connection."""
         return sorted(node_id for node_id, link in self._links.items() if link.is_connected)
 
     def down_seconds(self, peer: int) -> float:
-        """Return the time for which the peer's port has refused connections, in seconds.
+        """Return the time in seconds for which a peer's port has been refusing connections.
 
         A refused connection means that the peer's process has stopped. Return 0 if the last dial was not refused or the
         peer has a connection to this node.
@@ -243,7 +243,7 @@ class PeerTransport:
         return link.queue.size_bytes if link is not None else 0
 
     def send(self, messages: Sequence[tuple[int, bytes]]) -> None:
-        """Queue messages without blocking. If a peer's queue is full, drop its oldest messages and report the peer."""
+        """Queue messages to peers. If a peer's queue is full, drop its oldest messages and report it as unreachable."""
         links_to_flush: dict[int, PeerLink] = {}
         unreachable: dict[int, None] = {}
         for peer, message in messages:
@@ -333,7 +333,7 @@ class PeerTransport:
             self.calls.on_request(connection, request)
 
     def writing_resumed(self, connection: PeerConnection) -> None:
-        """Do nothing, because responses are not queued (see `calls.UNSENT_RESPONSE_BYTES_MAX`)."""
+        """Do nothing, because responses are written without a queue (see `calls.UNSENT_RESPONSE_BYTES_MAX`)."""
 
     def connection_closed(self, connection: PeerConnection) -> None:
         self.calls.cancel_requests(connection)

@@ -16,36 +16,36 @@ from typing import Final
 from chronik.planning.views import PlannedNode, PlannedPartition, ReplicaMove
 
 MIN_IMBALANCE: Final = 2
-"""The minimum difference in load between two nodes for a move. If it were one, a move would only swap the loads."""
+"""The minimum difference in load between two nodes at which a move reduces the imbalance."""
 
 NodeMove = tuple[int, int]
-"""A move of one partition between nodes: the ids of the source node and the target node."""
+"""A move of one partition, as the ids of the source node and the target node."""
 
 
 class ReplicaLayout:
-    """A planned assignment of all replicas to nodes. A partition is identified by its position in `partitions`."""
+    """A planned assignment of replicas to nodes, with counters for balancing. Partitions are identified by position."""
 
     def __init__(self, nodes: Iterable[PlannedNode], partitions: Sequence[PlannedPartition]) -> None:
         nodes = list(nodes)
         self.partitions = partitions
         self.replicas = [partition.replicas for partition in partitions]
         self.takers = sorted(node.id for node in nodes if node.can_receive_replicas)
-        """Ids of the nodes that may receive replicas."""
+        """The ids of the nodes that may receive replicas."""
         self._racks = {node.id: node.rack for node in nodes}
         self._rack_count = len({node.rack for node in nodes if node.can_receive_replicas})
         self.held: dict[int, set[int]] = defaultdict(set)
-        """Partitions that have a replica on a node, by node id."""
+        """The partitions with a replica on each node, by node id."""
         self.preferring: dict[int, set[int]] = defaultdict(set)
-        """Partitions whose preferred leader is a node, by node id."""
+        """The partitions with their preferred leader on each node, by node id."""
         self.of_topic: Counter[tuple[str, int]] = Counter()
-        """Number of a topic's replicas on a node, by topic and node id."""
+        """The number of replicas per topic and node."""
         self.led_of_topic: Counter[tuple[str, int]] = Counter()
-        """Number of a topic's partitions whose preferred leader is a node, by topic and node id."""
+        """The number of preferred leaders per topic and node."""
         for position, replicas in enumerate(self.replicas):
             self._update_replica_counts(position, replicas, 1)
 
     def set_replicas(self, position: int, replicas: tuple[int, ...]) -> None:
-        """Set the replicas of a partition and update the counters."""
+        """Set the replicas of the partition at `position` and update the counters."""
         self._update_replica_counts(position, self.replicas[position], -1)
         self.replicas[position] = replicas
         self._update_replica_counts(position, replicas, 1)
@@ -60,29 +60,29 @@ class ReplicaLayout:
         self.led_of_topic[topic, replicas[0]] += sign
 
     def moves(self) -> tuple[ReplicaMove, ...]:
-        """Return the moves from the current assignment to this layout."""
+        """Return the replica moves that lead from the current assignment to the planned one."""
         pairs = zip(self.partitions, self.replicas, strict=True)
         return tuple(
             ReplicaMove(partition, replicas) for partition, replicas in pairs if replicas != partition.replicas
         )
 
     def replace_replica(self, position: int, old: int, new: int) -> tuple[int, ...]:
-        """Return the partition's replicas with `new` at the position of `old`."""
+        """Return the partition's replica list with node `new` in place of node `old`."""
         return tuple(new if replica == old else replica for replica in self.replicas[position])
 
     # --- racks ---
 
     def count_shared_racks(self, replicas: Sequence[int]) -> int:
-        """Return the number of replicas that share a rack with an earlier replica."""
+        """Return the number of replicas that are in the same rack as an earlier replica."""
         return len(replicas) - len({self._racks.get(replica) for replica in replicas})
 
     def has_avoidable_rack_sharing(self, position: int) -> bool:
-        """Return whether replicas of the partition share a rack although another rack is available."""
+        """Return whether two replicas of the partition are in the same rack although there are unused racks."""
         replicas = self.replicas[position]
         return self.count_shared_racks(replicas) > max(0, len(replicas) - self._rack_count)
 
     def preserves_rack_diversity(self, position: int, old: int, new: int) -> bool:
-        """Return whether replacing a replica keeps the rack diversity of the partition."""
+        """Return whether the partition's replicas stay in as many racks after node `new` replaces node `old`."""
         if self._racks.get(old) == self._racks.get(new):
             return True
         return self.count_shared_racks(self.replace_replica(position, old, new)) <= self.count_shared_racks(
@@ -90,7 +90,7 @@ class ReplicaLayout:
         )
 
     def find_best_recipient(self, position: int, old: int) -> int | None:
-        """Return the best node to host the replica of `old`, or None if no node can.
+        """Return the best node to take over the replica of node `old`, or None if no node can.
 
         Prefers racks without other replicas, then nodes with the fewest replicas.
         """
@@ -106,7 +106,7 @@ class ReplicaLayout:
 
 
 class Balancer(ABC):
-    """The base class of balancers, which execute chains of moves until no move reduces the imbalance."""
+    """The base class of balancers, which move partitions from nodes with a high load to nodes with a low load."""
 
     def __init__(self, layout: ReplicaLayout) -> None:
         self._layout = layout
@@ -114,7 +114,7 @@ class Balancer(ABC):
     @property
     @abstractmethod
     def _load(self) -> Mapping[int, set[int]]:
-        """Return the load to balance: partitions by node."""
+        """Return the load to balance, as the partitions that count for each node."""
 
     @abstractmethod
     def _find_movable_partition(self, source: int, target: int) -> int | None:
@@ -122,10 +122,10 @@ class Balancer(ABC):
 
     @abstractmethod
     def _compute_replicas_after_move(self, partition_index: int, source: int, target: int) -> tuple[int, ...]:
-        """Return the replicas of a partition after its move."""
+        """Return the partition's replica list after a move from node `source` to node `target`."""
 
     def balance(self) -> None:
-        """Balance the layout."""
+        """Move partitions until no chain of moves reduces the imbalance any more."""
         while self._relieve_nodes():
             pass
 
@@ -147,7 +147,7 @@ class Balancer(ABC):
         return has_changed
 
     def _find_move_chain(self, sources: list[int], most: int) -> list[NodeMove] | None:
-        """Return a shortest chain of moves to a node whose load is lower by at least two, in reverse order, or None."""
+        """Return the shortest chain of moves (last move first) to a node with a load lower by two or more, or None."""
         load = self._load
         by_load = sorted(self._layout.takers, key=lambda node: (len(load[node]), node))
         goals = {node for node in by_load if len(load[node]) + MIN_IMBALANCE <= most}
@@ -165,7 +165,7 @@ class Balancer(ABC):
         return None
 
     def _execute_move_chain(self, chain: list[NodeMove]) -> bool:
-        """Execute all moves of a chain, or none if a move is no longer possible.
+        """Execute all moves of a chain, or undo them if one of them is no longer possible.
 
         Return whether the chain was executed.
         """
@@ -184,7 +184,7 @@ class Balancer(ABC):
 
 
 class ReplicaBalancer(Balancer):
-    """A balancer that moves replicas until all nodes host about the same number of them.
+    """A balancer that moves replicas until all nodes host about the same number of replicas.
 
     It moves only replicas that `may_move(partition, node)` allows and preserves rack diversity.
     """
@@ -220,7 +220,7 @@ class ReplicaBalancer(Balancer):
 
 
 class _MoveCandidates:
-    """A cache of the partitions that can move from one node to another. Entries are validated before use."""
+    """The cached partitions whose replica can move from one node to another, in the order of preference."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class _MoveCandidates:
         heapify(self._topics)
 
     def best(self, layout: ReplicaLayout) -> int | None:
-        """Return the best of these partitions to move, or None if none can move.
+        """Return the partition whose move best balances topics and leaders, or None if no partition can move.
 
         Prefers a topic of which the source hosts many more partitions than the target, and a partition led by the
         source if it leads more partitions than the target.
@@ -267,7 +267,7 @@ class _MoveCandidates:
 
 
 class LeaderBalancer(Balancer):
-    """A balancer that changes preferred leaders. It only reorders replicas, so no data is copied."""
+    """A balancer that changes preferred leaders by reordering replica lists, so that no data is copied."""
 
     def __init__(self, layout: ReplicaLayout, may_change: Callable[[int], bool]) -> None:
         super().__init__(layout)

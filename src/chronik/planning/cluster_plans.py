@@ -18,7 +18,7 @@ from chronik.wording import pluralize
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """The steps of a cluster change, in the order of execution."""
+    """The steps of a change to the cluster's nodes, in the order of execution."""
 
     adds: int | None = None
     drains: int | None = None
@@ -35,7 +35,7 @@ class ClusterPlan:
 
 
 def plan_addition(nodes: Sequence[PlannedNode], node_id: int) -> ClusterPlan:
-    """Plan the addition of a node as an observer. If the cluster then has too few voters, also plan promotions."""
+    """Plan the addition of a node as an observer, and promotions to voters if the cluster has too few."""
     known = {node.id: node for node in nodes}
     after = nodes if node_id in known else [*nodes, PlannedNode(node_id)]
     promotes = voter_selection.find_missing_voters(after)
@@ -43,7 +43,7 @@ def plan_addition(nodes: Sequence[PlannedNode], node_id: int) -> ClusterPlan:
 
 
 def plan_removal(nodes: Sequence[PlannedNode], partitions: Sequence[PlannedPartition], node_id: int) -> ClusterPlan:
-    """Plan the removal of a node: drain it, replace its vote, move its replicas and remove it.
+    """Plan the removal of a node: drain it, replace it as a voter, move its replicas away and remove it.
 
     Raises:
         PlanRejectedError: The node is the only one, or a quorum or replicas would be lost.
@@ -73,7 +73,7 @@ def plan_removal(nodes: Sequence[PlannedNode], partitions: Sequence[PlannedParti
 def plan_replacement(
     nodes: Sequence[PlannedNode], partitions: Sequence[PlannedPartition], old: int, new: PlannedNode
 ) -> ClusterPlan:
-    """Plan the replacement of a node: the new node takes over its replicas and its vote.
+    """Plan the replacement of a node by a new node, which takes over its replicas and its vote.
 
     Raises:
         PlanRejectedError: The nodes are the same, the new node is drained, or a quorum or replicas would be lost.
@@ -102,12 +102,12 @@ def plan_replacement(
 
 
 def plan_rebalancing(nodes: Sequence[PlannedNode], partitions: Sequence[PlannedPartition]) -> ClusterPlan:
-    """Plan the moves that balance replicas and preferred leaders over the nodes."""
+    """Plan replica moves that balance replicas and preferred leaders over the nodes."""
     return ClusterPlan(moves=replica_moves.plan_rebalance_moves(nodes, partitions))
 
 
 def plan_drain(nodes: Sequence[PlannedNode], node_id: int) -> ClusterPlan:
-    """Plan the draining of a node.
+    """Plan to drain a node, that is, to move the leadership of its partitions to other nodes.
 
     Raises:
         PlanRejectedError: No other node could lead its partitions.
@@ -123,12 +123,12 @@ def plan_drain(nodes: Sequence[PlannedNode], node_id: int) -> ClusterPlan:
 
 
 def plan_undrain(nodes: Sequence[PlannedNode], node_id: int) -> ClusterPlan:
-    """Plan the undraining of a node."""
+    """Plan to end the draining of a node."""
     return ClusterPlan(undrains=node_id if find_node(nodes, node_id).is_draining else None)
 
 
 def plan_promotion(nodes: Sequence[PlannedNode], node_id: int) -> ClusterPlan:
-    """Plan the promotion of a node to a voter.
+    """Plan the promotion of a node to a voter of the metadata log.
 
     Raises:
         PlanRejectedError: The node has not joined the metadata log, or is offline.
@@ -144,7 +144,7 @@ def plan_promotion(nodes: Sequence[PlannedNode], node_id: int) -> ClusterPlan:
 
 
 def plan_demotion(nodes: Sequence[PlannedNode], node_id: int) -> ClusterPlan:
-    """Plan the demotion of a voter to an observer.
+    """Plan the demotion of a voter of the metadata log to an observer.
 
     Raises:
         PlanRejectedError: The remaining voters could not form a majority.
@@ -170,7 +170,7 @@ def find_node(nodes: Sequence[PlannedNode], node_id: int) -> PlannedNode:
 
 
 def describe_plan(plan: ClusterPlan) -> list[str]:
-    """Return one sentence for each step of the plan."""
+    """Return one sentence for each step of the plan, for display."""
     return list(_format_steps(plan))
 
 
@@ -208,7 +208,7 @@ def _format_system_topics(moves: list[ReplicaMove]) -> str:
 
 
 def plan_to_json(plan: ClusterPlan) -> dict[str, Any]:
-    """Return the plan as a JSON object."""
+    """Return the plan as a JSON-compatible dict."""
     return {
         "adds": plan.adds,
         "drains": plan.drains,

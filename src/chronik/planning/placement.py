@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class PlacementCandidate(NamedTuple):
-    """A broker on which replicas of a new topic may be placed, and its rack."""
+    """A broker that may host replicas of a new topic, with its rack."""
 
     broker_id: int
     rack: str | None
@@ -18,7 +18,7 @@ class PlacementCandidate(NamedTuple):
 def place_replicas(
     partition_count: int, replication_factor: int, places: Sequence[PlacementCandidate], start: int
 ) -> list[tuple[int, ...]]:
-    """Place the replicas of new partitions. Return the broker ids for each partition, the preferred leader first.
+    """Choose the brokers of new partitions' replicas. Return each partition's broker ids, the preferred leader first.
 
     `start` selects the first broker, so that many small topics are spread as well. The caller checks that there are
     enough brokers.
@@ -45,7 +45,7 @@ def _choose_replicas(ring: Sequence[PlacementCandidate], replication_factor: int
 
 
 def _alternate_racks(places: Sequence[PlacementCandidate]) -> list[PlacementCandidate]:
-    """Return the brokers in an order that alternates between racks."""
+    """Return the brokers in an order in which consecutive brokers are in different racks where possible."""
     racks: dict[str, list[PlacementCandidate]] = defaultdict(list)
     for place in sorted(places):
         racks[place.rack or ""].append(place)

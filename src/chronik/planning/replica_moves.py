@@ -19,7 +19,7 @@ from chronik.wording import pluralize
 def plan_evacuation(
     nodes: Sequence[PlannedNode], partitions: Sequence[PlannedPartition], leaving: int
 ) -> tuple[ReplicaMove, ...]:
-    """Plan to move all replicas off a node, preserving rack diversity and balancing the other nodes.
+    """Plan the replica moves that free a node of all replicas and keep rack diversity and balance.
 
     The new replica takes the position of the old one in the replica list.
 
@@ -35,7 +35,7 @@ def plan_evacuation(
 def plan_takeover(
     nodes: Sequence[PlannedNode], partitions: Sequence[PlannedPartition], leaving: int, substitute: int
 ) -> tuple[ReplicaMove, ...]:
-    """Plan to move all replicas of a node to another node.
+    """Plan the replica moves by which a substitute node takes over the replicas of a leaving node.
 
     Partitions that the other node already hosts, or whose rack diversity would suffer, move elsewhere.
 
@@ -50,7 +50,7 @@ def plan_takeover(
 def plan_rebalance_moves(
     nodes: Sequence[PlannedNode], partitions: Sequence[PlannedPartition]
 ) -> tuple[ReplicaMove, ...]:
-    """Plan the fewest moves that restore rack diversity and balance replicas and preferred leaders.
+    """Plan the fewest replica moves that restore rack diversity and balance replicas and preferred leaders.
 
     Replicas on drained or offline nodes stay, and so do partitions without a leader, because they cannot be copied.
     """
@@ -68,7 +68,7 @@ def plan_rebalance_moves(
 def _build_layout_without(
     nodes: Sequence[PlannedNode], partitions: Sequence[PlannedPartition], leaving: int
 ) -> ReplicaLayout:
-    """Return a replica layout in which the leaving node cannot receive replicas.
+    """Return the current replica layout, in which the leaving node cannot receive replicas.
 
     Raises:
         PlanRejectedError: No other node can host a replica, or no in-sync replica is online.
@@ -94,7 +94,7 @@ def _build_layout_without(
 
 
 def _replace_node(layout: ReplicaLayout, leaving: int, substitute: int | None) -> None:
-    """Replace the leaving node in all partitions, by `substitute` if it is given and rack diversity allows it."""
+    """Replace the leaving node in all partitions, preferably by `substitute` if that keeps rack diversity."""
     for position in sorted(layout.held[leaving]):
         recipient = layout.find_best_recipient(position, leaving)
         if recipient is None:
@@ -107,7 +107,7 @@ def _replace_node(layout: ReplicaLayout, leaving: int, substitute: int | None) -
 
 
 def _spread_over_racks(layout: ReplicaLayout, position: int) -> None:
-    """Move replicas that share a rack to other racks, starting with those on the nodes with the most replicas."""
+    """Move replicas of a partition that share a rack to unused racks."""
     while layout.has_avoidable_rack_sharing(position):
         replicas = layout.replicas[position]
         for old in sorted(replicas, key=lambda node: (-len(layout.held[node]), node)):

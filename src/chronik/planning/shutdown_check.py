@@ -12,7 +12,7 @@ from chronik.wording import pluralize
 
 @dataclass(frozen=True, slots=True)
 class ShutdownObstacle:
-    """A reason why nodes cannot be stopped safely."""
+    """A reason why the given nodes cannot be stopped at the same time without losing availability."""
 
     kind: str
     """The kind of obstacle: "unknown", "quorum", "leaderless" or "too few in sync"."""
@@ -23,7 +23,7 @@ class ShutdownObstacle:
 def find_shutdown_obstacles(
     nodes: Sequence[PlannedNode], partitions: Iterable[PlannedPartition], stopping: Collection[int]
 ) -> tuple[ShutdownObstacle, ...]:
-    """Return the reasons why the nodes cannot be stopped at the same time; empty if they can."""
+    """Return the reasons why the nodes cannot be stopped safely at the same time."""
     known = {node.id for node in nodes}
     unknown = sorted(set(stopping) - known)
     if unknown:

@@ -10,7 +10,7 @@ from chronik.errors import ChronikError
 
 NO_LEADER: Final = -1
 NAMES_LISTED_MAX: Final = 3
-"""The maximum number of partitions listed by name in a message. For the rest, only their number is given."""
+"""The maximum number of partitions that a message lists by name."""
 
 
 class PlanRejectedError(ChronikError):
@@ -19,19 +19,19 @@ class PlanRejectedError(ChronikError):
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """The state of a node that is relevant for planning."""
+    """A node of the cluster as seen by the planner: its rack, status and voter role."""
 
     id: int
     rack: str | None = None
-    """The node's rack. All nodes without a rack count as one rack."""
+    """The rack of the node. Nodes without a rack count as being in the same rack."""
     is_online: bool = True
-    """Whether the node's broker is alive. A drained broker is also online."""
+    """Whether the node's broker is online; a drained broker is online as well."""
     is_draining: bool = False
     is_member: bool = True
     is_voter: bool = False
     """Whether the node is a voter of the metadata log."""
     should_vote: bool = False
-    """Whether the node should be a voter. The controller changes the membership to match."""
+    """Whether the node is intended to be a voter, which the controller brings about."""
 
     @property
     def can_receive_replicas(self) -> bool:
@@ -41,19 +41,19 @@ class PlannedNode:
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartition:
-    """The state of a partition that is relevant for planning."""
+    """A partition of the cluster as seen by the planner: its replicas, ISR and leader."""
 
     topic: str
     index: int
     replicas: tuple[int, ...]
-    """The current replicas or, during a reassignment, the target replicas; the preferred leader first."""
+    """The current replicas or, during a reassignment, the target replicas. The first is the preferred leader."""
     in_sync: tuple[int, ...] = ()
     leader: int = NO_LEADER
     min_in_sync: int = 1
     is_system_partition: bool = False
-    """Whether the partition belongs to a system topic: it has no records, so every online replica is in sync."""
+    """Whether the partition belongs to a system topic, which has no records and whose online replicas are in sync."""
     leaving: tuple[int, ...] = ()
-    """Replicas that the current reassignment removes."""
+    """The replicas that an ongoing reassignment removes."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -61,19 +61,19 @@ class PlannedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaMove:
-    """A planned change of a partition's replicas or only of their order."""
+    """A planned change of a partition's replica list, which may only change the order of replicas."""
 
     partition: PlannedPartition
     replicas: tuple[int, ...]
 
     @property
     def added_replicas(self) -> tuple[int, ...]:
-        """Return the replicas that the move adds, to which data must be copied."""
+        """Return the replicas that the move adds and to which records must be copied."""
         return tuple(replica for replica in self.replicas if replica not in self.partition.replicas)
 
 
 def format_partitions(partitions: Iterable[PlannedPartition]) -> str:
-    """Format partitions for a message: `orders-0, orders-1 and 12 more`."""
+    """Return a list of partitions for a message: `orders-0, orders-1 and 12 more`."""
     names = [str(partition) for partition in partitions]
     if len(names) > NAMES_LISTED_MAX + 1:
         names[NAMES_LISTED_MAX:] = [f"{len(names) - NAMES_LISTED_MAX} more"]
@@ -81,6 +81,6 @@ def format_partitions(partitions: Iterable[PlannedPartition]) -> str:
 
 
 def join_words(words: Iterable[object]) -> str:
-    """Join words for a message: `1, 2 and 3`."""
+    """Join words with commas and "and" for a message: `1, 2 and 3`."""
     texts = [str(word) for word in words]
     return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)

@@ -10,16 +10,16 @@ from chronik.planning.views import PlannedNode, PlanRejectedError, join_words
 from chronik.wording import pluralize
 
 USUAL_VOTER_COUNT: Final = 3
-"""The usual number of voters: the smallest that tolerates one failure."""
+"""The usual number of voters, the smallest number that tolerates the failure of one voter."""
 
 
 def has_majority(some: int, of: int) -> bool:
-    """Return whether `some` of `of` voters are a majority."""
+    """Return whether `some` voters out of `of` are a majority."""
     return 2 * some > of
 
 
 def choose_voters(nodes: Iterable[PlannedNode], count: int) -> tuple[int, ...]:
-    """Return the best voters: spread over as many racks as possible, current voters first."""
+    """Choose the best voters of the metadata log: spread over racks, current voters first."""
     left = [node for node in nodes if node.is_member and node.can_receive_replicas]
     chosen: list[PlannedNode] = []
     while left and len(chosen) < count:
@@ -31,7 +31,7 @@ def choose_voters(nodes: Iterable[PlannedNode], count: int) -> tuple[int, ...]:
 
 
 def find_successor(nodes: Sequence[PlannedNode], leaving: int) -> int | None:
-    """Return the observer to promote in place of the leaving voter, or None.
+    """Return the best observer to promote in place of a leaving voter, or None if there is none.
 
     Prefers the rack with the fewest voters. Returns None if there is no observer, or if the others are already three or
     five voters, which is the case once a successor has been promoted.
@@ -50,7 +50,7 @@ def find_successor(nodes: Sequence[PlannedNode], leaving: int) -> int | None:
 
 
 def find_superfluous_voter(nodes: Sequence[PlannedNode]) -> int | None:
-    """Return the voter to demote if there are four, or None. Four voters tolerate no more failures than three.
+    """Return the voter to demote if there are four voters, which tolerate no more failures than three, or None.
 
     Prefers a voter that is offline, then one in the rack with the most voters.
     """
@@ -62,7 +62,7 @@ def find_superfluous_voter(nodes: Sequence[PlannedNode]) -> int | None:
 
 
 def find_missing_voters(nodes: Sequence[PlannedNode]) -> tuple[int, ...]:
-    """Return the nodes to promote if there are at least three nodes but fewer than three voters."""
+    """Return the nodes to promote to voters so that the cluster has three voters, if it has enough nodes."""
     voting = [node.id for node in nodes if node.should_vote]
     if len(voting) >= USUAL_VOTER_COUNT or sum(node.is_member for node in nodes) < USUAL_VOTER_COUNT:
         return ()
@@ -71,7 +71,7 @@ def find_missing_voters(nodes: Sequence[PlannedNode]) -> tuple[int, ...]:
 
 
 def check_quorum_after_leaving(nodes: Sequence[PlannedNode], leaving: int, joining: Iterable[int] = ()) -> None:
-    """Check that the voters can form a majority without `leaving` and with `joining`.
+    """Check that the remaining voters, including `joining`, have a majority online after `leaving` has left.
 
     Raises:
         PlanRejectedError: They cannot, or only two of three voters would be left, which tolerate no failure.

@@ -22,7 +22,7 @@ LAST_VERSION: Final = 0x7FFF  # api versions are int16 on the wire, so "3+" ends
 
 
 class VersionRange(NamedTuple):
-    """An inclusive version range, written as "3", "0-12", "9+" or "none"."""
+    """An inclusive range of API versions, written as "3", "0-12", "9+" or "none"."""
 
     first: int
     last: int
@@ -44,7 +44,7 @@ class VersionRange(NamedTuple):
 
 
 CHRONIK_KEYS_START: Final = 20_000
-"""The first API key of Chronik's own APIs, far above Kafka's keys. ApiVersions responses do not list these APIs."""
+"""The first API key of Chronik's own APIs, which ApiVersions responses do not list."""
 
 
 class ApiTarget(Enum):
@@ -54,34 +54,34 @@ class ApiTarget(Enum):
     """
 
     NODE = auto()
-    """Any node. It responds even when it is isolated, unless the handler decides otherwise."""
+    """Any node, even one that is isolated from the cluster."""
     METADATA = auto()
-    """Any node. The response is built from the cluster's metadata."""
+    """Any node, because the response consists of cluster metadata."""
     LEADER = auto()
     """The leader of a partition."""
     COORDINATOR = auto()
-    """The coordinator of a group or transactional id. The request changes the coordinator's state."""
+    """The coordinator of a group or transactional id, whose state the API changes."""
     COORDINATOR_STATE = auto()
-    """The coordinator of a group or transactional id. The request reads the coordinator's state."""
+    """The coordinator of a group or transactional id, whose state the API only reads."""
     COORDINATOR_LOOKUP = auto()
-    """Any node. The response contains the coordinator of a group or transactional id."""
+    """Any node, because the API finds the coordinator of a group or transactional id."""
     OFFSETS = auto()
-    """Any node, because all nodes have all committed offsets; in Kafka, the group's coordinator."""
+    """Any node, because all nodes have all committed offsets. In Kafka, this is the group coordinator."""
 
 
 class Api(NamedTuple):
-    """An API of the Kafka protocol or of Chronik, with its versions and required permissions."""
+    """An API of the Kafka protocol or of Chronik, with its key, versions and required permissions."""
 
     key: int
     name: str
     module: str
-    """The name of the API's modules, one with its messages and one with its handler, such as `offset_commit`."""
+    """The name of the modules that contain the API's messages and its handler, such as `offset_commit`."""
     versions: VersionRange
     flexible: VersionRange
-    """Versions that use compact strings, tagged fields and flexible headers."""
+    """The API versions whose messages use compact strings and tagged fields (flexible versions)."""
     target: ApiTarget
     permissions: str
-    """The permissions that the API may require, as in Kafka's documentation.
+    """The permissions that requests of the API may require, in the notation of Kafka's documentation.
 
     A request may require only some of them, or one of several.
     """
@@ -217,10 +217,10 @@ APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key: api for api in _APIS
 API_BY_MESSAGE: Final[Mapping[str, Api]] = MappingProxyType(
     {f"{api.name}{kind}": api for api in _APIS for kind in ("Request", "Response")}
 )
-"""APIs by the class name of their messages."""
+"""The APIs by the names of their request and response classes."""
 
 KAFKA_APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key: api for api in _APIS if api.is_kafka_api})
-"""The APIs that the ApiVersions response lists."""
+"""The APIs that an ApiVersions response lists."""
 
 _KEYS: Final = {api.name: api.key for api in _APIS}
 API_VERSIONS_KEY: Final = _KEYS["ApiVersions"]

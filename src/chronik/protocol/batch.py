@@ -51,14 +51,14 @@ WritableBytes = bytearray | memoryview
 
 
 class TimestampType(IntEnum):
-    """The meaning of a batch's timestamps."""
+    """The type of a batch's timestamps: set by the producer (create time) or by the broker (log append time)."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class BatchHeader(NamedTuple):
-    """The header fields of a batch, in wire order."""
+    """The header fields of a record batch in the order of the binary format."""
 
     base_offset: int
     batch_length: int
@@ -76,7 +76,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The size of the whole batch in bytes, including the base offset and length."""
+        """The size of the batch in bytes, including the base offset and the batch length fields."""
         return self.batch_length + LENGTH_END
 
     @property
@@ -89,7 +89,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """The number of the codec in the attributes. The codec may be unknown."""
+        """The number of the compression codec in the batch attributes, which may be unknown."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -106,7 +106,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """The time from which compaction may remove the batch's tombstones (KIP-534), stored in `base_timestamp`."""
+        """The time from which compaction may remove the batch's tombstones (KIP-534), or None if it is not set."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
 
     @property
@@ -121,12 +121,12 @@ class BatchHeader(NamedTuple):
 
 
 def next_sequence(sequence: int, increment: int = 1) -> int:
-    """Return the sequence number that is `increment` after `sequence`, wrapping around to 0 after 2^31 - 1."""
+    """Return the producer sequence number `increment` after `sequence`, wrapping around to 0 after 2^31 - 1."""
     return sequence + increment & INT32_MAX
 
 
 def parse_header(buffer: Bytes, position: int = 0) -> BatchHeader:
-    """Return the header of the batch at `position`, and validate its length.
+    """Parse the header of the batch at `position` and validate the batch length.
 
     Raises:
         CorruptRecords: There is no complete batch of magic 2.
@@ -143,13 +143,13 @@ def parse_header(buffer: Bytes, position: int = 0) -> BatchHeader:
 
 
 def verify_crc(buffer: Bytes, position: int, size: int) -> bool:
-    """Return whether the batch of `size` bytes at `position` matches its checksum."""
+    """Return whether the checksum of the batch at `position` is correct."""
     (expected,) = _UINT32.unpack_from(buffer, position + CRC_POSITION)
     return bool(crc32c(memoryview(buffer)[position + CRC_START : position + size]) == expected)
 
 
 def iter_batches(buffer: Bytes, *, partial_tail: bool = False) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of every batch without verifying checksums.
+    """Yield the position and the header of each batch in the buffer, without verifying checksums.
 
     With `partial_tail`, an incomplete last batch is skipped, as a consumer must do with a fetch response that ended at
     its byte limit. Otherwise it raises CorruptRecords, as any malformed batch does.
@@ -164,7 +164,7 @@ def iter_batches(buffer: Bytes, *, partial_tail: bool = False) -> Iterator[tuple
 
 
 def end_offset(buffer: Bytes) -> int:
-    """Return the offset that follows the last batch in the buffer, or 0 if the buffer contains no batch."""
+    """Return the offset after the last batch in the buffer, or 0 if the buffer contains no batch."""
     return max((header.next_offset for _, header in iter_batches(buffer)), default=0)
 
 
@@ -183,7 +183,7 @@ def set_base_offset_and_epoch(buffer: WritableBytes, position: int, base_offset:
 
 
 def set_log_append_time(buffer: WritableBytes, position: int, timestamp_ms: int) -> None:
-    """Set the log append time of a batch, and update its checksum."""
+    """Set the log append time of a batch in place, and update its checksum."""
     header = parse_header(buffer, position)
     _INT16.pack_into(buffer, position + CRC_START, header.attributes | LOG_APPEND_TIME_FLAG)
     _INT64.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, timestamp_ms)
@@ -192,14 +192,14 @@ def set_log_append_time(buffer: WritableBytes, position: int, timestamp_ms: int)
 
 
 def set_producer_id(buffer: WritableBytes, position: int, size: int, producer_id: int) -> None:
-    """Set the producer id of a batch, and update its checksum."""
+    """Set the producer id of a batch in place, and update its checksum."""
     _INT64.pack_into(buffer, position + _PRODUCER_ID_POSITION, producer_id)
     crc = crc32c(memoryview(buffer)[position + CRC_START : position + size])
     _UINT32.pack_into(buffer, position + CRC_POSITION, crc)
 
 
 def build_batch(header: BatchHeader, body: Bytes) -> bytes:
-    """Build a batch from a header and compressed records, computing its length and checksum."""
+    """Return a batch with the given header and compressed records, computing its length and checksum."""
     batch = bytearray(HEADER_BYTES)
     batch += body
     fields = header._replace(batch_length=len(batch) - LENGTH_END, crc=0)
@@ -209,7 +209,7 @@ def build_batch(header: BatchHeader, body: Bytes) -> bytes:
 
 
 def is_transactional(buffer: Bytes) -> bool:
-    """Return whether the buffer starts with a batch that has the transactional flag, without validating the batch."""
+    """Return whether the first batch in the buffer has the transactional flag, without validating the batch."""
     return (
         len(buffer) >= HEADER_BYTES
         and buffer[MAGIC_POSITION] == MAGIC
@@ -218,7 +218,7 @@ def is_transactional(buffer: Bytes) -> bool:
 
 
 def validate_produced_batches(buffer: Bytes) -> list[BatchHeader]:
-    """Validate produced batches without decompressing them, and return their headers.
+    """Validate the record batches of a produce request without decompressing them, and return their headers.
 
     The API checks the number of batches, and the topic's configs their size.
 

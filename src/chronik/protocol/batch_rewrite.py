@@ -22,11 +22,11 @@ from chronik.protocol.record_scan import NO_KEY, NO_VALUE, RecordsBody, decompre
 from chronik.protocol.varint import INT64_MAX, encode_varint, read_varint, read_varlong, wrap_int64
 
 RecordFilter = Callable[[int, memoryview | None, bool], bool]
-"""A predicate that returns whether to retain a record, given its offset, its key, and whether it is a tombstone."""
+"""A predicate that takes a record's offset, its key and whether it is a tombstone, and returns whether to keep it."""
 
 
 def validate_records(header: BatchHeader, body: RecordsBody, *, keys_required: bool = False) -> int:
-    """Validate the records of a decompressed batch, and return their smallest timestamp.
+    """Validate the decompressed records of a batch, and return their smallest timestamp.
 
     Records must be well-formed, have contiguous offsets and, with `keys_required`, keys.
 
@@ -52,7 +52,7 @@ def validate_records(header: BatchHeader, body: RecordsBody, *, keys_required: b
 
 
 def find_min_timestamp(header: BatchHeader, body: RecordsBody) -> int:
-    """Return the smallest timestamp of the records.
+    """Return the smallest timestamp of the batch's records.
 
     Raises:
         CorruptRecords: The records are malformed.
@@ -63,7 +63,7 @@ def find_min_timestamp(header: BatchHeader, body: RecordsBody) -> int:
 def recompress_batch(
     header: BatchHeader, body: RecordsBody, codec: int, *, level: int | None = None, size_max: int = FRAME_BYTES_MAX
 ) -> bytes:
-    """Return the batch with its records compressed by `codec`.
+    """Return the batch with its records recompressed by `codec`.
 
     Raises:
         RecordsTooLarge: The uncompressed batch would exceed `size_max`.
@@ -84,7 +84,7 @@ def filter_batch(
     delete_horizon_ms: int | None = None,
     level: int | None = None,
 ) -> Bytes | None:
-    """Return the batch with only the records that `keep` selects, or None if no part of the batch is retained.
+    """Return the batch with only the records that `keep` selects, or None if the whole batch is to be removed.
 
     Offsets, sequence numbers, producer and leader epoch do not change, so duplicate detection still works. If nothing
     changes, no bytes are copied.
@@ -123,10 +123,10 @@ def set_delete_horizon(buffer: Bytes, position: int, delete_horizon_ms: int) -> 
 
 
 class _RecordSelection(NamedTuple):
-    """The records of a batch that a filter retains."""
+    """The records of a batch that a record filter keeps."""
 
     kept: bytearray
-    """One byte per record: 1 if the record is retained, 0 if it is removed.
+    """A bytearray with one byte per record: 1 if the record is kept, 0 if it is removed.
 
     A bytearray, because there may be millions.
     """
@@ -159,7 +159,7 @@ def _build_reduced_batch(
     delete_horizon_ms: int | None,
     level: int | None,
 ) -> bytes:
-    """Return a batch with only the retained records. Only their timestamp deltas may change."""
+    """Return a batch that contains only the kept records and has the header fields of the original batch."""
     compressor = Compressor(parse_codec(header.codec), level)
     shift = 0 if delete_horizon_ms is None else header.base_timestamp - delete_horizon_ms
     start = 0

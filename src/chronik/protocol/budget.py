@@ -34,7 +34,7 @@ _UNLIMITED = 2**63
 
 
 class DecompressionBudget(msgspec.Struct):
-    """The number of bytes and records that a request may still decompress."""
+    """The remaining number of bytes and records that a request may decompress."""
 
     bytes_left: int
     records_left: int
@@ -45,7 +45,7 @@ class DecompressionBudget(msgspec.Struct):
 
     @classmethod
     def for_request(cls, sent: int) -> DecompressionBudget:
-        """Return the budget for a request with `sent` bytes of records, or for a response that reads a stored batch."""
+        """Return the budget of a request with `sent` bytes of records, which grows with the size of the request."""
         return cls(
             bytes_left=INSPECTED_BYTES_MAX + _REQUEST_EXPANSION_MAX * sent,
             records_left=INSPECTED_RECORDS_MAX + sent // RECORD_BYTES_MIN,
@@ -54,7 +54,7 @@ class DecompressionBudget(msgspec.Struct):
 
     @classmethod
     def for_event_loop(cls) -> DecompressionBudget:
-        """Return the budget for decompression on the event loop, which blocks all other work."""
+        """Return the small budget for decompression on the event loop, which blocks all other work."""
         return cls(
             bytes_left=INSPECTED_ON_LOOP_BYTES_MAX,
             records_left=INSPECTED_ON_LOOP_RECORDS_MAX,
@@ -64,11 +64,11 @@ class DecompressionBudget(msgspec.Struct):
 
     @classmethod
     def for_stored_batch(cls, size: int) -> DecompressionBudget:
-        """Return the budget for a background task that must decompress a stored batch completely."""
+        """Return the budget of a background task that must decompress a stored batch completely, whatever its size."""
         return cls(_UNLIMITED, _UNLIMITED, DECOMPRESSED_BYTES_MAX + _BATCH_EXPANSION_MAX * size)
 
     def max_output_bytes(self, compressed: int) -> int:
-        """Return the maximum decompressed size of a batch of `compressed` bytes.
+        """Return the maximum number of bytes to which `compressed` bytes of a batch may decompress.
 
         Raises:
             RecordsTooLarge: The compressed data exceeds the budget.
@@ -78,12 +78,12 @@ class DecompressionBudget(msgspec.Struct):
         return max(min(self.bytes_left, self.batch_bytes_max), 0)
 
     def take_bytes(self, count: int) -> None:
-        """Subtract decompressed bytes from the budget."""
+        """Charge decompressed bytes to the budget."""
         self.bytes_left -= count
         self.bytes_decompressed += count
 
     def take_records(self, count: int) -> None:
-        """Subtract records from the budget.
+        """Charge records to the budget.
 
         Raises:
             RecordsTooLarge: There are more records than the budget allows.

@@ -84,7 +84,7 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 def decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
-    """Decode a request header. Return the header and the position of the message.
+    """Decode the header of a request frame. Return the header and the position at which the body starts.
 
     Raises:
         UnknownApi: The API key is unknown.
@@ -134,12 +134,12 @@ def encode_request_header(out: bytearray, header: RequestHeader, flexible: bool)
 
 
 def is_response_header_flexible(schema: StructSchema, api_version: int) -> bool:
-    """Return whether the response header of a message version has tagged fields."""
+    """Return whether the response header contains tagged fields in this version of the message."""
     return schema.flexible.covers(api_version) and schema.api_key != API_VERSIONS_KEY
 
 
 def decode_response_header(schema: StructSchema, api_version: int, frame: memoryview) -> tuple[int, int]:
-    """Decode a response header. Return the correlation id and the position of the message."""
+    """Decode the header of a response frame. Return the correlation id and the position at which the body starts."""
     try:
         (correlation_id,) = struct.unpack_from(">i", frame)
         position = 4
@@ -151,7 +151,7 @@ def decode_response_header(schema: StructSchema, api_version: int, frame: memory
 
 
 class _LazyMessages(dict[int, type[M]]):
-    """Message classes by API key, imported on first access."""
+    """A mapping from API keys to message classes, which are imported on first access."""
 
     def __init__(self, kind: type[M]) -> None:
         super().__init__()
@@ -183,12 +183,12 @@ def decode_request(frame: memoryview) -> tuple[RequestHeader, Request]:
 
 
 def decode_request_body(header: RequestHeader, frame: memoryview, position: int) -> Request:
-    """Decode the body of a request whose header was decoded with `decode_request_header`."""
+    """Decode the body of a request after `decode_request_header` has decoded its header."""
     return _decode_message(REQUESTS[header.api_key], header.api_version, frame, position, REQUEST_ELEMENTS_MAX)
 
 
 def encode_response(correlation_id: int, api_version: int, response: Response) -> list[BytesLike]:
-    """Encode a response frame as buffers for `transport.writelines`. Large records are referenced, not copied."""
+    """Encode a response frame as a list of buffers for `transport.writelines`, without copying large records."""
     out = bytearray(_SIZE_AND_CORRELATION_ID.pack(0, correlation_id))
     if is_response_header_flexible(response.__schema__, api_version):
         out.append(0)
@@ -207,25 +207,25 @@ def encode_request(header: RequestHeader, request: Request) -> bytes:
 
 
 def decode_response(api_key: int, api_version: int, frame: memoryview) -> tuple[int, Response]:
-    """Decode the response to a request with this API key and version. Return the response and its correlation id."""
+    """Decode a response frame, given the API key and version. Return the correlation id and the response."""
     cls = RESPONSES[api_key]
     correlation_id, position = decode_response_header(cls.__schema__, api_version, frame)
     return correlation_id, _decode_message(cls, api_version, frame, position, RESPONSE_ELEMENTS_MAX)
 
 
 def encode(message: Struct, version: int) -> bytes:
-    """Encode a message without its frame and header."""
+    """Encode a message without a header or frame."""
     return b"".join(_encode_message(message, version, bytearray()))
 
 
 def encode_element(message: type[Response], element: Struct, version: int) -> bytes:
-    """Encode an element of a response's top-level array. The response may contain the bytes instead of the element."""
+    """Encode an element of a response's array in advance. The response may contain these bytes as the element."""
     encode_into = compile_element_encoder(message, type(element), version)
     return b"".join(_encode_with_encoder(encode_into, element, version, bytearray()))
 
 
 def decode(cls: type[M], version: int, data: BytesLike) -> M:
-    """Decode a message without its frame and header. Records are decoded as slices of `data`."""
+    """Decode a message without a header or frame. Its records refer to `data` instead of being copied."""
     budget = REQUEST_ELEMENTS_MAX if issubclass(cls, Request) else RESPONSE_ELEMENTS_MAX
     return _decode_message(cls, version, memoryview(data), 0, budget)
 

@@ -60,7 +60,7 @@ Encoder = Callable[[Struct, bytearray, list[BytesLike]], bytearray]
 
 
 class FunctionSource:
-    """The source code of a generated function."""
+    """The source code of a generated Python function."""
 
     def __init__(self, signature: str, version: int, flexible: bool, runtime: dict[str, object]) -> None:
         self.version = version
@@ -82,24 +82,24 @@ class FunctionSource:
         return self.names[name]  # type: ignore[return-value]
 
     def add_lines(self, *lines: str) -> None:
-        """Append lines at the current indentation."""
+        """Append lines of code at the current indentation."""
         self._lines += ["    " * self._indent + line for line in lines]
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Append a line that opens a block, and indent the lines inside the context."""
+        """Append a line that starts a block of code, and indent the code added inside the `with` block."""
         self.add_lines(head)
         self._indent += 1
         yield
         self._indent -= 1
 
     def bind_name(self, name: str, value: object) -> str:
-        """Make `value` available to the function as `name`, and return the name."""
+        """Make `value` available as the global `name` in the generated function, and return the name."""
         self.names[name] = value
         return name
 
     def take_pending_values(self) -> tuple[struct.Struct, list[str]]:
-        """Return the struct layout and the expressions of the pending fixed-size values, and clear these values."""
+        """Return the struct layout and the expressions of the pending fixed-size values, and forget these values."""
         layout = struct.Struct(">" + "".join(letter for letter, _ in self.pending_values))
         expressions = [expression for _, expression in self.pending_values if expression]
         self.pending_values.clear()
@@ -107,12 +107,12 @@ class FunctionSource:
 
 
 def format_struct_function(verb: str, layout: struct.Struct) -> str:
-    """Return the name of a pack or unpack function for a struct layout."""
+    """Return the name under which the generated function calls a struct layout's pack or unpack method."""
     return f"{verb}_{layout.format[1:].replace('?', 't')}"
 
 
 def has_records(cls: type[Struct], version: int) -> bool:
-    """Return whether a message version has a field with records."""
+    """Return whether this version of a message has a field that contains records."""
     plain, tagged = cls.__schema__.fields_at(version)
     return any(field.kind == "records" or _contains_records(field, version) for field in plain + tagged)
 
@@ -122,7 +122,7 @@ def _contains_records(field: Field, version: int) -> bool:
 
 
 def compute_min_element_size(element: str | type[Struct] | None, version: int, flexible: bool) -> int:
-    """Return the minimum encoded size of an array element, from which the maximum number of elements follows."""
+    """Return the minimum encoded size of an array element in bytes, which limits the plausible number of elements."""
     if isinstance(element, type):
         plain, _ = element.__schema__.fields_at(version)
         return sum(_get_min_field_size(field.kind, flexible) for field in plain) + flexible
@@ -136,7 +136,7 @@ def _get_min_field_size(kind: str, flexible: bool) -> int:
 
 
 def find_invalid_field(message: Struct, version: int) -> str | None:
-    """Return the path of the first invalid field and a description of the error, or None if all fields are valid.
+    """Return a description of the message's first field that cannot be encoded, or None if all fields are valid.
 
     Called only after an encoder has failed.
     """
@@ -207,7 +207,7 @@ def _find_string_faults(actual: object, field_path: str) -> Iterator[str]:
 
 
 class DecoderSource(FunctionSource):
-    """The generated source code of the decoder of a message version."""
+    """The generator of the source code that decodes one version of a message."""
 
     def __init__(self, cls: type[Struct], version: int) -> None:
         super().__init__(
@@ -225,7 +225,7 @@ class DecoderSource(FunctionSource):
     # --- single values
 
     def _emit_pending_values(self) -> None:
-        """Generate code that reads the pending fixed-size values with a single unpack."""
+        """Generate code that decodes all pending fixed-size values with a single `struct` call."""
         if not self.pending_values:
             return
         layout, variables = self.take_pending_values()
@@ -237,7 +237,7 @@ class DecoderSource(FunctionSource):
         self.add_lines(f"{', '.join(variables)}{comma} = {unpack}(data, position)", f"position += {layout.size}")
 
     def _emit_varint(self, variable: str, *, maximum: int = wire.VARINT_MAX) -> None:
-        """Generate code that reads a varint.
+        """Generate code that decodes a variable-length integer.
 
         Its first byte, usually the only one, is read with the preceding values.
         """
@@ -251,7 +251,7 @@ class DecoderSource(FunctionSource):
     # --- structs and their fields
 
     def _emit_struct(self, cls: type[Struct]) -> str:
-        """Generate code that reads all fields of a struct into variables.
+        """Generate code that decodes the fields of a struct into local variables.
 
         Return the expression that builds the struct.
         """
@@ -279,7 +279,7 @@ class DecoderSource(FunctionSource):
             self._emit_length_prefixed(field.name, field.kind, variable, nullable)
 
     def _emit_length_prefixed(self, name: str, kind: str, variable: str, nullable: bool) -> None:
-        """Generate code that reads a string, bytes or records: a length (plus one in compact form), then the bytes."""
+        """Generate code that decodes a string, bytes or records field: the length, then the content."""
         if self.flexible:
             self._emit_varint("length", maximum=wire.STRING_BYTES_MAX + 1 if kind == "string" else wire.VARINT_MAX)
             null, end = "0", "position + length - 1"
@@ -312,7 +312,7 @@ class DecoderSource(FunctionSource):
         return "data[position:end]" if self._is_copied else "bytes(data[position:end])"
 
     def _emit_single_struct(self, field: Field, variable: str, nullable: bool) -> None:
-        """Generate code that reads a struct outside an array. A nullable struct has an int8 prefix, -1 for null."""
+        """Generate code that decodes a struct that is not an array element and may be null."""
         assert isinstance(field.element, type)
         if not nullable:
             self.add_lines(f"{variable} = {self._emit_struct(field.element)}")
@@ -368,7 +368,7 @@ class DecoderSource(FunctionSource):
     # --- tagged fields
 
     def _emit_tags(self, cls: type[Struct], tagged: list[Field], depth: int) -> None:
-        """Generate code that reads the tagged fields.
+        """Generate code that decodes the tagged fields of a struct.
 
         Their count, usually a zero byte, is read with the preceding values.
         """
@@ -400,10 +400,10 @@ class DecoderSource(FunctionSource):
 
 
 class EncoderSource(FunctionSource):
-    """The generated source code of the encoder of a message version."""
+    """The generator of the source code that encodes one version of a message."""
 
     def __init__(self, cls: type[Struct], version: int, message: type[Struct] | None = None) -> None:
-        """Generate the encoder of `cls`: a message, or an element of `message`, which determines flexible versions."""
+        """Create the generator for a message class, or for an element class of an array in `message`."""
         flexible = (message or cls).__schema__.flexible.covers(version)
         super().__init__("encode(message, out, chunks)", version, flexible, _ENCODER_NAMES)
         self._depth = 0
@@ -416,7 +416,7 @@ class EncoderSource(FunctionSource):
     # --- single values
 
     def _emit_pending_values(self) -> None:
-        """Generate code that writes the pending fixed-size values with a single pack."""
+        """Generate code that encodes all pending fixed-size values with a single `struct` call."""
         if not self.pending_values:
             return
         layout, expressions = self.take_pending_values()
@@ -457,7 +457,7 @@ class EncoderSource(FunctionSource):
                 self.add_lines(f"if {is_set}: raise UnsupportedField({text!r})")
 
     def _format_differs_expression(self, cls: type[Struct], field: Field, value: str) -> str:
-        """Return an expression that is true if a field differs from its default."""
+        """Return a Python expression that is true if the field's value differs from its default."""
         if field.default == []:
             return f"len({value}) > 0"
         if field.default is None:
@@ -481,7 +481,7 @@ class EncoderSource(FunctionSource):
             self._emit_length_prefixed(field.kind, value, variable, nullable)
 
     def _emit_length_prefixed(self, kind: str, value: str, variable: str, nullable: bool) -> None:
-        """Generate code that writes a string, bytes or records: a length (plus one in compact form), then the bytes."""
+        """Generate code that encodes a string, bytes or records field: the length, then the content."""
         encoded = ".encode()" if kind == "string" else ""
         length = f"records_length({variable})" if kind == "records" else f"len({variable})"
         if not nullable:
@@ -514,7 +514,7 @@ class EncoderSource(FunctionSource):
         self.add_lines(f"if {variable} is None: out += {null!r}")
 
     def _emit_single_struct(self, field: Field, value: str, variable: str, nullable: bool) -> None:
-        """Generate code that writes a struct outside an array. A nullable struct has an int8 prefix, -1 for null."""
+        """Generate code that encodes a struct that is not an array element and may be null."""
         assert isinstance(field.element, type)
         self._emit_pending_values()
         self.add_lines(f"{variable} = {value}")
@@ -561,7 +561,7 @@ class EncoderSource(FunctionSource):
     # --- tagged fields
 
     def _emit_tags(self, cls: type[Struct], tagged: list[Field], variable: str, depth: int) -> None:
-        """Generate code that writes the tagged fields that differ from their defaults, each with its size."""
+        """Generate code that encodes the tagged fields of a struct that differ from their default values."""
         self._emit_pending_values()
         flags = [f"has_{field.name}_{depth}" for field in tagged]
         for field, flag in zip(tagged, flags, strict=True):
@@ -587,21 +587,21 @@ class EncoderSource(FunctionSource):
 
 @cache
 def compile_decoder(cls: type[Struct], version: int) -> Decoder:
-    """Return the compiled decoder of a message version."""
+    """Return the generated decoder of one version of a message class."""
     _check_version(cls, version)
     return cast(Decoder, DecoderSource(cls, version).compile_function("decode", f"<{cls.__name__} v{version}>"))
 
 
 @cache
 def compile_encoder(cls: type[Struct], version: int) -> Encoder:
-    """Return the compiled encoder of a message version."""
+    """Return the generated encoder of one version of a message class."""
     _check_version(cls, version)
     return cast(Encoder, EncoderSource(cls, version).compile_function("encode", f"<{cls.__name__} v{version}>"))
 
 
 @cache
 def compile_element_encoder(message: type[Struct], element: type[Struct], version: int) -> Encoder:
-    """Return the compiled encoder of an array element of `message`."""
+    """Return the generated encoder of the elements of an array in a message class."""
     _check_version(message, version)
     name = f"<{element.__name__} in {message.__name__} v{version}>"
     return cast(Encoder, EncoderSource(element, version, message).compile_function("encode", name))

@@ -56,7 +56,7 @@ _XXH32_STRIPE_BYTES = 16  # longer inputs are hashed in stripes, which LZ4 heade
 
 
 class Codec(IntEnum):
-    """A compression codec. Its value is stored in the lowest three bits of a batch's attributes."""
+    """A compression codec of the Kafka protocol, whose number is in the lowest three bits of the batch attributes."""
 
     NONE = 0
     GZIP = 1
@@ -66,7 +66,7 @@ class Codec(IntEnum):
 
 
 def parse_codec(number: int) -> Codec:
-    """Return the codec with this number.
+    """Return the compression codec with this number.
 
     Raises:
         KafkaError: UNSUPPORTED_COMPRESSION_TYPE for the undefined numbers 5, 6 and 7.
@@ -78,7 +78,7 @@ def parse_codec(number: int) -> Codec:
 
 
 def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None = None) -> bytes:
-    """Compress data. `level` is Kafka's compression.*.level; None (or -1 for gzip) selects the codec's default."""
+    """Compress data at Kafka's compression level `level`; None (or -1 for gzip) selects the codec's default level."""
     if codec == Codec.NONE:
         return bytes(data)
     if codec == Codec.SNAPPY:
@@ -110,7 +110,7 @@ class Compressor:
             self._stream = cramjam.zstd.Compressor(level=level)
 
     def add(self, data: bytes | bytearray | memoryview) -> None:
-        """Compress more data."""
+        """Compress the next part of the input."""
         if self._codec is Codec.NONE:
             self._output += data
             return
@@ -123,7 +123,7 @@ class Compressor:
                 del self._pending[:whole]
 
     def finish(self) -> bytes | bytearray:
-        """Compress the remaining input, and return the complete output."""
+        """Compress the rest of the input, and return the complete compressed data."""
         self._compress(self._pending)
         return self._output if self._stream is None else bytes(self._stream.finish())
 
@@ -145,7 +145,7 @@ def decompress(codec: int, data: bytes | memoryview, limit: int = DECOMPRESSED_B
 
 
 def decompress_view(codec: int, data: bytes | memoryview, limit: int) -> bytes | memoryview:
-    """Decompress data like `decompress`, but without a second copy of large output."""
+    """Decompress data like `decompress`, but return large output as a view, without copying it."""
     for output, is_whole in iter_decompressed_prefixes(codec, data, limit):
         if is_whole:
             return output
@@ -154,7 +154,7 @@ def decompress_view(codec: int, data: bytes | memoryview, limit: int) -> bytes |
 
 
 def iter_decompressed_prefixes(codec: int, data: bytes | memoryview, limit: int) -> Iterator[_Prefix]:
-    """Decompress data, and yield growing prefixes of the output, each with a flag that marks the complete output.
+    """Yield growing prefixes of the decompressed data, each with a flag that tells whether it is complete.
 
     A caller that needs only the start of the output can stop early. Raises as `decompress` does.
     """
@@ -189,7 +189,7 @@ def _decompress_up_to(codec: Codec, decompress_into: _DecompressInto, data: byte
 
 
 def _allocate_buffer(size: int) -> memoryview:
-    """Allocate an output buffer. Large buffers use mmap, which returns the memory to the system immediately."""
+    """Allocate an output buffer. Large buffers use mmap, whose memory is returned to the system when it is freed."""
     return memoryview(bytearray(size) if size <= _HEAP_BYTES_MAX else mmap.mmap(-1, size))
 
 
@@ -234,7 +234,7 @@ def _decompress_snappy_up_to(data: bytes | memoryview, size: int) -> _Prefix:
 
 
 def _iter_snappy_blocks(data: memoryview) -> Iterator[tuple[memoryview, int]]:
-    """Yield each snappy block with its decompressed size."""
+    """Yield the snappy blocks of xerial-framed or raw data, each with its decompressed size."""
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         yield data, _read_snappy_content_bytes(data)
         return
@@ -282,7 +282,7 @@ _DECOMPRESS_UP_TO: dict[Codec, Callable[[bytes | memoryview, int], _Prefix]] = {
 
 
 def with_legacy_lz4_checksum(frame: bytes) -> bytes:
-    """Return the LZ4 frame with the legacy header checksum that clients of magic 0 expect.
+    """Return the LZ4 frame with the incorrect header checksum that Kafka clients of message format 0 expect.
 
     The first Kafka brokers computed the checksum over the frame's magic number too (KAFKA-3160), and clients of that
     time verify it.
@@ -292,7 +292,7 @@ def with_legacy_lz4_checksum(frame: bytes) -> bytes:
 
 
 def with_correct_lz4_checksum(frame: bytes) -> bytes:
-    """Return the LZ4 frame with a correct header checksum, regardless of its current checksum.
+    """Return the LZ4 frame with a correct header checksum in place of the current one.
 
     Raises:
         CorruptRecords: The data has no LZ4 frame header.
@@ -318,7 +318,7 @@ def _compute_lz4_checksum(header: bytes) -> bytes:
 
 
 def _xxh32_short(data: bytes) -> int:
-    """Return the xxHash32 (seed 0) of data that is shorter than a stripe."""
+    """Return the 32-bit xxHash of up to 15 bytes of data, with seed 0."""
     if len(data) >= _XXH32_STRIPE_BYTES:
         raise ValueError(f"{len(data)} bytes are too long for an LZ4 header")
     value = _PRIME_5 + len(data)

@@ -22,7 +22,7 @@ _MARKER_BYTES = HEADER_BYTES + _MARKER_RECORD.size
 
 
 class ControlType(IntEnum):
-    """The type of a control record."""
+    """The type of a control record: an abort or commit marker, or a record of Kafka's KRaft."""
 
     ABORT = 0
     COMMIT = 1
@@ -39,14 +39,14 @@ _MARKER_TYPES = (ControlType.ABORT, ControlType.COMMIT)
 
 
 class TransactionMarker(NamedTuple):
-    """The outcome of a transaction, and the epoch of the coordinator that decided it."""
+    """A transaction's outcome (commit or abort) with the coordinator epoch, as stored in a control record."""
 
     is_commit: bool
     coordinator_epoch: int
 
 
 def parse_control_type(record: Record) -> ControlType:
-    """Return the type of a control record.
+    """Return the type of the control record with this key.
 
     Raises:
         CorruptRecords: The key is not that of a control record.

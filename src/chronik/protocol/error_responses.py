@@ -16,16 +16,16 @@ from chronik.protocol.schema import Request, Response, Struct
 R = TypeVar("R", bound=Response)
 
 ERROR_FIELDS: Final = {"error_code": "code", "error_message": "message", "records": "b''"}
-"""The names of error fields in responses, each with the Python expression that computes its value."""
+"""The names of error fields in responses, with the Python expressions of their values in generated code."""
 
 
 def error_fields(error: KafkaError | None) -> dict[str, Any]:
-    """Return the error code and error message fields of one element of a response."""
+    """Return the values of the fields `error_code` and `error_message` of a response element."""
     return {"error_code": error.code if error else ErrorCode.NONE, "error_message": error.message if error else None}
 
 
 def build_error_response(response: type[R], request: Request, code: ErrorCode) -> R:
-    """Build the error response to a request that failed as a whole."""
+    """Return the response to a failed request, with the error code in each of its elements."""
     error_response: R = _compile_error_builder(response, type(request))(request, code, code.message)
     return error_response
 
@@ -34,7 +34,7 @@ def build_error_response(response: type[R], request: Request, code: ErrorCode) -
 def _compile_error_builder(
     response: type[Response], request: type[Request]
 ) -> Callable[[Request, ErrorCode, str], Any]:
-    """Compile a function that builds the error response fast, because a request may contain 250,000 elements."""
+    """Compile a function that builds the error responses of an API, because a response may have 250,000 elements."""
     known: dict[str, Any] = {}
     expression = _build_response_expression(response, request, "request", known)
     return cast(Callable[[Request, ErrorCode, str], Any], eval(f"lambda request, code, message: {expression}", known))
@@ -43,7 +43,7 @@ def _compile_error_builder(
 def _build_response_expression(
     cls: type[Struct], request_type: type[Struct] | str | None, name: str, known: dict[str, Any]
 ) -> str:
-    """Return an expression that builds the response or one of its elements.
+    """Return a Python expression that builds an error response or one of its elements.
 
     `name` is the part of the request that it mirrors, of the class `request_type` unless it is a primitive. Classes are
     added to `known` by name.

@@ -167,14 +167,14 @@ class ErrorCode(IntEnum):
 
 
 MESSAGE_CHARACTERS_MAX: Final = 1000
-"""Maximum length of an error message in characters.
+"""The maximum length of an error message in a response, in characters.
 
 A message may contain a name from the request, which may have up to 32,767 bytes.
 """
 
 
 class KafkaError(ChronikError):
-    """An error that is returned to the client: an error code, and a message for APIs with an error message field."""
+    """An error that a client receives as an error code and, if the API has a field for it, an error message."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code, message)  # both arguments, so that copying and pickling preserve the code
@@ -196,7 +196,7 @@ class KafkaError(ChronikError):
 
 
 class CorruptRecords(KafkaError):
-    """Record bytes that fail their checksum or violate the format."""
+    """Records that do not match their checksum or violate the record format."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
@@ -204,17 +204,17 @@ class CorruptRecords(KafkaError):
 
 
 class InvalidRecord(KafkaError):
-    """Well-formed records that violate a rule of the broker or the topic."""
+    """Well-formed records that the broker or the topic does not accept."""
 
     def __init__(self, message: str, indexes: tuple[int, ...] = ()) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
         self.args = (message, indexes)
         self.record_indexes = indexes
-        """Indexes of the invalid records in the batch; empty if the batch itself is invalid."""
+        """The indexes of the invalid records in the batch, or an empty tuple if the batch itself is invalid."""
 
 
 class RecordsTooLarge(KafkaError):
-    """Records whose decompressed size exceeds the limit."""
+    """Records whose decompressed size exceeds the decompression budget."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.MESSAGE_TOO_LARGE, message)

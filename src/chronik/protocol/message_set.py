@@ -70,7 +70,7 @@ class _Message(NamedTuple):
 def convert_to_batches(
     buffer: Bytes, budget: DecompressionBudget | None = None, *, size_max: int = FRAME_BYTES_MAX
 ) -> list[bytes]:
-    """Convert a produced message set to batches for `validate_produced_batches`, with offsets starting at 0.
+    """Convert a message set (magic 0 or 1) from a produce request to record batches with offsets from 0.
 
     Consecutive plain messages become one batch, and each wrapper becomes a batch with its codec. Timestamps are kept;
     messages of magic 0 have none.
@@ -103,7 +103,7 @@ def convert_to_batches(
 
 
 def _check_message_count(content: Bytes, budget: DecompressionBudget) -> None:
-    """Raise RecordsTooLarge before parsing if the content may contain more messages than the budget allows."""
+    """Raise RecordsTooLarge if data of this size may contain more messages than the budget allows."""
     if len(content) > budget.records_left * _MESSAGE_BYTES_MIN[1]:
         raise RecordsTooLarge(f"{len(content)} bytes of messages exceed the budget for conversion")
 
@@ -155,7 +155,7 @@ def convert_to_message_set(
 def _take_records_within(
     header: BatchHeader, body: RecordsBody, first_offset: int, capacity: int
 ) -> tuple[list[Record], bool]:
-    """Return at least one record from `first_offset`, up to `capacity` bytes, and whether more records follow."""
+    """Return the records from `first_offset` on that fit into `capacity`, at least one, and whether more follow."""
     records: list[Record] = []
     view = memoryview(body)
     for offset, timestamp, key_start, key_length, value_start, value_length, _ in scan_records(header, body):
@@ -179,7 +179,7 @@ def _count_content_bytes(record: Record) -> int:
 
 
 def iter_message_set(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
-    """Yield the records of a fetched message set as a consumer sees them.
+    """Yield the records of a fetched message set (magic 0 or 1) with absolute offsets.
 
     Wrappers are decompressed, offsets are absolute, and the log append time is applied. `limit` applies to each
     wrapper.
@@ -297,7 +297,7 @@ def _decompress_message(wrapper: _Message, limit: int) -> RecordsBody:
 
 
 def _wrap(magic: int, header: BatchHeader, records: list[Record]) -> bytes:
-    """Return a compressed wrapper message. It has the offset of its last inner message."""
+    """Return a compressed wrapper message that contains the given records."""
     content = bytearray()
     last_offset = header.last_offset
     for record in records:

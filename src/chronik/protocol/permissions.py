@@ -11,7 +11,7 @@ _E = TypeVar("_E", bound=IntEnum)
 
 
 class AclOperation(IntEnum):
-    """An operation of Kafka's ACLs."""
+    """An operation in an access control list (ACL), with Kafka's number."""
 
     ALL = 2
     READ = 3
@@ -30,7 +30,7 @@ class AclOperation(IntEnum):
 
 
 class AclResourceType(IntEnum):
-    """A resource type of Kafka's ACLs."""
+    """A type of resource that an access control list (ACL) protects, with Kafka's number."""
 
     TOPIC = 2
     GROUP = 3
@@ -41,11 +41,11 @@ class AclResourceType(IntEnum):
 
 
 CLUSTER_NAME: Final = "kafka-cluster"
-"""The name of the only resource of type Cluster."""
+"""The resource name of the cluster in ACLs."""
 
 
 class RequiredPermission(NamedTuple):
-    """An operation on a resource type that a request requires."""
+    """An ACL operation on a type of resource that a request requires."""
 
     operation: AclOperation
     resource_type: AclResourceType
@@ -53,7 +53,7 @@ class RequiredPermission(NamedTuple):
 
 @cache
 def parse_permissions(text: str) -> tuple[RequiredPermission, ...]:
-    """Parse permissions such as "Read Group, Write TransactionalId".
+    """Parse a list of required permissions such as "Read Group, Write TransactionalId".
 
     Raises:
         ValueError: An operation or resource type is unknown.
@@ -73,7 +73,7 @@ def _parse_enum_name(kind: type[_E], word: str) -> _E:
 
 
 def to_bit_field(operations: Iterable[AclOperation]) -> int:
-    """Return the operations as the bit field of authorized operations in Kafka's responses."""
+    """Encode ACL operations as the bit field of authorized operations in responses."""
     return sum(1 << operation for operation in operations)
 
 
@@ -111,9 +111,9 @@ OPERATIONS_BY_RESOURCE_TYPE: Final = {
     AclResourceType.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
     AclResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
 }
-"""The operations that each resource type supports."""
+"""The ACL operations that apply to each resource type."""
 
 TOPIC_OPERATION_BITS: Final = to_bit_field(TOPIC_OPERATIONS)
 GROUP_OPERATION_BITS: Final = to_bit_field(GROUP_OPERATIONS)
 CLUSTER_OPERATION_BITS: Final = to_bit_field(CLUSTER_OPERATIONS)
-"""All operations on the cluster, as the bit field of authorized operations in responses."""
+"""The bit field of all ACL operations on the cluster."""

@@ -22,18 +22,21 @@ NO_VALUE = -1
 
 
 ScannedRecord = tuple[int, int, int, int, int, int, int]
-"""Offset, timestamp, start and length of the key (NO_KEY if null), start and length of the value (NO_VALUE if null),
-and the end of the record in the body. A plain tuple, because a NamedTuple would take a third of the run time."""
+"""The position of a record in decompressed data: offset, timestamp, key and value start and length, and end.
+
+The length is NO_KEY or NO_VALUE if the key or value is null. A plain tuple, because a NamedTuple would take a third of
+the run time.
+"""
 
 
 class IncompleteRecords(CorruptRecords):
-    """The record data ends before the expected number of records."""
+    """The decompressed data ends before the last record of the batch."""
 
 
 def decompress_within_budget(
     buffer: Bytes, position: int, budget: DecompressionBudget | None = None
 ) -> DecompressedBatch:
-    """Verify a batch's checksum and decompress its records within the budget. Return its header and its records.
+    """Verify the checksum of a batch, decompress its records within the budget, and return its header and records.
 
     The default budget is that of a request of the same size.
 
@@ -52,7 +55,7 @@ def decompress_within_budget(
 
 
 def scan_records_lazily(buffer: Bytes, budget: DecompressionBudget) -> Iterator[ScannedRecord]:
-    """Yield the records of a batch. Decompress only as much as the caller consumes.
+    """Yield the records of a batch, decompressing only as much of the batch as the caller consumes.
 
     Raises:
         CorruptRecords: The batch is damaged.
@@ -89,7 +92,7 @@ def _parse_and_verify_batch(buffer: Bytes, position: int) -> tuple[BatchHeader, 
 
 
 def scan_records(header: BatchHeader, body: RecordsBody, *, is_complete: bool = True) -> Iterator[ScannedRecord]:
-    """Yield the decompressed records in `body` as tuples of positions and lengths.
+    """Yield the offset, timestamp and position of each record in decompressed data, without copying keys or values.
 
     Raises:
         CorruptRecords: The records are malformed.

@@ -56,7 +56,7 @@ RecordHeader = tuple[str, bytes | None]
 
 
 class Record(NamedTuple):
-    """A decoded record with its absolute offset and timestamp."""
+    """A decoded record with its offset and timestamp."""
 
     offset: int
     timestamp: int
@@ -79,7 +79,7 @@ def encode_batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """Encode records, sorted by offset, as one batch. The base offset defaults to the first record's offset.
+    """Encode records, sorted by offset, as one record batch.
 
     With LOG_APPEND_TIME all records get the largest of their timestamps.
 
@@ -108,7 +108,7 @@ def encode_batch(
 
 
 class _EncodedRecords(NamedTuple):
-    """The batch header fields that are computed while records are encoded."""
+    """The record count, offsets and timestamps of a batch, which are known after its records are encoded."""
 
     record_count: int
     base_offset: int
@@ -143,7 +143,7 @@ def _encode_records(records: Iterable[Record], base_offset: int | None, compress
 
 
 def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> bytes:
-    """Encode a record with its length prefix."""
+    """Encode a record, preceded by its length."""
     parts = [b"\x00", encode_varint(timestamp_delta), encode_varint(offset_delta)]
     for field in (record.key, record.value):
         if field is None:
@@ -163,7 +163,7 @@ def encode_record(record: Record, offset_delta: int, timestamp_delta: int) -> by
 
 
 def decode_batch(buffer: Bytes, position: int = 0, limit: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
-    """Return all records of the batch at `position`, including control records.
+    """Decode all records of the batch at `position`, including control records.
 
     Raises:
         CorruptRecords: The batch is malformed.
@@ -174,7 +174,7 @@ def decode_batch(buffer: Bytes, position: int = 0, limit: int = DECOMPRESSED_BYT
 
 
 def iter_records(buffer: Bytes, limit: int = DECOMPRESSED_BYTES_MAX, *, partial_tail: bool = False) -> Iterator[Record]:
-    """Yield the records of all batches except control batches, which consumers do not see.
+    """Yield the records of all batches that consumers see, that is, of all except control batches.
 
     `limit` applies to each batch. Raises as `decode_batch` does. For `partial_tail` see `iter_batches`.
     """
@@ -198,7 +198,7 @@ def decompress_batch(
 
 
 def iter_decompressed_records(header: BatchHeader, body: bytes) -> Iterator[tuple[Record, int]]:
-    """Yield every record of a decompressed batch, with its end position in `body`."""
+    """Yield each record of a decompressed batch with the position at which it ends."""
     count, last_offset, base_offset = header.record_count, header.last_offset, header.base_offset
     if not 0 <= count * RECORD_BYTES_MIN <= len(body):
         raise CorruptRecords(f"{count} records do not fit into {len(body)} bytes")

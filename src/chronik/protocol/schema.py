@@ -41,7 +41,7 @@ ARRAY_FORMATS: Final = {"int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 
 
 class Field:
-    """A declared field. `kind` is Kafka's type name, or "array" or "struct" with `element` as the element type."""
+    """A field declared in a message class, with its type, versions and default value."""
 
     __slots__ = ("default", "element", "ignorable", "kind", "mirrors", "name", "nullable", "tag", "versions")
 
@@ -68,7 +68,7 @@ class Field:
 
 
 class StructSchema(NamedTuple):
-    """The schema of a struct class. Only messages have an API key and versions."""
+    """The schema of a struct class: its fields and, for messages, its API key and versions."""
 
     name: str
     fields: tuple[Field, ...]
@@ -77,7 +77,7 @@ class StructSchema(NamedTuple):
     flexible: VersionRange
 
     def fields_at(self, version: int) -> tuple[list[Field], list[Field]]:
-        """Return the fields of a version: ordinary fields in order, and tagged fields sorted by tag."""
+        """Return the fields in this version of the struct: ordinary fields in order, and tagged fields by tag."""
         present = [field for field in self.fields if field.versions.covers(version)]
         tagged = [field for field in present if field.tag is not None]
         return [field for field in present if field.tag is None], sorted(tagged, key=lambda field: field.tag or 0)
@@ -88,7 +88,7 @@ _NO_API: Final = (-1, VersionRange.parse(None), VersionRange.parse(None))
 
 @dataclass_transform(kw_only_default=True)
 class MessageStructMeta(msgspec.StructMeta):
-    """The metaclass of message structs, which builds the schema from the fields in the class body."""
+    """The metaclass of message structs, which derives the schema from the declared fields."""
 
     def __new__(
         mcls,
@@ -113,20 +113,20 @@ class MessageStructMeta(msgspec.StructMeta):
 
 
 class Struct(msgspec.Struct, metaclass=MessageStructMeta):
-    """A part of a message. Declare it `frozen=True` if a single field contains it, because its default is shared."""
+    """The base class of structs in messages. The class of a single struct field must be frozen."""
 
     __schema__: ClassVar[StructSchema]
 
 
 class Request(Struct):
-    """A message from a client.
+    """The base class of requests.
 
     Fields that its version does not contain must have their default value or be `ignorable`.
     """
 
 
 class Response(Struct):
-    """A message from a broker. Fields that its version does not contain are omitted."""
+    """The base class of responses. When a response is encoded, fields that its version lacks are omitted."""
 
 
 # --- field specifiers; mypy checks the annotations against their return types ----------------------------------------
@@ -190,12 +190,12 @@ def string(
 
 
 def binary(versions: str) -> bytes:
-    """Declare a field of Kafka's `bytes` type. The decoder copies its value, which may outlive the frame."""
+    """Declare a bytes field. The decoder copies its value, so that it may outlive the frame."""
     return cast(bytes, Field("bytes", versions, b""))
 
 
 def records(versions: str, *, nullable: str) -> Any:
-    """Declare a field with record batches. They are decoded as a slice of the frame and encoded from any `Records`."""
+    """Declare a field that contains record batches, which are not copied from the frame."""
     return Field("records", versions, None, nullable=nullable)
 
 
@@ -214,7 +214,7 @@ def array(
     tag: int | None = None,
     ignorable: bool = False,
 ) -> list[T] | None:
-    """Declare an array. `element` is a struct class, or the field specifier of a primitive type."""
+    """Declare an array field. `element` is a struct class or the field specifier of a primitive type."""
     of = element if isinstance(element, type) else element.__name__
     start: list[T] | None = None if default is None else []
     field = Field("array", versions, start, nullable=nullable, tag=tag, ignorable=ignorable, element=of)
@@ -222,18 +222,18 @@ def array(
 
 
 def struct(element: type[T], versions: str, *, tag: int, ignorable: bool = False) -> T:
-    """Declare a tagged struct field. Its default instance is shared, so its class must be frozen."""
+    """Declare a tagged field that contains a struct. Its default instance is shared, so its class must be frozen."""
     check_invariant(element.__struct_config__.frozen, f"{element.__name__} must be frozen")  # type: ignore[attr-defined]
     return cast(T, Field("struct", versions, element(), tag=tag, ignorable=ignorable, element=cast(Any, element)))
 
 
 def nullable_struct(element: type[T], versions: str) -> T | None:
-    """Declare a nullable struct field."""
+    """Declare a field that contains a struct or null."""
     return cast("T | None", Field("struct", versions, None, nullable=versions, element=cast(Any, element)))
 
 
 def mirror_request_field(name: str, field: T) -> T:
-    """Declare that a response field mirrors the request's field `name`, so that error responses contain its value.
+    """Declare that a response field has the value of the request field `name`, also in error responses.
 
     A mirrored array has an element for each element of the request's array, whose fields mirror that element's fields.
     If those are primitives, a field mirrors the array itself: see `OffsetFetchResponsePartition`.

@@ -18,12 +18,12 @@ SINGLE_BYTE_VALUES = [byte >> 1 ^ -(byte & 1) for byte in range(0x80)]
 
 
 def wrap_int64(value: int) -> int:
-    """Return the value wrapped around to 64 bits, like Java's arithmetic on extreme timestamps."""
+    """Return the value wrapped around to a signed 64-bit integer, as in Java."""
     return (value + INT64_MAX + 1 & 2**64 - 1) - INT64_MAX - 1
 
 
 def encode_varint(value: int) -> bytes:
-    """Encode a zigzag varint.
+    """Encode an integer as a zigzag varint.
 
     Raises:
         ValueError: The value does not fit into 64 bits.
@@ -42,7 +42,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def read_varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """Return the 32-bit varint at `position`, and the position after it.
+    """Return the 32-bit zigzag varint at `position`, and the position after it.
 
     Raises:
         CorruptRecords: The value has more than 32 bits.
@@ -52,7 +52,7 @@ def read_varint(data: bytes | bytearray | memoryview, position: int) -> tuple[in
 
 
 def read_varlong(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """Return the 64-bit varint at `position`, and the position after it. Raises as `read_varint` does."""
+    """Return the 64-bit zigzag varint at `position`, and the position after it."""
     return _read(data, position, _VARINT64_BYTES_MAX, 64)
 
 

@@ -36,19 +36,19 @@ PREBUILT_COUNT_MAX: Final = 32
 
 
 class MalformedMessage(ChronikError):
-    """Bytes that are not a valid message of the claimed API and version."""
+    """Bytes that cannot be decoded as a message of the given API and version."""
 
 
 class UnencodableMessage(ChronikError):
-    """A message with a value that its version cannot represent (null, too long, or of the wrong type)."""
+    """A message that cannot be encoded, because a value is null, too long or of the wrong type in its version."""
 
 
 class UnsupportedField(UnencodableMessage):
-    """A request sets a field that its version does not contain and that must not be ignored."""
+    """A message sets a field that its version lacks and that the receiver must not ignore."""
 
 
 class UnknownApi(ChronikError):
-    """The API key is unknown."""
+    """A request with an unknown API key."""
 
     def __init__(self, api_key: int, api_version: int, correlation_id: int) -> None:
         super().__init__(f"unknown api key {api_key}, version {api_version}")
@@ -58,7 +58,7 @@ class UnknownApi(ChronikError):
 
 
 class UnsupportedVersion(ChronikError):
-    """The API is known, but its version is not supported."""
+    """A request with an API version that the broker does not support."""
 
     def __init__(self, api_key: int, api_version: int, correlation_id: int) -> None:
         super().__init__(f"version {api_version} of api key {api_key} is not supported")
@@ -82,12 +82,12 @@ def build_length_error(field: str, length: int, left: int) -> MalformedMessage:
 
 
 def build_count_error(field: str, count: int, left: int) -> MalformedMessage:
-    """Return the error for an array with more elements than fit into the remaining bytes."""
+    """Return the error for an array whose element count exceeds what the remaining bytes can contain."""
     return MalformedMessage(f"{field}: {count} elements do not fit into {left} bytes")
 
 
 def build_budget_error() -> MalformedMessage:
-    """Return the error for a message with too many array elements and tagged fields."""
+    """Return the error for a message that exceeds the limit on array elements and tagged fields."""
     return MalformedMessage("the message has too many array elements and tagged fields")
 
 
@@ -119,7 +119,7 @@ def write_varint(out: bytearray, value: int) -> None:
 
 
 def read_tag(data: bytes | memoryview, position: int, size: int, last_tag: int) -> tuple[int, int, int]:
-    """Return the tag, start and end of a tagged field. Tags must be strictly ascending."""
+    """Read the header of a tagged field. Return its tag and the start and end of its value."""
     tag, position = read_varint(data, position)
     if tag <= last_tag:
         raise MalformedMessage(f"tag {tag} follows tag {last_tag}")
@@ -130,7 +130,7 @@ def read_tag(data: bytes | memoryview, position: int, size: int, last_tag: int) 
 
 
 def skip_tags(data: bytes | memoryview, position: int, size: int, count: int) -> int:
-    """Skip `count` unknown tagged fields, which were already subtracted from the element budget."""
+    """Skip `count` unknown tagged fields, and return the position after them."""
     tag = -1
     for _ in range(count):
         tag, _, position = read_tag(data, position, size, tag)
@@ -138,7 +138,7 @@ def skip_tags(data: bytes | memoryview, position: int, size: int, count: int) ->
 
 
 def read_tag_count(data: bytes | memoryview, position: int, size: int, budget: int) -> tuple[int, int, int]:
-    """Read the number of tagged fields. Return it with the position after it and the remaining element budget."""
+    """Read the number of tagged fields. Return the number, the position after it and the remaining element budget."""
     count, position = read_varint(data, position)
     if count * 2 > size - position:  # a tag and a length take a byte each
         raise build_count_error("tagged fields", count, size - position)
@@ -148,7 +148,7 @@ def read_tag_count(data: bytes | memoryview, position: int, size: int, budget: i
 
 
 class IntArrayCodec:
-    """An encoder and decoder of arrays of one integer type."""
+    """An encoder and decoder of arrays of integers with a fixed size."""
 
     def __init__(self, letter: str) -> None:
         self._letter = letter
@@ -168,12 +168,12 @@ INT_ARRAYS: Final = {letter: IntArrayCodec(letter) for letter in "bhiq"}
 
 
 def records_length(value: Records) -> int:
-    """Return the total length of records in bytes."""
+    """Return the total size in bytes of a records value, which may consist of several buffers."""
     return sum(map(len, value)) if isinstance(value, list) else len(value)
 
 
 def write_records(out: bytearray, chunks: list[bytes | bytearray | memoryview], value: Records) -> bytearray:
-    """Append records to the encoded message, and return the buffer to which to append the next field.
+    """Append records to an encoded message. Return the buffer to which the next field is written.
 
     Large records are appended to `chunks` by reference; the result is a new `out`.
     """

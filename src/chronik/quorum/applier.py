@@ -18,11 +18,11 @@ logger = logging.getLogger("chronik.raft")
 
 SLICE_ENTRIES: Final = 32
 SLICE_SECONDS: Final = 0.005
-"""Maximum number of entries, and maximum time in seconds, that are applied before yielding to the event loop."""
+"""The number of log entries and the time in seconds after which applying entries yields to the event loop."""
 
 
 class Applier:
-    """A task that applies committed log entries to the state machine and restores snapshots.
+    """The task that applies committed Raft entries to the state machine and restores snapshots.
 
     `on_applied` is called with the last index after each batch and each snapshot, `on_failure` if the state machine
     raises.
@@ -51,10 +51,10 @@ class Applier:
         self._entries_since_snapshot = 0
         self._bytes_since_snapshot = 0
         self._seconds_since_snapshot = 0.0
-        """Time spent applying entries since the last snapshot."""
+        """The time in seconds spent applying entries since the last snapshot."""
 
     def is_snapshot_due(self, settings: DriverSettings) -> bool:
-        """Return whether a snapshot threshold is exceeded and no work is queued."""
+        """Return whether a threshold for taking a snapshot is exceeded and nothing is queued to be applied."""
         is_due = (
             self._entries_since_snapshot >= settings.snapshot_entries
             or self._bytes_since_snapshot >= settings.snapshot_bytes
@@ -72,7 +72,7 @@ class Applier:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def enqueue(self, work: SnapshotMetadata | Sequence[RaftEntry]) -> None:
-        """Queue a batch of committed entries to apply, or a snapshot to restore.
+        """Queue committed entries to be applied, or a snapshot to be restored.
 
         The Raft core produces the next batch after this one is applied.
         """

@@ -55,11 +55,11 @@ from chronik.raft.roles import Role
 logger = logging.getLogger("chronik.raft")
 
 EVENTS_PER_ITERATION_MAX: Final = 250
-"""Maximum number of events processed per event-loop iteration: a few milliseconds of work."""
+"""The maximum number of Raft events processed per event-loop iteration, which takes a few milliseconds."""
 
 
 class _DriverComponents(msgspec.Struct):
-    """The components of a driver that exist only between `start` and `stop`."""
+    """The components of a Raft driver that exist only while it is started."""
 
     log_thread: Executor
     storage: RaftStorage
@@ -69,7 +69,7 @@ class _DriverComponents(msgspec.Struct):
 
 
 class RaftDriver:
-    """A driver that runs a Raft node on an event loop, with its storage, peer transport and state machine.
+    """The driver that runs a Raft node on the event loop and connects it to its storage, transport and state machine.
 
     `start` does not require a quorum. `on_fatal` is called once if the node must stop; it sends no messages after that.
     `on_status` is called when the role, term or leader changes. `passes` filters messages in both directions.
@@ -115,7 +115,7 @@ class RaftDriver:
     # ------------------------------------------------------------------------------------------------------ lifecycle
 
     async def start(self) -> None:
-        """Recover from disk and join the cluster.
+        """Recover the Raft node from disk, and start the peer transport and the node.
 
         Raises DamagedDataError, StorageError or OSError; call `stop` in that case, too.
         """
@@ -143,7 +143,7 @@ class RaftDriver:
         self._feed()
 
     async def stop(self) -> None:
-        """Complete the outstanding write, fail all waiters, and stop. Idempotent."""
+        """Complete the current write, fail all pending requests, and stop the Raft node."""
         self._is_running = False
         self._fail_waiters(DriverStopped("the node is shutting down"))
         if self._ticker is not None:
@@ -188,7 +188,7 @@ class RaftDriver:
         )
 
     def _fail(self, error: BaseException) -> None:
-        """Stop the node after a failure, because the disk or the state machine is in an unknown state."""
+        """Stop the Raft node after a failure of the disk or the state machine."""
         if self._failure is not None:
             return
         self._failure = error
@@ -210,17 +210,17 @@ class RaftDriver:
 
     @property
     def leader(self) -> int:
-        """Leader known to this node, or NO_NODE. Available after `start`."""
+        """The node id of the current Raft leader, or NO_NODE if this node knows none. Available after `start`."""
         return self._node.status.leader
 
     @property
     def sync_times(self) -> Histogram:
-        """Durations of log syncs. Available after `start`."""
+        """The histogram of the Raft log's sync durations. Available after `start`."""
         return self._components.storage.sync_times
 
     @property
     def status(self) -> DriverStatus:
-        """Current status of the node. Available after `start`."""
+        """The current status of the Raft node. Available after `start`."""
         node = self._node
         return DriverStatus(
             role=node.status.role,
@@ -242,13 +242,13 @@ class RaftDriver:
         )
 
     def term_at(self, index: int) -> int | None:
-        """Return the term of the log entry at `index`, or None if the log does not contain it."""
+        """Return the Raft term of the log entry at `index`, or None if the log does not contain the entry."""
         return self._node.term_at(index)
 
     async def propose(
         self, data: bytes, timeout: float = DEFAULT_TIMEOUT_SECONDS, until: CompletionPoint = CompletionPoint.APPLIED
     ) -> CommittedPosition:
-        """Propose a command on this node, which must be the leader, and wait until it is committed and applied.
+        """Propose a command on this node, which must be the Raft leader, and wait until it is committed and applied.
 
         With another `until`, return as soon as the command is on this node's disk.
 
@@ -274,7 +274,7 @@ class RaftDriver:
         return committed
 
     async def read_index(self, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> int:
-        """Return the index that must be applied before a read of the local state is linearizable (ReadIndex).
+        """Return the log index that this node must apply before it can serve a linearizable read (Raft's ReadIndex).
 
         Raises:
             NotLeader: No leader is known, or the leader has changed.
@@ -286,12 +286,12 @@ class RaftDriver:
         return index
 
     async def wait_applied(self, index: int, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> None:
-        """Wait until the state machine has applied `index`. Raise OutcomeUnknown after the timeout."""
+        """Wait until the state machine has applied the entry at `index`. Raise OutcomeUnknown after the timeout."""
         self._check_running()
         await self._applied.wait(index, timeout)
 
     async def transfer_leadership(self, target: int, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> None:
-        """Transfer the leadership to another voter and wait until this node is no longer the leader.
+        """Transfer the Raft leadership to another voter, and wait until this node is no longer the leader.
 
         Raises:
             NotLeader, ProposalRejected: The transfer was not started.
@@ -331,7 +331,7 @@ class RaftDriver:
         self._ticker = self._loop.call_later(self._settings.tick_seconds, self._tick)
 
     def _tick(self) -> None:
-        """Queue a tick unless one is already queued. Ticks missed during a stall are skipped."""
+        """Queue a tick of the Raft clock unless one is queued, so that ticks missed during a stall are skipped."""
         if not self._is_tick_queued:
             self._is_tick_queued = True
             self._feed(Tick())

@@ -29,7 +29,7 @@ from chronik.raft.events import RejectionReason
 from chronik.raft.membership import NO_NODE
 
 PENDING_FORWARDS_MAX: Final = PENDING_CALLS_MAX // 2
-"""Maximum number of forwarded proposals in flight to a leader, which leaves capacity for heartbeats.
+"""The maximum number of proposals that a node forwards to the Raft leader concurrently.
 
 Further proposals wait in order. Rejecting and retrying them could reorder them, and their deduplication results could
 expire.
@@ -37,7 +37,7 @@ expire.
 
 
 class ForwardOutcome(IntEnum):
-    """The outcome of a forwarded proposal. The values are sent between nodes and must never change."""
+    """The outcome of a forwarded proposal. The numbers are part of the peer protocol and must never change."""
 
     COMMITTED = 0
     NOT_LEADER = 1
@@ -47,7 +47,7 @@ class ForwardOutcome(IntEnum):
 
 
 class ForwardedProposal(msgspec.Struct, frozen=True, array_like=True):
-    """A request to the leader to propose a command."""
+    """The request to the Raft leader to propose a command for another node."""
 
     data: bytes
     timeout_ms: int
@@ -55,7 +55,7 @@ class ForwardedProposal(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ForwardedResponse(msgspec.Struct, frozen=True, array_like=True):
-    """The leader's response to a forwarded proposal."""
+    """The Raft leader's response to a forwarded proposal."""
 
     outcome: ForwardOutcome
     index: int = 0
@@ -68,7 +68,7 @@ FORWARD: Final = TypedCall(CallKind.FORWARD, ForwardedProposal, ForwardedRespons
 
 
 class ProposalForwarder:
-    """A component that forwards proposals to the leader, and executes proposals that other nodes have forwarded.
+    """The component that forwards this node's proposals to the Raft leader, and serves those of other nodes.
 
     Create it before the driver is started.
     """
@@ -82,7 +82,7 @@ class ProposalForwarder:
     async def propose(
         self, data: bytes, timeout: float = DEFAULT_TIMEOUT_SECONDS, until: CompletionPoint = CompletionPoint.APPLIED
     ) -> CommittedPosition:
-        """Propose a command through the leader and wait until it is committed and applied on this node.
+        """Propose a command through the Raft leader, and wait until it is committed and applied on this node.
 
         With another `until`, return as soon as the command is on the leader's disk. Raises as `RaftDriver.propose`
         does.
@@ -130,7 +130,7 @@ class ProposalForwarder:
 
 
 async def _acquire_slot(slots: asyncio.Semaphore, timeout: float) -> None:
-    """Acquire a slot of the limit on forwarded proposals. Raise ProposalRejected after the timeout."""
+    """Wait for a slot within the limit on concurrent forwards. Raise ProposalRejected after the timeout."""
     if not slots.locked():  # avoid the cost of a timer
         await slots.acquire()
         return

@@ -14,13 +14,13 @@ from chronik.raft.messages import AnyRaftMessage, decode_message, encode_message
 
 
 class QueueEvents(Protocol):
-    """A function that queues events for the Raft core."""
+    """A function that queues events for the Raft node."""
 
     def __call__(self, *events: RaftEvent) -> None: ...
 
 
 class RaftMessenger:
-    """An adapter between the Raft core and the peer transport.
+    """The adapter that encodes Raft messages for the peer transport and turns received messages into events.
 
     It passes received messages and the peers' reachability to the core. `passes` filters messages in both directions;
     the core treats dropped messages as lost on the network.
@@ -41,7 +41,7 @@ class RaftMessenger:
         self._feed = feed
 
     def send(self, messages: Sequence[AnyRaftMessage]) -> None:
-        """Send messages without blocking."""
+        """Send Raft messages to other nodes without blocking."""
         self._transport.send([(each.target, encode_message(each)) for each in messages if self._passes(each)])
 
     # ------------------------------------------------------------------------------------------------ transport

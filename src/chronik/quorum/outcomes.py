@@ -12,23 +12,23 @@ from chronik.raft.membership import NO_NODE
 
 
 class CompletionPoint(IntEnum):
-    """The event that completes a proposal. The values are sent between nodes and must never change."""
+    """The point at which a proposal is complete. The values are part of the peer protocol and must never change."""
 
     APPLIED = 0
-    """Committed by a majority and applied on the responding node."""
+    """The command is committed by a majority and applied on the responding node."""
     WRITTEN_BY_LEADER = 1
-    """Written to the leader's disk. The command is lost if that disk fails before it is replicated to a majority."""
+    """The command is on the Raft leader's disk, and is lost if this disk fails before replication."""
 
 
 class CommittedPosition(msgspec.Struct, frozen=True, array_like=True):
-    """The log position of a command that has reached the requested completion point."""
+    """The index and the term of a proposed command in the Raft log."""
 
     index: int
     term: int
 
 
 class NotLeader(ChronikError):
-    """The node is not the leader, and the command is not committed. `leader` is the current leader or NO_NODE."""
+    """This node is not the Raft leader, and the command is not committed. `leader` is the current leader or NO_NODE."""
 
     def __init__(self, leader: int) -> None:
         super().__init__(f"not the leader; node {leader} is" if leader != NO_NODE else "no leader is known")
@@ -36,7 +36,7 @@ class NotLeader(ChronikError):
 
 
 class ProposalRejected(ChronikError):
-    """The leader rejected the command. It will never be committed."""
+    """The Raft leader has rejected the command, which will never be committed."""
 
     def __init__(self, refusal: RejectionReason) -> None:
         super().__init__(refusal.message)
@@ -44,11 +44,11 @@ class ProposalRejected(ChronikError):
 
 
 class ProposalLost(ChronikError):
-    """Another leader committed a different entry at the command's index. The command will never be committed."""
+    """Another leader has committed a different entry at the command's index; the command will never be committed."""
 
 
 class OutcomeUnknown(ChronikError):
-    """The outcome of the command is unknown. It may be committed now, later or never."""
+    """It is unknown whether the command was committed or will be committed later."""
 
 
 class ReadTimedOut(ChronikError):
@@ -56,4 +56,4 @@ class ReadTimedOut(ChronikError):
 
 
 class DriverStopped(ChronikError):
-    """The node is shutting down and accepts no more requests."""
+    """The Raft driver is stopped and accepts no more requests."""

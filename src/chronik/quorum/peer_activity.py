@@ -14,17 +14,17 @@ NEVER: Final = float("-inf")
 
 
 class PeerActivity(NamedTuple):
-    """The times at which the leader last heard from a peer and at which the peer was last caught up."""
+    """The times at which the Raft leader last received a message from a peer and last saw the peer caught up."""
 
     last_contact: float
     last_caught_up: float
-    """Time at which the peer was last caught up with the leader's log, or NEVER."""
+    """The time at which the peer's log was last caught up with the leader's log, or NEVER."""
     log_end: int
-    """Last index of the leader's log at the time of the last contact."""
+    """The last index of the leader's log when the peer's last message arrived."""
 
 
 class PeerActivityTracker:
-    """The activity of all peers as seen by the leader; empty on other nodes."""
+    """The activity of all peers as recorded by the Raft leader; empty on other nodes."""
 
     def __init__(self) -> None:
         self.by_peer: dict[int, PeerActivity] = {}
@@ -34,7 +34,7 @@ class PeerActivityTracker:
         self._contacted[peer] = directory_id
 
     def update(self, membership: Membership, matches: Mapping[int, int], end: int, now: float) -> None:
-        """Update the times of the peers that sent messages since the last call. `end` is the leader's last index.
+        """Update the activity of peers that have sent messages since the last call. `end` is the leader's last index.
 
         Messages from a directory that is not in the membership are ignored.
         """
@@ -45,13 +45,13 @@ class PeerActivityTracker:
         self._contacted.clear()
 
     def clear(self) -> None:
-        """Clear all times. Called when this node is no longer the leader."""
+        """Forget the activity of all peers, because this node is no longer the Raft leader."""
         self._contacted.clear()
         self.by_peer.clear()
 
 
 def _update_times(previous: PeerActivity | None, match: int, end: int, now: float) -> PeerActivity:
-    """Return the updated activity times of a peer that has sent a message.
+    """Return the activity of a peer, updated for a message that it has sent.
 
     As in Kafka, a peer that now has the log end of its previous contact was caught up at that time.
     """

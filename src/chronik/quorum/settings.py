@@ -14,7 +14,7 @@ from chronik.raft.roles import Role
 DIRECTORY_NAME: Final = "__raft"
 
 DEFAULT_TIMEOUT_SECONDS: Final = 10.0
-"""Default timeout of requests: long enough for several elections."""
+"""The default timeout of proposals and reads in seconds, long enough for several elections."""
 
 
 class DriverSettings(msgspec.Struct, frozen=True):
@@ -23,16 +23,16 @@ class DriverSettings(msgspec.Struct, frozen=True):
     node_id: int
     directory_id: bytes
     bootstrap: Membership
-    """Initial members of a new cluster, for a node with an empty disk. Empty if the node must wait for admission."""
+    """The initial members of a new cluster; empty if a node with an empty disk must wait for its admission."""
     raft: RaftConfig = msgspec.field(default_factory=RaftConfig)
     tick_seconds: float = 0.1
     snapshot_entries: int = 100_000
     snapshot_bytes: int = 64 * 1024 * 1024
-    """Number of applied entries, or their total size in bytes, after which a snapshot is taken."""
+    """The number and the total size in bytes of applied entries after which a snapshot is taken."""
     snapshot_seconds: float = 10.0
-    """Time spent applying entries after which a snapshot is taken, to limit the replay time after a restart."""
+    """The time in seconds spent applying entries after which a snapshot is taken, to limit replay after a restart."""
     retained_log_bytes: int = 8 * 1024 * 1024
-    """Size of the log kept before a snapshot in bytes, so that a slightly lagging peer does not need the snapshot."""
+    """The size of the log kept before a snapshot in bytes, from which slightly lagging peers can catch up."""
     directory: str = DIRECTORY_NAME
 
 
@@ -51,11 +51,11 @@ class DriverStatus(msgspec.Struct, frozen=True):
     membership: Membership
     membership_index: int
     match_indexes: dict[int, int]
-    """Match index of each peer; empty unless this node is the leader."""
+    """The match index of each peer if this node is the Raft leader, else empty."""
     peer_activity: dict[int, PeerActivity]
-    """Activity of each peer as seen by the leader, on the same clock as `now`."""
+    """The activity of each peer as seen by the Raft leader, on the same clock as `now`."""
     now: float
     connected: tuple[int, ...]
-    """Peers with an open outgoing connection."""
+    """The node ids of the peers to which this node has an open connection."""
     pending_requests: int
-    """Number of pending proposals and reads."""
+    """The number of pending proposals and reads of this node."""

@@ -19,11 +19,11 @@ from chronik.wal.snapshots import SNAPSHOT_SUFFIX, SYNC_INTERVAL_BYTES, TEMPORAR
 INCOMING_NAME: Final = "incoming"
 
 VERIFY_BYTES: Final = 1024 * 1024
-"""Bytes read at a time when a file is verified."""
+"""The number of bytes read at a time when a snapshot file is verified."""
 
 
 class RaftSnapshotWriter:
-    """A writer for a local snapshot. Call `write` for each chunk, then `finish` or `abandon`.
+    """A writer of a snapshot file. Call `write` for each chunk, then `finish` or `abandon`.
 
     A finished snapshot takes effect when the manifest refers to it. Files without a reference are deleted at startup.
     """
@@ -42,7 +42,7 @@ class RaftSnapshotWriter:
         self._append(chunk)
 
     def finish(self) -> tuple[int, int]:
-        """Make the snapshot durable and return its size and checksum."""
+        """Sync the snapshot file, and return its size and checksum."""
         file = self._append(b"")
         file.fdatasync()
         size = file.size
@@ -77,7 +77,7 @@ class RaftSnapshotWriter:
 
 
 class IncomingSnapshotFile:
-    """A temporary file for the chunks of a snapshot that is being received."""
+    """The temporary file for a snapshot that the Raft leader is sending in chunks."""
 
     def __init__(self, files: FileSystem, directory: str) -> None:
         self._files = files
@@ -104,7 +104,7 @@ class IncomingSnapshotFile:
             self._file.fdatasync()
 
     def finish(self, snapshot: SnapshotMetadata) -> None:
-        """Rename the synced file to its final name. Raise DamagedDataError if it does not match its metadata."""
+        """Verify the received snapshot and rename its file. Raise DamagedDataError if the snapshot is damaged."""
         file = self._file
         if file is None or snapshot != self._snapshot:
             raise DamagedDataError(f"snapshot {snapshot.index}: chunks were not received")
@@ -128,7 +128,7 @@ class IncomingSnapshotFile:
 
 
 def verify_snapshot(files: FileSystem, directory: str, snapshot: SnapshotMetadata) -> None:
-    """Raise DamagedDataError if the snapshot file is missing or does not match its metadata."""
+    """Raise DamagedDataError if the snapshot file is missing or does not match its metadata (size and checksum)."""
     path = build_snapshot_path(directory, snapshot.index)
     if not files.exists(path):
         raise DamagedDataError(f"snapshot file {path} is missing")
@@ -144,7 +144,7 @@ def verify_snapshot(files: FileSystem, directory: str, snapshot: SnapshotMetadat
 
 
 def read_chunk(files: FileSystem, directory: str, index: int, offset: int, bytes_max: int) -> bytes | None:
-    """Read a chunk of a snapshot file, or return None if a newer snapshot has replaced it."""
+    """Read a chunk of a snapshot file, or return None if the file was deleted."""
     try:
         file = files.open(build_snapshot_path(directory, index))
     except FileNotFoundError:
@@ -156,7 +156,7 @@ def read_chunk(files: FileSystem, directory: str, index: int, offset: int, bytes
 
 
 def remove_orphaned_files(files: FileSystem, directory: str, kept: int) -> None:
-    """Delete incomplete files and snapshots that the manifest does not refer to. Called at startup."""
+    """Delete incomplete files and snapshots that the Raft manifest does not refer to. Called at startup."""
     for index in list_snapshot_indexes(files, directory):
         if index != kept:
             files.remove(build_snapshot_path(directory, index))

@@ -26,23 +26,23 @@ T = TypeVar("T")
 
 
 class StateMachine(Protocol):
-    """The replicated state machine. Its methods run on the event loop, one at a time; an exception stops the node."""
+    """The interface of the replicated state machine to which the Raft driver applies committed entries."""
 
     def apply(self, entries: Sequence[RaftEntry]) -> None:
-        """Apply the next entries, of all kinds, in order and without gaps."""
+        """Apply the next committed entries, which are in log order and without gaps."""
 
     def begin_snapshot(self) -> Iterator[bytes]:
-        """Return an iterator over the non-empty chunks of the current state. Each chunk takes a few milliseconds.
+        """Return an iterator over the chunks of a snapshot of the current state.
 
         Entries applied during the iteration must not change its result. The iterator may be closed early.
         """
 
     async def install_snapshot(self, index: int, chunks: AsyncIterator[bytes]) -> None:
-        """Replace the whole state with the snapshot at `index`. `chunks` are those of `begin_snapshot`."""
+        """Replace the whole state with the snapshot at log index `index`."""
 
 
 class SnapshotManager:
-    """A manager that takes, restores and reads snapshots, one at a time.
+    """The component that takes snapshots of the state machine, restores them and reads them for peers.
 
     `thread` accesses the snapshot files, and `log_thread` changes the manifest.
     """
@@ -75,7 +75,7 @@ class SnapshotManager:
         return self._task is not None
 
     def start(self, index: int, term: int, membership: Membership) -> None:
-        """Start taking a snapshot. The state machine must have applied exactly `index`."""
+        """Start taking a snapshot of the state machine, which must have applied exactly the entries up to `index`."""
         chunks = self._machine.begin_snapshot()
         first = self._next_chunk(
             chunks
@@ -94,13 +94,13 @@ class SnapshotManager:
         await asyncio.gather(*self._pending_reads, return_exceptions=True)
 
     async def restore(self, index: int) -> None:
-        """Load the stored snapshot into the state machine, and cancel a snapshot that is being taken."""
+        """Load the stored snapshot into the state machine, after cancelling a snapshot in progress."""
         await self.cancel()
         async with aclosing(self._iterate_chunks(index)) as chunks:
             await self._machine.install_snapshot(index, chunks)
 
     def read_chunk(self, request: SnapshotChunkRequest, newest: SnapshotMetadata) -> None:
-        """Read a chunk of the newest or the previous snapshot for a peer."""
+        """Read a chunk of the current or the previous snapshot, to be sent to a peer."""
         snapshot = newest if newest.index == request.index else None
         pending_read = asyncio.get_running_loop().run_in_executor(
             self._thread, self._storage.read_chunk, request, snapshot

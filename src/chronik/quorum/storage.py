@@ -45,20 +45,20 @@ from chronik.wal.snapshots import build_snapshot_path, read_snapshot
 MANIFEST_NAME: Final = "manifest"
 
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
-"""Segment size in bytes. Compaction deletes whole segments; starting a new segment costs two syncs."""
+"""The size in bytes at which a new segment of the Raft log is started. Compaction deletes whole segments."""
 
 
 class LogCompaction(NamedTuple):
-    """The point up to which the log is compacted."""
+    """A compaction of the Raft log: the last compacted entry and the first segment to keep."""
 
     compacted_index: int
     compacted_term: int
     first_segment: int | None
-    """First segment of the log that is still needed; None if only the active segment is needed."""
+    """The first segment of the log to keep, or None to keep only the active segment."""
 
 
 class PendingWrite(msgspec.Struct):
-    """A `Persist` in progress: prepared on the event loop, written in the log thread, completed on the event loop."""
+    """A write of Raft state that is being executed in the log thread."""
 
     persist: Persist
     compaction: LogCompaction | None = None
@@ -66,7 +66,7 @@ class PendingWrite(msgspec.Struct):
 
 
 class RaftStorage:
-    """The stored log, hard state and snapshots of a node. Create it with `open`."""
+    """The log, the hard state and the snapshots of a Raft node on disk."""
 
     def __init__(
         self, files: FileSystem, directory: str, log: WriteAheadLog, manifest: RaftManifest, recovery: _RaftRecovery
@@ -80,14 +80,14 @@ class RaftStorage:
         self._log = log
         self._manifest = manifest
         self._previous_snapshot = 0
-        """Index of the previous snapshot, which is kept until the next snapshot because a peer may be receiving it."""
+        """The index of the previous snapshot, whose file is kept because a peer may be receiving it."""
         self._hard_state = self.recovered.hard_state
         self._segment = recovery.last_segment
         self._incoming = IncomingSnapshotFile(files, directory)
 
     @classmethod
     def open(cls, files: FileSystem, directory: str, *, cache_bytes: int = CACHE_BYTES) -> RaftStorage:
-        """Open the storage (blocking). Raise DamagedDataError if synced data is missing or damaged."""
+        """Open the Raft storage, which blocks. Raise DamagedDataError if synced data is missing or damaged."""
         for parent in files.make_directory(directory):
             files.sync_directory(parent)
         manifest = _read_manifest(files, directory)
@@ -105,7 +105,7 @@ class RaftStorage:
 
     @property
     def sync_times(self) -> Histogram:
-        """Durations of log syncs; may be read in any thread."""
+        """The histogram of the Raft log's sync durations. May be read in any thread."""
         return self._log.sync_times
 
     # --------------------------------------------------------------------------------------------- on the event loop
@@ -114,7 +114,7 @@ class RaftStorage:
         return self._entries.entries(first, end, bytes_max)
 
     def find_compaction_index(self, index: int, bytes_kept: int) -> int:
-        """Return the index up to which to compact the log after a snapshot at `index`, keeping at most `bytes_kept`."""
+        """Return the index up to which the log may be compacted after a snapshot, keeping at most `bytes_kept`."""
         return self._entries.find_compaction_index(min(index, self._entries.last_index), bytes_kept)
 
     def prepare_write(self, persist: Persist) -> PendingWrite:
@@ -129,7 +129,7 @@ class RaftStorage:
         return PendingWrite(persist, LogCompaction(through, floor_term, first_segment))
 
     def complete_write(self, write: PendingWrite) -> None:
-        """Update the positions of stored entries after a write. Must be called before the Raft core is notified."""
+        """Update the positions of the stored entries after a write. Called before the Raft core is notified."""
         persist = write.persist
         if persist.install is not None:
             self._entries.reset(persist.install.index)
@@ -142,7 +142,7 @@ class RaftStorage:
     # ----------------------------------------------------------------------------------------------- in the log thread
 
     def write(self, write: PendingWrite) -> None:
-        """Make the write durable. Raise StorageError on an error, after which the node must stop."""
+        """Write Raft state to disk and sync it. Raise StorageError on failure, after which the node must stop."""
         persist = write.persist
         if persist.chunks:
             for chunk in persist.chunks:
@@ -156,7 +156,7 @@ class RaftStorage:
             self._compact_log(write.compaction, segment)
 
     def adopt_snapshot(self, snapshot: SnapshotMetadata) -> bool:
-        """Activate a local snapshot; return False if a newer snapshot was received from the leader."""
+        """Make a locally taken snapshot the current one; return False if a newer one was received from the leader."""
         if snapshot.index <= self._manifest.snapshot.index:
             self._remove_old_snapshots()
             return False
@@ -189,7 +189,7 @@ class RaftStorage:
         self._segment = self._log.last_index + 1
 
     def _install_snapshot(self, snapshot: SnapshotMetadata) -> None:
-        """Replace the log with a received snapshot. The change is committed by writing the manifest."""
+        """Replace the log with a snapshot received from the Raft leader, atomically by writing the manifest."""
         self._incoming.finish(snapshot)
         self._roll()
         manifest = RaftManifest(
@@ -202,7 +202,7 @@ class RaftStorage:
         self._write_manifest(manifest)
 
     def _compact_log(self, compaction: LogCompaction, segment: int) -> None:
-        """Compact the log by updating the manifest. `segment` is the one that was active before the current write."""
+        """Compact the log by writing a new manifest. `segment` was the active segment before the current write."""
         first_segment = compaction.first_segment if compaction.first_segment is not None else segment
         manifest = replace(
             self._manifest,
@@ -214,7 +214,7 @@ class RaftStorage:
         self._write_manifest(manifest)
 
     def _write_manifest(self, manifest: RaftManifest) -> None:
-        """Write the manifest, then delete obsolete files. After a crash in between, the next start deletes them."""
+        """Replace the manifest, then delete the segments and snapshots that it makes obsolete."""
         write_atomically(self._files, f"{self._directory}/{MANIFEST_NAME}", encode_manifest(manifest))
         if manifest.snapshot.index != self._manifest.snapshot.index:
             self._previous_snapshot = self._manifest.snapshot.index
@@ -223,7 +223,7 @@ class RaftStorage:
         self._remove_old_snapshots()
 
     def _remove_old_snapshots(self) -> None:
-        """Delete snapshots older than the previous one. Newer files are kept, because they may await activation."""
+        """Delete the snapshots that are older than the previous snapshot."""
         current = self._manifest.snapshot.index
         for index in snapshot_files.list_snapshot_indexes(self._files, self._directory):
             if index < current and index != self._previous_snapshot:
@@ -232,15 +232,15 @@ class RaftStorage:
     # ------------------------------------------------------------------------------------------ in the snapshot thread
 
     def create_snapshot_writer(self, index: int) -> RaftSnapshotWriter:
-        """Return a writer for a new snapshot. Call the writer's methods in the snapshot thread."""
+        """Return a writer for a new snapshot, whose methods are to be called in the snapshot thread."""
         return RaftSnapshotWriter(self._files, self._directory, index)
 
     def read_snapshot(self, index: int) -> Iterator[bytes]:
-        """Yield the chunks of the snapshot for the state machine. Raise DamagedDataError if it is damaged."""
+        """Yield the chunks of a stored snapshot. Raise DamagedDataError if the snapshot is damaged."""
         return read_snapshot(self._files, self._directory, index)
 
     def read_chunk(self, wanted: SnapshotChunkRequest, snapshot: SnapshotMetadata | None) -> bytes | None:
-        """Read a chunk of a snapshot for a peer, or return None if the snapshot was deleted.
+        """Read a chunk of a snapshot that is sent to a peer, or return None if the snapshot was deleted.
 
         Before the first chunk, the whole `snapshot` is verified: a damaged one would be sent and rejected repeatedly.
         """
@@ -250,7 +250,7 @@ class RaftStorage:
 
 
 class _RaftRecovery:
-    """The replay of log records at startup, which recovers the entries and the hard state."""
+    """The recovery of the Raft log's entries and the hard state from the write-ahead log at startup."""
 
     def __init__(self, files: FileSystem, directory: str, manifest: RaftManifest, cache_bytes: int) -> None:
         names = [name for name in files.list_directory(directory) if name.endswith(wal.SEGMENT_SUFFIX)]
@@ -275,7 +275,7 @@ class _RaftRecovery:
             position += size
 
     def _take(self, entry: RaftEntry, placement: EntryPositions) -> None:
-        """Record the position of an entry that was replayed from the write-ahead log.
+        """Record the position of a Raft entry found in the write-ahead log at startup.
 
         An entry after a gap is skipped, because a later record replaces it: the entries before it were replaced and
         then compacted. The write-ahead log itself guarantees that no record is missing.
@@ -306,7 +306,7 @@ class _RaftRecovery:
 
 
 def _read_manifest(files: FileSystem, directory: str) -> RaftManifest:
-    """Read the manifest, or create it in an empty directory. A log without a manifest is damaged."""
+    """Read the Raft manifest, or create it if the directory is empty."""
     path = f"{directory}/{MANIFEST_NAME}"
     data = read_file(files, path)
     if data is not None:
@@ -327,7 +327,7 @@ def _compute_positions(begin: int, sizes: Sequence[int]) -> list[int]:
 
 
 class RaftLogWriter:
-    """A writer that executes the core's `Persist` instructions in the log thread, one at a time.
+    """The component that executes the Raft core's `Persist` instructions in the log thread, one at a time.
 
     It calls `on_written` with the sequence of each durable `Persist`, or `on_failure` with an error.
     """

@@ -34,27 +34,27 @@ MANIFEST_FORMAT: Final = 1
 _encoder: Final = msgspec.msgpack.Encoder()
 
 CACHE_BYTES: Final = 8 * 1024 * 1024
-"""Size of the entry cache in bytes: twice the replication window, so that active peers need no file reads."""
+"""The size of the cache of recent Raft entries in bytes, twice the replication window."""
 
 READ_BYTES_MAX: Final = 256 * 1024
-"""Maximum size of a file read in bytes. Reads block the event loop, for 3 ms if the entries are small."""
+"""The maximum number of bytes per read of stored entries, which may block the event loop for 3 ms."""
 
 _POSITION_BITS: Final = 40
 
 
 class RaftManifest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The start of the log and the snapshot that precedes it.
+    """The manifest of the Raft storage: where the log starts, and which snapshot precedes it.
 
     The manifest is replaced atomically. This is the commit point of a snapshot installation and of a log compaction.
     """
 
     format: int = MANIFEST_FORMAT
     obsolete_record: int = 0
-    """Number of the last obsolete record in the write-ahead log (not a Raft index)."""
+    """The number of the last record in the write-ahead log that is no longer needed (not a Raft index)."""
     compacted_index: int = 0
     compacted_term: int = 0
     hard_state: HardState = HardState()
-    """Hard state (term, vote and commit index) as of `obsolete_record`. A later record overrides it."""
+    """The hard state (term, vote and commit index) as of `obsolete_record`, unless a later record overrides it."""
     snapshot: SnapshotMetadata = SnapshotMetadata()
 
 
@@ -67,7 +67,7 @@ def encode_hard_state(state: HardState) -> bytes:
 
 
 def decode_record(payload: memoryview) -> RaftEntry | HardState:
-    """Decode a record. Raise DamagedDataError if it has a valid CRC but an unknown or invalid format."""
+    """Decode a record of the write-ahead log as a Raft entry or hard state. Raise DamagedDataError if it is invalid."""
     try:
         if payload[0] == ENTRY_TAG:
             _, index, term, kind = _ENTRY.unpack_from(payload)
@@ -88,7 +88,7 @@ def encode_manifest(manifest: RaftManifest) -> bytes:
 
 
 def decode_manifest(data: bytes) -> RaftManifest:
-    """Decode the manifest. Raise DamagedDataError if it is damaged or has an unknown format."""
+    """Decode the Raft manifest. Raise DamagedDataError if it is damaged or has an unknown format."""
     record = decode_record_at(memoryview(data), 0)
     if record is None or HEADER_BYTES + len(record.payload) != len(data):
         raise DamagedDataError("Raft log: manifest is damaged (checksum mismatch)")
@@ -102,7 +102,7 @@ def decode_manifest(data: bytes) -> RaftManifest:
 
 
 class EntryPositions(NamedTuple):
-    """The positions of written entries: their segment (identified by its first record), offsets and sizes."""
+    """The positions of consecutive Raft entries in a segment of the write-ahead log, and their sizes."""
 
     segment: int
     positions: Sequence[int]
@@ -110,14 +110,14 @@ class EntryPositions(NamedTuple):
 
 
 class StoredEntries:
-    """The file positions of all durable log entries, at twelve bytes per entry, and a cache of the newest entries."""
+    """The durable entries of the Raft log: their positions on disk, and a cache of the newest entries."""
 
     def __init__(self, files: FileSystem, directory: str, floor_index: int, cache_bytes: int = CACHE_BYTES) -> None:
         self._files = files
         self._directory = directory
         self._compacted_index = floor_index
         self._packed_positions: array[int] = array("Q")
-        """Segment number and offset of each entry, packed into an integer that increases with the index."""
+        """The segment number and offset of each entry, packed into one integer that increases with the index."""
         self._sizes: array[int] = array("I")
         self._segments: list[int] = []
         self._cache: list[RaftEntry] = []
@@ -135,7 +135,7 @@ class StoredEntries:
     # -------------------------------------------------------------------------------------------------------- queries
 
     def entries(self, first: int, end: int, bytes_max: int) -> Sequence[RaftEntry]:
-        """Return entries from `first` to `end - 1` (see `EntryStorage`). A file read may return fewer entries."""
+        """Return the entries from index `first` to `end` - 1. A file read may return fewer entries."""
         check_invariant(
             self._compacted_index < first < end <= self.last_index + 1,
             f"Raft log: entries {first} to {end} are not stored",
@@ -152,11 +152,11 @@ class StoredEntries:
         return self._cache[start_position : end - cached_from]
 
     def find_segment_containing(self, index: int) -> int:
-        """Return the segment that contains the entry at `index`, identified by the number of its first record."""
+        """Return the number of the first record in the segment that contains the entry at `index`."""
         return self._segments[self._packed_positions[index - self._compacted_index - 1] >> _POSITION_BITS]
 
     def find_compaction_index(self, index: int, bytes_max: int) -> int:
-        """Return the index up to which to compact the log, keeping at most `bytes_max` of the entries up to `index`."""
+        """Return the index up to which the log may be compacted, keeping at most `bytes_max` before `index`."""
         size = 0
         while index > self._compacted_index:
             size += self._sizes[index - self._compacted_index - 1]
@@ -168,7 +168,7 @@ class StoredEntries:
     # -------------------------------------------------------------------------------------------------------- changes
 
     def append(self, entries: Sequence[RaftEntry], placement: EntryPositions) -> None:
-        """Append entries, after removing all entries from the index of the first one on."""
+        """Append entries, after removing all stored entries from the first one's index on."""
         first = entries[0].index
         check_invariant(
             self._compacted_index < first <= self.last_index + 1, f"Raft log: gap between {self.last_index} and {first}"
@@ -180,7 +180,7 @@ class StoredEntries:
         self._shrink_cache()
 
     def recover(self, index: int, placement: EntryPositions) -> None:
-        """Record the position of an entry found at startup, without caching it."""
+        """Record the position of an entry found on disk at startup, without adding it to the cache."""
         self.truncate_after(index - 1)
         self._add_positions(placement)
 
@@ -202,7 +202,7 @@ class StoredEntries:
             self._drop_cached_entries(len(self._cache) - len(self._packed_positions))
 
     def reset(self, floor_index: int) -> None:
-        """Remove all entries after a snapshot has replaced the log."""
+        """Remove all entries, because a snapshot has replaced the log."""
         self.truncate_after(self._compacted_index)
         self._compacted_index = floor_index
 
@@ -216,7 +216,7 @@ class StoredEntries:
         self._sizes.extend(placement.sizes)
 
     def _shrink_cache(self) -> None:
-        """Shrink the cache once it exceeds its limit by an eighth.
+        """Drop the oldest entries from the cache when it exceeds its maximum size by an eighth.
 
         Deleting from the start of a list takes time proportional to its length, so it is not done for each append.
         """
@@ -235,7 +235,7 @@ class StoredEntries:
         del self._cache[:count]
 
     def _read(self, first: int, end: int, bytes_max: int) -> list[RaftEntry]:
-        """Read entries from one segment with a single file read, skipping replaced entries in between."""
+        """Read stored entries from one segment with a single file read."""
         start_position = first - self._compacted_index - 1
         ordinal = self._packed_positions[start_position] >> _POSITION_BITS
         start = self._packed_positions[start_position]

@@ -22,25 +22,25 @@ from chronik.raft.entries import RaftEntry
 from chronik.raft.events import ReadConfirmed, RejectionReason, RequestAccepted, RequestRejected
 
 WAITERS_MAX: Final = 50_000
-"""Maximum number of pending proposals and reads. Above this limit, further requests are rejected."""
+"""The maximum number of pending proposals and reads of a node. Above this limit, further requests are rejected."""
 
 DEADLINE_RESOLUTION_SECONDS: Final = 0.1
-"""Resolution of deadlines. Requests within one interval expire together, which is cheaper than one timer each."""
+"""The interval in seconds to which deadlines are rounded up, so that requests expire together without own timers."""
 
 
 class WaiterKind(Enum):
-    """The event that completes a pending request."""
+    """The event that completes a pending request to the Raft driver."""
 
     APPLIED = "applied"
-    """The entry is applied on this node."""
+    """The entry is committed and applied on this node."""
     WRITTEN = "written"
-    """The entry is on this node's disk."""
+    """The entry is written to this node's disk."""
     TRANSFER = "transfer"
     READ = "read"
 
 
 class Waiter(msgspec.Struct, eq=False):
-    """A pending request and its future."""
+    """A pending request to the Raft driver, with the future for its result."""
 
     context: int
     kind: WaiterKind
@@ -48,22 +48,22 @@ class Waiter(msgspec.Struct, eq=False):
     future: asyncio.Future[Any]
     term: int = 0
     index: int = 0
-    """Index of the request's entry, once the leader has accepted it."""
+    """The log index of the request's entry, once the Raft leader has appended it."""
 
 
 class RequestWaiters(msgspec.Struct):
-    """The pending requests of a node."""
+    """The pending proposals, reads and leadership transfers of a Raft driver."""
 
     _next_context: int = 1
     _open: dict[int, Waiter] = msgspec.field(default_factory=dict)
     _by_index: dict[int, list[Waiter]] = msgspec.field(default_factory=dict)
-    """Accepted requests by the index of their entry.
+    """The accepted proposals by the log index of their entry.
 
     An index may have several requests: a leader that was deposed and elected again may have appended another entry at
     the same index, and it is not yet known which entry is committed.
     """
     _waiting_for_disk: dict[int, Waiter] = msgspec.field(default_factory=dict)
-    """Requests that wait until their entry is written to the local disk, by request id (context)."""
+    """The proposals that wait until their entry is written to the local disk, by request id (context)."""
     _by_deadline: dict[int, set[Waiter]] = msgspec.field(default_factory=dict)
     _expired_bucket: int = 0
 
@@ -71,7 +71,7 @@ class RequestWaiters(msgspec.Struct):
         return len(self._open)
 
     def add(self, kind: WaiterKind, deadline: float) -> Waiter:
-        """Add a waiter. Raise ProposalRejected if too many requests are pending."""
+        """Add a pending request. Raise ProposalRejected if too many requests are pending."""
         if len(self._open) >= WAITERS_MAX:
             raise ProposalRejected(RejectionReason.OVERLOADED)
         bucket = int(deadline / DEADLINE_RESOLUTION_SECONDS) + 1
@@ -103,7 +103,7 @@ class RequestWaiters(msgspec.Struct):
                 self._by_index.setdefault(waiter.index, []).append(waiter)
 
     def complete_written_requests(self, index: int, term_at: Callable[[int], int | None]) -> None:
-        """Complete the requests that wait for a write, after all entries up to `index` have been written."""
+        """Complete the requests that wait for the local disk, after entries up to `index` have been written."""
         if not self._waiting_for_disk:
             return
         done = [waiter for waiter in self._waiting_for_disk.values() if waiter.index <= index]
@@ -124,7 +124,7 @@ class RequestWaiters(msgspec.Struct):
                     self._fail(waiter, ProposalLost(f"entry {entry.index} was replaced by one of term {entry.term}"))
 
     def fail_skipped_requests(self, index: int) -> None:
-        """Fail the requests whose entries are covered by a restored snapshot, because their outcomes are unknown."""
+        """Fail the proposals whose entries are covered by a restored snapshot, because their outcome is unknown."""
         for skipped in [each for each in self._by_index if each <= index]:
             for waiter in self._by_index.pop(skipped):
                 self._fail(waiter, OutcomeUnknown("a snapshot replaced the log entry before it was applied"))
@@ -174,7 +174,7 @@ class RequestWaiters(msgspec.Struct):
 
 
 class AppliedWaiters:
-    """Callers that wait until the state machine has applied an index."""
+    """The callers that wait until the state machine has applied the log up to an index."""
 
     def __init__(self) -> None:
         self.index = 0
@@ -189,7 +189,7 @@ class AppliedWaiters:
                 answer.set_result(None)
 
     async def wait(self, index: int, timeout: float) -> None:
-        """Wait until `index` is applied. Raise OutcomeUnknown after `timeout`, or ProposalRejected at the limit."""
+        """Wait until the entry at `index` is applied. Raise OutcomeUnknown or, at the limit, ProposalRejected."""
         if index <= self.index:
             return
         if len(self._waiting) >= WAITERS_MAX:

@@ -15,31 +15,31 @@ from chronik.histogram import Histogram
 logger = logging.getLogger("chronik.raft")
 
 STALL_SECONDS_MIN: Final = 0.010
-"""Minimum duration of a recorded stall: a hundredth of the election timeout."""
+"""The minimum duration in seconds of an event-loop stall that is recorded."""
 
 WARNING_SECONDS_MIN: Final = 0.1
-"""Minimum duration of a stall that is logged as a warning. Shorter stalls are logged at debug level.
+"""The minimum duration in seconds of an event-loop stall that is logged as a warning instead of at debug level.
 
 Delays of 10 to 20 ms are normal on a busy laptop.
 """
 
 CHECK_INTERVAL_SECONDS: Final = 0.025
-"""Interval of the watchdog timer, which uses about 0.1 % of a core. Shorter stalls may be missed."""
+"""The interval in seconds at which the watchdog checks the event loop. Shorter stalls may be missed."""
 
 UNKNOWN_CAUSE: Final = "unknown (busy event loop or machine)"
 
 REPORT_INTERVAL_SECONDS: Final = 1.0
-"""Minimum interval between log lines. Each line reports the longest stall since the previous line."""
+"""The minimum interval in seconds between log lines about event-loop stalls."""
 
 
 class EventLoopWatchdog:
-    """A monitor of event-loop stalls."""
+    """A monitor that records and logs stalls of the event loop."""
 
     def __init__(self) -> None:
         self.longest_stall_seconds = 0.0
-        """Longest stall since startup."""
+        """The duration of the longest event-loop stall since the node started."""
         self.timer_delays: Final = Histogram()
-        """Delays of the watchdog timer."""
+        """The histogram of the delays with which the watchdog's timer fires."""
         self._timer: asyncio.TimerHandle | None = None
         self._reported_at = float("-inf")
         self._count = 0
@@ -54,7 +54,7 @@ class EventLoopWatchdog:
             self._timer = None
 
     def record(self, name: str, seconds: float) -> None:
-        """Record the duration of a synchronous operation on the event loop."""
+        """Record the duration of an operation that has blocked the event loop."""
         if seconds > STALL_SECONDS_MIN:
             self._record_stall(seconds, name)
 

@@ -32,7 +32,7 @@ from chronik.raft.roles import Role, RoleHistory, RoleTransition
 
 
 class RaftCore:
-    """The state of a Raft node: durable state, volatile state per role, and the contents of the next `Ready` result."""
+    """The state of a Raft node: its log, term, vote, role and peers, and the results of the current event."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class RaftCore:
         self.applied = self.applying_index = recovered.snapshot.index
         self.writes: Final = PendingWrites(self.log, recovered.hard_state)
         self.restore_after_sequence: int | None = None
-        """Sequence number of the write that installs a snapshot, which the state machine then loads, or None."""
+        """The number of the write that installs a snapshot, after which the state machine loads it, or None."""
 
         # Volatile state in every role:
         self.role_history: Final = RoleHistory(node_id)
@@ -87,7 +87,7 @@ class RaftCore:
         self.reads: Final = ReadQueue()
         self.transferee = NO_NODE
         self.uncommitted: Final[deque[tuple[int, int]]] = deque()
-        """Last index and size in bytes of each uncommitted proposal, oldest first."""
+        """The last index and the size in bytes of each uncommitted proposal, oldest first."""
         self.uncommitted_bytes = 0
 
         # Contents of the next Ready:
@@ -101,7 +101,7 @@ class RaftCore:
         self.restart_election_timer()
 
     def _recover_state(self, recovered: RecoveredRaftState) -> tuple[int, int, int]:
-        """Scan the log for its terms and memberships, and return the recovered term, vote and commit index."""
+        """Read the terms and memberships in the log, and return the recovered term, vote and commit index."""
         for entry in self.log.recover():
             if entry.kind is EntryKind.MEMBERSHIP and entry.index > recovered.snapshot.index:
                 self.memberships.append(entry.index, decode_membership(entry.data))
@@ -126,7 +126,7 @@ class RaftCore:
 
     @property
     def can_campaign(self) -> bool:
-        """Whether this node may campaign under its current membership.
+        """Whether this node may start an election under its current membership.
 
         A node that its newest membership removes may still campaign until that entry is committed (thesis §4.2.2): it
         may be the only node with the entry, and the others then cannot elect a leader without it. It does not count
@@ -159,14 +159,14 @@ class RaftCore:
     # ------------------------------------------------------------------------------------------------ terms and roles
 
     def enter_term(self, term: int, vote: int = NO_NODE) -> None:
-        """Enter a higher term and set the vote for that term. No other function changes the term."""
+        """Change to a higher term, and set this node's vote in that term."""
         check_invariant(term > self.term, f"Raft: term changes from {self.term} to {term}")
         self.vote = rules.vote_in_new_term(self.vote, self.term, term) if vote == NO_NODE else vote
         self.term = term
         self.writes.drop_outdated_messages(term)
 
     def become_follower(self, leader: int, reason: str) -> None:
-        """Become a follower in the current term and reset the state of a campaign or leadership."""
+        """Become a follower in the current term, and reset the state of a candidate or leader."""
         self.leader = leader
         if self.role is not Role.FOLLOWER:
             self.transition_to(Role.FOLLOWER, reason)
@@ -177,7 +177,7 @@ class RaftCore:
         self.role_transitions.append(self.role_history.transition_to(target, self.term, reason))
 
     def reset_leadership_state(self) -> None:
-        """Reset the state of a campaign or leadership and reject its pending reads."""
+        """Reset the state of a candidate or leader, and reject its pending reads."""
         self.votes = {}
         self.peers = {}
         self.transferee = NO_NODE
@@ -186,7 +186,7 @@ class RaftCore:
         self.reject_pending_reads()
 
     def reject_pending_reads(self) -> None:
-        """Reject this node's own pending reads. Reads forwarded by other nodes get no response and time out."""
+        """Reject the pending reads of this node. Reads that other nodes have forwarded time out."""
         for read in self.reads.drain():
             if read.node_id == self.node_id:
                 self.reject_request(read.request, RejectionReason.NOT_LEADER)
@@ -201,7 +201,7 @@ class RaftCore:
     # ---------------------------------------------------------------------------------------------------- membership
 
     def adopt_membership(self, next_index: int | None = None) -> None:
-        """Update the leader's peers and other state that depends on the membership, after every membership change.
+        """Update the leader's peers and other state after a change of the cluster membership.
 
         A peer with another directory counts as a new peer. Replication to new peers starts at `next_index`.
         """
@@ -225,7 +225,7 @@ class RaftCore:
     # --------------------------------------------------------------------------------------------------------- the log
 
     def append_to_log(self, entries: list[RaftEntry] | tuple[RaftEntry, ...]) -> None:
-        """Append entries to the log, truncating conflicting ones. Apply a resulting change of the membership."""
+        """Append entries to the log, truncating conflicting entries, and adopt a changed membership."""
         is_changed = self.memberships.truncate_from(entries[0].index)
         self.log.append(entries)
         for entry in entries:
@@ -252,7 +252,7 @@ class RaftCore:
         self._enqueue_message(kind, target, known.directory_id if known else UNBOUND_DIRECTORY, fields)
 
     def reply(self, received: AnyRaftMessage, kind: type[RaftMessage], **fields: Any) -> None:
-        """Respond to the data directory that sent the request, even if the membership contains another directory."""
+        """Reply to the data directory that sent a message, even if the membership contains another directory."""
         self._enqueue_message(kind, received.source, received.source_directory, fields)
 
     def _enqueue_message(

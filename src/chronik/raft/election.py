@@ -22,7 +22,7 @@ def tick(core: RaftCore) -> None:
 
 
 def on_peer_down(core: RaftCore, event: PeerDown) -> None:
-    """Shorten the election timeout if the stopped peer was the leader.
+    """If the leader has stopped, shorten the election timeout to its random part.
 
     The node resets its leader, so that it grants votes. It still runs a pre-vote, which fails while a majority receives
     the leader's heartbeats. The random part of the timeout remains, so that the nodes do not campaign at the same time.
@@ -33,7 +33,7 @@ def on_peer_down(core: RaftCore, event: PeerDown) -> None:
 
 
 def on_peer_connected(core: RaftCore, event: PeerConnected) -> None:
-    """Shorten the election timeout to its random part if there is no leader, as after a healed network partition."""
+    """If there is no leader, shorten the election timeout to its random part, because a partition may have healed."""
     if core.leader == NO_NODE and core.role in (Role.FOLLOWER, Role.PRE_CANDIDATE):
         core.elapsed_ticks = max(core.elapsed_ticks, core.config.election_ticks)
 
@@ -55,7 +55,7 @@ def campaign(core: RaftCore, is_leadership_transfer: bool) -> None:
 
 
 def start_pre_vote(core: RaftCore) -> None:
-    """Start a pre-vote, which checks whether a majority would vote for this node without increasing the term."""
+    """Start a pre-vote, by which the node finds out whether it could win an election, without increasing its term."""
     core.transition_to(Role.PRE_CANDIDATE, "election timeout")
     core.votes = {core.node_id: True}
     request_votes(core, is_pre_vote=True, is_leadership_transfer=False)
@@ -63,7 +63,7 @@ def start_pre_vote(core: RaftCore) -> None:
 
 
 def start_election(core: RaftCore, is_leadership_transfer: bool) -> None:
-    """Increment the term, vote for this node, and request votes.
+    """Start an election: increment the term, vote for this node, and request votes.
 
     The requests are sent, and the node's own vote counts, only when term and vote are durable: after a crash, the node
     must not vote for another candidate in this term.
@@ -90,7 +90,7 @@ def request_votes(core: RaftCore, is_pre_vote: bool, is_leadership_transfer: boo
 
 
 def on_vote_request(core: RaftCore, message: VoteRequest) -> None:
-    """Grant or deny a candidate's request for a vote or pre-vote.
+    """Grant or deny a candidate's vote request or pre-vote request.
 
     The membership is not consulted about the sender or this node, because the entry that adds one of them may not have
     arrived yet (§6). The candidate counts votes by its own membership.
@@ -124,7 +124,7 @@ def on_vote_ack(core: RaftCore, message: VoteAck) -> None:
 
 
 def count_own_vote(core: RaftCore) -> None:
-    """Count the candidate's own vote once it is durable; called after every completed write."""
+    """Count the candidate's vote for itself once this vote is durable."""
     durable_state = core.writes.durable_hard_state
     if core.role is Role.CANDIDATE and rules.is_own_vote_durable(
         durable_state.term, durable_state.vote, core.term, core.node_id

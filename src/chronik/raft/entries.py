@@ -11,14 +11,14 @@ import msgspec
 from chronik.raft.membership import NO_NODE, Membership
 
 ENTRY_OVERHEAD_BYTES: Final = 32
-"""Size charged for the index, term, kind and framing of an entry in bytes, so that empty entries also count."""
+"""The number of bytes counted per log entry in addition to its data, so that empty entries also count."""
 
 
 class EntryKind(IntEnum):
     """The kind of a log entry. The numbers are stored on disk and must never be reused."""
 
     NOOP = 0
-    """First entry of a leader's term. Its commit also commits all earlier entries (§5.4.2)."""
+    """An empty entry with which a leader starts its term, whose commit also commits all earlier entries (§5.4.2)."""
     COMMAND = 1
     MEMBERSHIP = 2
 
@@ -37,7 +37,7 @@ class RaftEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
 
 class HardState(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """The persistent term, vote and commit index of a node.
+    """The durable term, vote and commit index of a Raft node.
 
     Term and vote are durable before a message that depends on them is sent. `commit` is an optimization for restarts.
     It never exceeds the last entry on the same disk, so a shorter log has lost synced entries.
@@ -49,7 +49,7 @@ class HardState(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
 
 
 class SnapshotMetadata(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The metadata of a snapshot, which contains the state after the entry at `index`.
+    """The metadata of a snapshot, which contains the state of the state machine after the entry at `index`.
 
     `checksum` is the CRC-32C of the snapshot's bytes.
     """
@@ -62,10 +62,10 @@ class SnapshotMetadata(msgspec.Struct, frozen=True, array_like=True, forbid_unkn
 
 
 class EntryStorage(Protocol):
-    """Read access to durable log entries."""
+    """The interface through which the Raft core reads durable log entries."""
 
     def entries(self, first: int, end: int, bytes_max: int) -> Sequence[RaftEntry]:
-        """Return entries from `first` to `end - 1`, limited to `bytes_max` in total, but at least one entry.
+        """Return the entries from index `first` to `end` - 1, up to `bytes_max` in total but at least one.
 
         `handle` calls this method, so it must not block: the driver caches the tail of the log, which serves nearly
         all reads.
@@ -73,7 +73,7 @@ class EntryStorage(Protocol):
 
 
 class RecoveredRaftState(msgspec.Struct, frozen=True):
-    """The state recovered from disk at startup. The log has the entries after `compacted_index` up to `last_index`.
+    """The state of a Raft node that is recovered from disk at startup.
 
     Storage completes an interrupted snapshot installation: a log without the snapshot's (index, term) is older than
     the snapshot or conflicts with it, and is discarded.
@@ -82,6 +82,6 @@ class RecoveredRaftState(msgspec.Struct, frozen=True):
     hard_state: HardState = HardState()
     snapshot: SnapshotMetadata = SnapshotMetadata()
     compacted_index: int = 0
-    """Last index that compaction removed from the log, or 0 if the log is complete. At most the snapshot's index."""
+    """The index of the last entry that compaction has removed from the log, or 0."""
     compacted_term: int = 0
     last_index: int = 0

@@ -20,60 +20,60 @@ from chronik.raft.roles import Role, RoleTransition
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """An event: one tick of the driver's clock has passed."""
+    """The event that one tick of the Raft clock has passed."""
 
 
 class MessageReceived(msgspec.Struct, frozen=True):
-    """An event: a message from a peer has arrived."""
+    """The event that a message from a peer has arrived."""
 
     message: AnyRaftMessage
 
 
 class Campaign(msgspec.Struct, frozen=True):
-    """A request to start an election without waiting for the timeout (single-node clusters and tests)."""
+    """The request to start an election immediately (in single-node clusters and tests)."""
 
 
 class Propose(msgspec.Struct, frozen=True):
-    """A request to append all of `commands` consecutively, or none of them."""
+    """The request to append commands to the log, either all of them consecutively or none."""
 
     commands: tuple[bytes, ...]
     context: int
 
 
 class ChangeMembership(msgspec.Struct, frozen=True):
-    """A request to change the cluster membership by appending the changed membership to the log."""
+    """The request to change the cluster membership by one node."""
 
     change: MembershipChange
     context: int
 
 
 class TransferLeadership(msgspec.Struct, frozen=True):
-    """A request to transfer leadership to the node `target`."""
+    """The request to transfer the leadership to the node `target`."""
 
     target: int
     context: int
 
 
 class ReadIndex(msgspec.Struct, frozen=True):
-    """A request for the index that must be applied before a local read is linearizable. Any node accepts it."""
+    """The request for the log index that must be applied before a local read is linearizable."""
 
     context: int
 
 
 class Persisted(msgspec.Struct, frozen=True):
-    """An event: the outstanding `Persist` is durable."""
+    """The event that the current write, a `Persist` instruction, is durable."""
 
     sequence: int
 
 
 class EntriesApplied(msgspec.Struct, frozen=True):
-    """An event: the state machine has applied all entries up to `index`."""
+    """The event that the state machine has applied all entries up to `index`."""
 
     index: int
 
 
 class SnapshotTaken(msgspec.Struct, frozen=True):
-    """An event: the driver has taken a snapshot, and the log may be compacted up to `compact_through`.
+    """The event that a local snapshot was taken, so that the log may be compacted up to `compact_through`.
 
     Entries kept before the snapshot's index let a slightly lagging peer catch up without a snapshot.
     """
@@ -83,7 +83,7 @@ class SnapshotTaken(msgspec.Struct, frozen=True):
 
 
 class SnapshotChunkRead(msgspec.Struct, frozen=True):
-    """The response to a `SnapshotChunkRequest`; `data` is None if the snapshot no longer exists."""
+    """The event that a snapshot chunk was read for a peer; `data` is None if the snapshot no longer exists."""
 
     peer: int
     index: int
@@ -92,19 +92,19 @@ class SnapshotChunkRead(msgspec.Struct, frozen=True):
 
 
 class PeerUnreachable(msgspec.Struct, frozen=True):
-    """An event: the transport has dropped messages to this peer. Replication returns to the PROBE state."""
+    """The event that messages to a peer were lost, so that its replication returns to the PROBE state."""
 
     peer: int
 
 
 class PeerConnected(msgspec.Struct, frozen=True):
-    """An event: a connection to the peer was established. This is only a hint; it may be outdated or repeated."""
+    """The event that a connection to a peer was established. It is a hint and may be outdated or repeated."""
 
     peer: int
 
 
 class PeerDown(msgspec.Struct, frozen=True):
-    """An event: the peer's process appears to have stopped, because its port refuses connections.
+    """The event that a peer's process has stopped, as its port refuses connections.
 
     This is a hint and may be wrong or duplicated.
     """
@@ -133,7 +133,7 @@ RaftEvent = (
 
 
 class RejectionReason(StrEnum):
-    """The reason why a Raft node rejected a request. The values are sent between nodes and must never change."""
+    """The reason why a Raft node rejects a request. The values are part of the peer protocol and must never change."""
 
     NOT_LEADER = "not leader"
     TRANSFER_IN_PROGRESS = "leadership is being handed over"
@@ -145,7 +145,7 @@ class RejectionReason(StrEnum):
 
     @property
     def message(self) -> str:
-        """Text for users."""
+        """The description of the reason for users."""
         return _REJECTION_MESSAGES[self]
 
 
@@ -161,7 +161,7 @@ _REJECTION_MESSAGES: Final[Mapping[RejectionReason, str]] = {
 
 
 class RequestAccepted(msgspec.Struct, frozen=True):
-    """An outcome: the leader has appended the proposal at `first_index`, or has started the leadership transfer.
+    """The outcome of a proposal that was appended at `first_index`, or of a leadership transfer that was started.
 
     The proposal is not committed yet. If the term changes before it is applied, its outcome is unknown.
     """
@@ -172,7 +172,7 @@ class RequestAccepted(msgspec.Struct, frozen=True):
 
 
 class RequestRejected(msgspec.Struct, frozen=True):
-    """An outcome: the node rejected the request. `leader` is the node to send it to instead, or NO_NODE."""
+    """The outcome of a rejected request. `leader` is the leader to which it can be sent instead, or NO_NODE."""
 
     context: int
     reason: RejectionReason
@@ -180,14 +180,14 @@ class RequestRejected(msgspec.Struct, frozen=True):
 
 
 class ReadConfirmed(msgspec.Struct, frozen=True):
-    """An outcome: the read is linearizable once the local state machine has applied `index`."""
+    """The outcome of a read that is linearizable once the local state machine has applied `index`."""
 
     context: int
     index: int
 
 
 class StoreChunk(msgspec.Struct, frozen=True):
-    """An incoming snapshot chunk to store. A chunk at offset 0 discards all previously stored chunks."""
+    """The instruction to store a chunk of an incoming snapshot. A chunk at offset 0 discards all earlier chunks."""
 
     snapshot: SnapshotMetadata
     offset: int
@@ -195,7 +195,7 @@ class StoreChunk(msgspec.Struct, frozen=True):
 
 
 class Persist(msgspec.Struct, frozen=True):
-    """An instruction to make state durable in the order of the fields, then report `Persisted(sequence)`.
+    """The instruction to make Raft state durable, in the order of the fields, and to report `Persisted(sequence)`.
 
     A crash may leave any prefix of it, including a prefix of its `entries`.
     """
@@ -203,16 +203,16 @@ class Persist(msgspec.Struct, frozen=True):
     sequence: int
     chunks: tuple[StoreChunk, ...] = ()
     install: SnapshotMetadata | None = None
-    """Complete incoming snapshot that becomes this node's snapshot and replaces the whole log."""
+    """The complete incoming snapshot that replaces the whole log."""
     entries: tuple[RaftEntry, ...] = ()
-    """Entries to append, after truncating the log at the index of the first one."""
+    """The entries to append, after truncating the log at the first one's index."""
     hard_state: HardState | None = None
     compact_through: int = 0
-    """Index up to which the log may be compacted, immediately or later."""
+    """The index up to which the log may be compacted."""
 
 
 class SnapshotChunkRequest(msgspec.Struct, frozen=True):
-    """An instruction to read a snapshot chunk for a peer and report it with `SnapshotChunkRead`."""
+    """The instruction to read a snapshot chunk for a peer and to report it as `SnapshotChunkRead`."""
 
     peer: int
     index: int
@@ -221,7 +221,7 @@ class SnapshotChunkRequest(msgspec.Struct, frozen=True):
 
 
 class RaftStatus(msgspec.Struct, frozen=True):
-    """A node's role and term, and the leader known to the node."""
+    """The role and term of a Raft node, and the leader that it knows."""
 
     role: Role
     term: int
@@ -229,17 +229,17 @@ class RaftStatus(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct):
-    """The instructions that `RaftNode.handle` returns: state to persist, messages to send, entries to apply."""
+    """The instructions of the Raft core to its driver: state to persist, messages to send and entries to apply."""
 
     persist: Persist | None = None
     messages: list[AnyRaftMessage] = msgspec.field(default_factory=list)
     restore: SnapshotMetadata | None = None
-    """Snapshot that the state machine must load before it applies further entries."""
+    """The snapshot that the state machine must load before it applies further entries."""
     committed: Sequence[RaftEntry] = ()
     outcomes: list[RequestAccepted | RequestRejected | ReadConfirmed] = msgspec.field(default_factory=list)
-    """Outcomes of Propose, ChangeMembership, TransferLeadership and ReadIndex requests, each reported exactly once."""
+    """The outcomes of proposals, membership changes, leadership transfers and reads, each reported once."""
     chunk_requests: list[SnapshotChunkRequest] = msgspec.field(default_factory=list)
     status: RaftStatus | None = None
-    """Current role, term and leader; set only if they have changed."""
+    """The new role, term and leader if any of them has changed, else None."""
     role_transitions: list[RoleTransition] = msgspec.field(default_factory=list)
-    """Role transitions, for logs and metrics."""
+    """The role transitions of the node, for logs and metrics."""

@@ -33,7 +33,7 @@ def become_leader(core: RaftCore) -> None:
 
 
 def _build_initial_membership(core: RaftCore) -> Membership | None:
-    """Return the first membership of a new cluster, with the directories of the nodes that voted in this election.
+    """Return the first membership of a new cluster, bound to the data directories of the nodes that voted.
 
     The change only narrows the set of nodes that count, so the rules for membership changes do not apply: a majority of
     the bound voters is a majority of the configured ones.
@@ -73,7 +73,7 @@ def tick(core: RaftCore) -> None:
 
 
 def _has_active_quorum(core: RaftCore) -> bool:
-    """Return whether a majority of voters has been active since the last check (CheckQuorum).
+    """Return whether a majority of voters has sent messages since the last check (Raft's CheckQuorum).
 
     A leader without a majority must step down, because clients wait for it and its followers' leases protect it.
     """
@@ -84,14 +84,14 @@ def _has_active_quorum(core: RaftCore) -> bool:
 
 
 def broadcast_heartbeat(core: RaftCore) -> None:
-    """Send a heartbeat with the current read round to all peers, including learners."""
+    """Send a heartbeat to all peers, including learners."""
     core.heartbeat_elapsed_ticks = 0
     for node_id in core.peers:
         _send_heartbeat(core, node_id)
 
 
 def send_heartbeat_to_voters(core: RaftCore) -> None:
-    """Send the heartbeats of a read round to voters only, because learners cannot confirm a read.
+    """Send a heartbeat to the voters, who confirm the leadership for a round of reads.
 
     All brokers confirm their own heartbeats by read rounds. Rounds that included all members would cause a number of
     messages quadratic in the cluster size. Learners receive the regular heartbeats only.
@@ -110,7 +110,7 @@ def _send_heartbeat(core: RaftCore, node_id: int) -> None:
 
 
 def record_contact(core: RaftCore, message: AnyRaftMessage) -> None:
-    """Record that a peer is alive and follows this leader. Called for each message in the current term."""
+    """Record that a peer is active, and bind it to its data directory on its first message."""
     peer = core.peers.get(message.source)
     if peer is None:
         return
@@ -146,7 +146,7 @@ def _has_caught_up(core: RaftCore, node_id: int) -> bool:
 
 
 def _append_membership_change(core: RaftCore, change: MembershipChange) -> bool:
-    """Append the changed membership, which takes effect immediately. Return False if it is not allowed now."""
+    """Append a membership change to the log. Return False if the change is not allowed at present."""
     term_at_commit = core.log.term_at(core.commit)
     if not rules.can_change_membership(core.memberships.index, core.commit, term_at_commit, core.term):
         return False
@@ -158,7 +158,7 @@ def _append_membership_change(core: RaftCore, change: MembershipChange) -> bool:
 
 
 def step_down_if_removed(core: RaftCore) -> None:
-    """Step down once this leader's removal is committed (thesis §4.2.2).
+    """Step down as leader after the commit of a membership without this node (thesis §4.2.2).
 
     Until then it leads without counting itself, because the cluster may have no other leader to commit the removal.
     Called after the commit index was sent to the peers.
@@ -172,7 +172,7 @@ def step_down_if_removed(core: RaftCore) -> None:
 
 
 def transfer_leadership(core: RaftCore, event: TransferLeadership) -> None:
-    """Start a leadership transfer (thesis §3.10): pause proposals until the target has caught up and can campaign."""
+    """Start a leadership transfer (thesis §3.10), during which the leader rejects proposals."""
     member = core.membership.get(event.target)
     if core.role is not Role.LEADER:
         core.reject_request(event.context, RejectionReason.NOT_LEADER)

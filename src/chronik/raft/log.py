@@ -17,28 +17,28 @@ from chronik.errors import check_invariant
 from chronik.raft.entries import EntryStorage, RaftEntry, RecoveredRaftState, SnapshotMetadata
 
 RECOVERY_BYTES = 4 * 1024 * 1024
-"""Bytes read at a time while the log is scanned at startup."""
+"""The number of bytes read at a time when the log is scanned at startup."""
 
 
 class RaftLog:
-    """The entries and terms of the Raft log, including entries that are not durable yet."""
+    """The Raft log: the terms of all entries, and the entries that are not durable yet."""
 
     def __init__(self, storage: EntryStorage, recovered: RecoveredRaftState) -> None:
         self._storage = storage
         self._compacted_index = recovered.compacted_index
         self._term_runs: list[tuple[int, int]] = [(recovered.compacted_index, recovered.compacted_term)]
-        """First index and term of each run of entries with the same term, both strictly increasing.
+        """The first index and the term of each run of entries with the same term, in ascending order.
 
         The first run starts at the last compacted index, because the term of that entry is needed to send the next one.
         """
         self._unstable: list[RaftEntry] = []
         self._unstable_from = recovered.last_index + 1
         self._persisting_index = recovered.last_index
-        """Last index that was handed to the storage for writing, lowered when a conflict replaces entries."""
+        """The last index handed to the storage for writing, which decreases when entries are truncated."""
         self.unstable_bytes = 0
 
     def recover(self) -> Iterator[RaftEntry]:
-        """Read all durable entries at startup: record their terms, and yield them to the caller."""
+        """Read all durable entries at startup, record their terms, and yield the entries."""
         index = self._compacted_index + 1
         while index <= self.durable_index:
             batch = self._storage.entries(index, self.durable_index + 1, RECOVERY_BYTES)
@@ -52,7 +52,7 @@ class RaftLog:
 
     @property
     def compacted_index(self) -> int:
-        """Last compacted index."""
+        """The index of the last entry that compaction has removed."""
         return self._compacted_index
 
     @property
@@ -73,17 +73,17 @@ class RaftLog:
 
     @property
     def has_unpersisted(self) -> bool:
-        """Whether the log has entries that are not part of any `Persist` yet."""
+        """Whether the log has entries that were not handed to the storage for writing yet."""
         return self.last_index > self._persisting_index
 
     def term_at(self, index: int) -> int | None:
-        """Return the term of the entry at `index`, or None if the index is compacted or after the end."""
+        """Return the term of the entry at `index`, or None if the log no longer or not yet contains the entry."""
         if not self._compacted_index <= index <= self.last_index:
             return None
         return self._term_runs[bisect_right(self._term_runs, index, key=_get_first_index) - 1][1]
 
     def last_index_with_term_up_to(self, index: int, term: int) -> int:
-        """Return the last index up to `index` whose term is at most `term`, or the last compacted index.
+        """Return the last index up to `index` whose entry has a term of at most `term`, or the last compacted index.
 
         Entries in between cannot be common to both logs, so log matching skips them.
         """
@@ -97,7 +97,7 @@ class RaftLog:
         return self._compacted_index
 
     def entries(self, first: int, end: int, bytes_max: int) -> Sequence[RaftEntry]:
-        """Return entries from `first` to `end - 1`, limited to `bytes_max` in total, but at least one if any."""
+        """Return the entries from index `first` to `end` - 1, up to `bytes_max` in total but at least one if any."""
         check_invariant(
             self._compacted_index < first and end <= self.last_index + 1, f"Raft log: no entries from {first} to {end}"
         )
@@ -114,7 +114,7 @@ class RaftLog:
     # ---------------------------------------------------------------------------------------------------- changes
 
     def append(self, entries: Sequence[RaftEntry]) -> None:
-        """Append entries, after truncating the log at the index of the first one."""
+        """Append entries, after truncating the log at the first one's index."""
         first = entries[0].index
         check_invariant(
             self._compacted_index < first <= self.last_index + 1, f"Raft log: gap between {self.last_index} and {first}"
@@ -127,13 +127,13 @@ class RaftLog:
         self._unstable.extend(entries)
 
     def take_unpersisted(self) -> tuple[RaftEntry, ...]:
-        """Return the entries for the next `Persist`. The storage truncates its log at the first one's index."""
+        """Return the entries to write next, which the storage appends after truncating its log."""
         start = self._persisting_index + 1 - self._unstable_from
         self._persisting_index = self.last_index
         return tuple(self._unstable[start:])
 
     def mark_persisted(self) -> None:
-        """Mark the entries of the outstanding `Persist` as durable, except those that a conflict has since replaced."""
+        """Mark the entries of the completed write as durable, except those that were replaced since then."""
         count = self._persisting_index + 1 - self._unstable_from
         check_invariant(0 <= count <= len(self._unstable), "Raft log: more entries persisted than were handed out")
         self.unstable_bytes -= sum(entry.size_bytes for entry in self._unstable[:count])
@@ -150,7 +150,7 @@ class RaftLog:
         self._compacted_index = index
 
     def install_snapshot(self, snapshot: SnapshotMetadata) -> None:
-        """Replace the whole log with the snapshot."""
+        """Replace the whole log with a snapshot."""
         self._compacted_index = snapshot.index
         self._term_runs = [(snapshot.index, snapshot.term)]
         self._unstable.clear()

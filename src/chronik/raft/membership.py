@@ -22,7 +22,7 @@ from chronik.ids import ZERO_ID
 from chronik.limits import CLUSTER_MEMBERS_MAX
 
 NO_NODE: Final = -1
-"""Node id for "no leader known" and "not voted"."""
+"""The node id that stands for "no leader known" and "not voted"."""
 
 UNBOUND_DIRECTORY: Final = ZERO_ID
 """Placeholder directory id of a configured member that has not contacted a leader yet.
@@ -34,7 +34,7 @@ does not count towards a quorum.
 
 
 class RaftMember(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A member of the cluster: a voter or learner, bound to a data directory."""
+    """A member of the Raft cluster: a voter or a learner, bound to a data directory."""
 
     node_id: int
     directory_id: bytes
@@ -42,7 +42,7 @@ class RaftMember(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
 
 class Membership(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The members of the cluster, sorted by node id. Log entries and snapshots contain the whole membership."""
+    """The members of the Raft cluster, sorted by node id."""
 
     members: tuple[RaftMember, ...] = ()
 
@@ -65,7 +65,7 @@ class Membership(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
 
 class AddLearner(msgspec.Struct, frozen=True, tag=1, array_like=True):
-    """A membership change that adds a node as a learner, or replaces a member's directory and revokes its vote."""
+    """A membership change that adds a node as a learner, or turns a member with a new disk into a learner."""
 
     node_id: int
     directory_id: bytes
@@ -87,7 +87,7 @@ class RemoveMember(msgspec.Struct, frozen=True, tag=3, array_like=True):
 
 
 class BindDirectory(msgspec.Struct, frozen=True, tag=4, array_like=True):
-    """A membership change, made by the core, that binds an unbound member to the directory of its first message."""
+    """A membership change that binds a member to the data directory from which its first message came."""
 
     node_id: int
     directory_id: bytes
@@ -103,7 +103,7 @@ MembershipChange = AddLearner | PromoteLearner | DemoteVoter | RemoveMember | Bi
 
 
 def apply_change(membership: Membership, change: MembershipChange) -> Membership | None:
-    """Return the membership after the change, or None if the change is invalid for this membership."""
+    """Return the membership after the change, or None if the change does not apply to this membership."""
     known = membership.get(change.node_id)
     match change:
         case AddLearner(node_id, directory_id):
@@ -135,7 +135,7 @@ def apply_change(membership: Membership, change: MembershipChange) -> Membership
 
 
 def _can_form_majority(membership: Membership) -> bool:
-    """Return whether the bound voters can form a majority; otherwise no entry could ever be committed."""
+    """Return whether the bound voters are enough for a majority, without which no entry could be committed."""
     bound_voters = [
         member for member in membership.members if member.is_voter and member.directory_id != UNBOUND_DIRECTORY
     ]
@@ -143,7 +143,7 @@ def _can_form_majority(membership: Membership) -> bool:
 
 
 class MembershipHistory:
-    """The memberships in the log, oldest first: the snapshot's membership, then that of each later membership entry.
+    """The cluster memberships in the snapshot and in the log, oldest first.
 
     All of them are kept until the next snapshot: a conflict may remove the newest one, and a snapshot needs the
     membership as of its own, earlier index.
@@ -158,16 +158,16 @@ class MembershipHistory:
 
     @property
     def index(self) -> int:
-        """Index of the entry that contains the current membership, or 0 for the configured membership."""
+        """The index of the log entry with the current membership, or 0 for the configured membership."""
         return self._memberships[-1][0]
 
     @property
     def previous(self) -> Membership:
-        """Membership that becomes current again if the entry of the current membership is truncated."""
+        """The membership to which the node returns if the log entry with the current membership is truncated."""
         return self._memberships[-2 if len(self._memberships) > 1 else -1][1]
 
     def at(self, index: int) -> Membership:
-        """Return the membership after the entry at `index`, for a snapshot of that index."""
+        """Return the membership as of log index `index`, for a snapshot."""
         found = [membership for since, membership in self._memberships if since <= index]
         check_invariant(bool(found), f"Raft: membership at index {index} was compacted away")
         return found[-1]
@@ -177,19 +177,19 @@ class MembershipHistory:
         self._memberships.append((index, membership))
 
     def truncate_from(self, index: int) -> bool:
-        """Remove the memberships of truncated entries. Return whether the current membership has changed."""
+        """Remove the memberships of truncated log entries. Return whether the current membership has changed."""
         before = len(self._memberships)
         while len(self._memberships) > 1 and self._memberships[-1][0] >= index:
             self._memberships.pop()
         return len(self._memberships) < before
 
     def compact_through(self, index: int) -> None:
-        """Remove the memberships that became obsolete by compaction, but keep the one that was current at `index`."""
+        """Remove the memberships that are not needed after the log is compacted up to `index`."""
         while len(self._memberships) > 1 and self._memberships[1][0] <= index:
             self._memberships.pop(0)
 
     def replace(self, index: int, membership: Membership) -> None:
-        """Replace all memberships with the membership of an installed snapshot."""
+        """Replace all memberships with the membership in an installed snapshot."""
         self._memberships = [(index, membership)]
 
 
@@ -202,5 +202,5 @@ def encode_membership(membership: Membership) -> bytes:
 
 
 def decode_membership(data: bytes) -> Membership:
-    """Decode a membership. Raise msgspec.DecodeError if the bytes are invalid."""
+    """Decode a cluster membership. Raise msgspec.DecodeError if the bytes are invalid."""
     return _decoder.decode(data)

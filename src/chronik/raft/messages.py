@@ -23,7 +23,7 @@ DirectoryId = Annotated[bytes, Meta(min_length=16, max_length=16)]
 
 
 class RaftMessage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
-    """A message between two members, identified by node id and directory id (see `membership`)."""
+    """The base class of messages between Raft nodes, which identify nodes by node id and data directory id."""
 
     source: int
     source_directory: DirectoryId
@@ -33,18 +33,18 @@ class RaftMessage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 class VoteRequest(RaftMessage, tag=1, frozen=True, kw_only=True):
-    """A candidate's request for a vote, or for a pre-vote."""
+    """A candidate's request for a vote or for a pre-vote (RequestVote in the Raft paper)."""
 
     last_index: Index
     last_term: Index
     membership_index: Index
     is_pre_vote: bool
     is_leadership_transfer: bool
-    """Whether the leader requested this election (leadership transfer), which overrides leader leases."""
+    """Whether the leader has requested this election to transfer its leadership, which overrides leader leases."""
 
 
 class VoteAck(RaftMessage, tag=2, frozen=True, kw_only=True):
-    """The response to a VoteRequest."""
+    """The response to a VoteRequest, which grants or denies the vote."""
 
     is_pre_vote: bool
     is_granted: bool
@@ -60,23 +60,23 @@ class Append(RaftMessage, tag=3, frozen=True, kw_only=True):
 
 
 class AppendAck(RaftMessage, tag=4, frozen=True, kw_only=True):
-    """The response to an Append. `match_index` is the last durable index that matches the leader's log."""
+    """The response to an Append. Up to `match_index`, the follower's durable log matches the leader's log."""
 
     match_index: Index
     is_rejected: bool = False
     rejected_index: Index = 0
-    """The `previous_index` that did not match, which lets the leader ignore outdated rejections."""
+    """The `previous_index` at which the logs do not match, by which the leader ignores outdated rejections."""
     hint_index: Index = 0
     hint_term: Index = 0
-    """Index and term of the last entry that may match the leader's log, so that the leader can skip whole terms."""
+    """The index and term of the last entry that may match the leader's log, so that the leader can skip whole terms."""
 
 
 class Heartbeat(RaftMessage, tag=5, frozen=True, kw_only=True):
-    """The leader's heartbeat, with the commit index and the current read round."""
+    """The leader's heartbeat, with its commit index and the number of the current read round."""
 
     commit: Index
     round: Index
-    """Number of the read round that the response confirms."""
+    """The number of the read round that the response confirms."""
 
 
 class HeartbeatAck(RaftMessage, tag=6, frozen=True, kw_only=True):
@@ -94,24 +94,24 @@ class SnapshotChunk(RaftMessage, tag=7, frozen=True, kw_only=True):
 
 
 class SnapshotAck(RaftMessage, tag=8, frozen=True, kw_only=True):
-    """The response to a SnapshotChunk: `next_offset` bytes are durable. The last chunk gets an AppendAck instead."""
+    """The response to a SnapshotChunk: the first `next_offset` bytes of the snapshot are durable."""
 
     index: Index
     next_offset: Index
 
 
 class TimeoutNow(RaftMessage, tag=9, frozen=True, kw_only=True):
-    """The leader's request to start an election immediately (leadership transfer)."""
+    """The leader's request to start an election immediately, which transfers its leadership."""
 
 
 class ReadRequest(RaftMessage, tag=10, frozen=True, kw_only=True):
-    """A follower's request to the leader to confirm the index for its reads (ReadIndex)."""
+    """A follower's request to the leader for a confirmed read index (ReadIndex)."""
 
     request: Index
 
 
 class ReadAck(RaftMessage, tag=11, frozen=True, kw_only=True):
-    """The response to a ReadRequest: the confirmed read index, or a rejection."""
+    """The response to a ReadRequest, with the confirmed read index or a rejection."""
 
     request: Index
     index: Index
@@ -133,7 +133,7 @@ AnyRaftMessage = (
 )
 
 LEADER_MESSAGES: Final = (Append, Heartbeat, SnapshotChunk)
-"""Message types that only the leader of a term sends, and that therefore identify the leader."""
+"""The types of messages that only the leader of a term sends and by which followers recognize it."""
 
 REQUIRED_DURABILITY: Final[dict[type[RaftMessage], Durability]] = {
     VoteRequest: Durability.TERM,  # a candidate has voted for itself
@@ -154,7 +154,7 @@ _decoder: Final = msgspec.msgpack.Decoder(AnyRaftMessage)
 
 
 def encode_message(message: RaftMessage) -> bytes:
-    """Encode a message. Raise InvalidPeerMessage if it exceeds the maximum size."""
+    """Encode a Raft message. Raise InvalidPeerMessage if it exceeds the maximum size."""
     data = bytes((VERSION,)) + _encoder.encode(message)
     if len(data) > PEER_MESSAGE_BYTES_MAX:
         raise InvalidPeerMessage(f"Raft message of {len(data)} bytes exceeds the maximum of {PEER_MESSAGE_BYTES_MAX}")
@@ -162,7 +162,7 @@ def encode_message(message: RaftMessage) -> bytes:
 
 
 def decode_message(data: bytes | bytearray | memoryview) -> AnyRaftMessage:
-    """Decode a message. Raise InvalidPeerMessage if it is invalid."""
+    """Decode a Raft message. Raise InvalidPeerMessage if it is invalid."""
     if not 0 < len(data) <= PEER_MESSAGE_BYTES_MAX:
         raise InvalidPeerMessage(f"Raft message of {len(data)} bytes: must have 1 to {PEER_MESSAGE_BYTES_MAX} bytes")
     if data[0] != VERSION:
@@ -176,7 +176,7 @@ def decode_message(data: bytes | bytearray | memoryview) -> AnyRaftMessage:
 
 
 def check_message(message: AnyRaftMessage) -> None:
-    """Raise InvalidPeerMessage if the fields of a message contradict each other."""
+    """Raise InvalidPeerMessage if the fields of a Raft message contradict each other."""
     if isinstance(message, Append):
         term = message.previous_term
         for index, entry in enumerate(message.entries, message.previous_index + 1):

@@ -51,7 +51,7 @@ from chronik.raft.roles import Role
 
 
 class RaftNode:
-    """A Raft node as a deterministic state machine.
+    """A Raft node as a deterministic state machine without I/O: events in, instructions out.
 
     `bootstrap` is the initial membership of a node with an empty disk: all configured peers when it bootstraps a
     cluster, or no members when it waits to be added to one.
@@ -70,7 +70,7 @@ class RaftNode:
         self._core = RaftCore(node_id, directory_id, config, storage, recovered, bootstrap, randomness)
 
     def handle(self, *events: RaftEvent) -> Ready:
-        """Process events in order and return the resulting instructions for the driver."""
+        """Process events in order, and return the instructions for the driver."""
         core = self._core
         for event in events:
             _EVENT_HANDLERS[type(event)](core, event)
@@ -124,14 +124,14 @@ class RaftNode:
         return self._core.memberships.index
 
     def membership_at(self, index: int) -> Membership:
-        """Return the membership at `index`, which must be applied and not older than the current snapshot."""
+        """Return the cluster membership as of `index`, which must be applied and not precede the current snapshot."""
         return self._core.memberships.at(index)
 
     def term_at(self, index: int) -> int | None:
         return self._core.log.term_at(index)
 
     def match_indexes(self) -> Mapping[int, int]:
-        """Return the match index of each peer; empty unless this node is the leader."""
+        """Return the match index of each peer if this node is the leader, else an empty dict."""
         return {node_id: peer.match_index for node_id, peer in self._core.peers.items()}
 
 
@@ -177,7 +177,7 @@ def _is_addressed_to_node(core: RaftCore, message: AnyRaftMessage) -> bool:
 
 
 def _reply_to_stale_message(core: RaftCore, message: AnyRaftMessage) -> None:
-    """Send the current term to a leader or candidate of an older term, so that it steps down."""
+    """Reply with the current term to a leader or candidate of an older term, so that it steps down."""
     if isinstance(message, LEADER_MESSAGES):
         core.reply(message, HeartbeatAck, round=0)
     elif isinstance(message, VoteRequest):
@@ -283,7 +283,7 @@ def _take_next_snapshot_to_restore(core: RaftCore) -> SnapshotMetadata | None:
 
 
 def _take_next_committed_entries(core: RaftCore) -> list[RaftEntry] | tuple[RaftEntry, ...]:
-    """Return the next batch of committed entries to apply; empty until the previous batch is applied."""
+    """Return the next batch of committed entries to apply, or nothing until the previous batch is applied."""
     if core.restore_after_sequence is not None or core.applied < core.applying_index:
         return ()
     through = rules.max_applicable_index(core.commit, core.log.durable_index)

@@ -19,11 +19,11 @@ from chronik.raft.messages import AnyRaftMessage
 from chronik.raft.rules import Durability
 
 HELD_MESSAGES_MAX: Final = 1024
-"""Maximum number of messages held until a write is durable. Above this limit, the oldest are dropped."""
+"""The maximum number of messages held back until a write is durable. Above this limit, the oldest are dropped."""
 
 
 class IncomingSnapshot:
-    """A snapshot that is being received: its metadata, and the size and checksum of the stored chunks.
+    """The state of a snapshot that the leader is sending: the size and checksum of the chunks received so far.
 
     The checksum is computed incrementally, so that the complete snapshot need not be read again.
     """
@@ -43,13 +43,13 @@ class IncomingSnapshot:
 
 
 class PendingWrites:
-    """A node's writes to disk, and the messages that must not be sent until these writes are durable."""
+    """The writes of a Raft node to its disk, and the messages that must not be sent before a write is durable."""
 
     def __init__(self, log: RaftLog, hard_state: HardState) -> None:
         self._log = log
         self._outstanding: Persist | None = None
         self._held: list[tuple[int, AnyRaftMessage]] = []
-        """Messages held back, each with the sequence number of the write that must be durable before it is sent."""
+        """The held messages, each with the number of the write that must be durable before the message is sent."""
         self.durable_sequence = 0
         self.durable_hard_state = hard_state
         self.chunks: list[StoreChunk] = []
@@ -60,7 +60,7 @@ class PendingWrites:
 
     @property
     def next_sequence(self) -> int:
-        """Sequence number of the next write."""
+        """The sequence number of the next write."""
         return self._outstanding_sequence + 1
 
     @property
@@ -71,14 +71,14 @@ class PendingWrites:
         return (self.durable_hard_state.term, self.durable_hard_state.vote) == (term, vote)
 
     def _is_term_pending(self, term: int, vote: int) -> bool:
-        """Return whether the term or vote has changed since the last write was started."""
+        """Return whether the term or the vote has changed since the current write was started."""
         hard_state_written = self.durable_hard_state
         if self._outstanding is not None and self._outstanding.hard_state is not None:
             hard_state_written = self._outstanding.hard_state
         return (hard_state_written.term, hard_state_written.vote) != (term, vote)
 
     def _is_anything_pending(self, term: int, vote: int) -> bool:
-        """Return whether another write is needed. A changed commit index alone does not require one."""
+        """Return whether any state needs to be written. A changed commit index alone does not."""
         return (
             self._is_term_pending(term, vote)
             or self._log.has_unpersisted
@@ -93,7 +93,7 @@ class PendingWrites:
     # ------------------------------------------------------------------------------------------------------ messages
 
     def hold_until_durable(self, message: AnyRaftMessage, promise: Durability, term: int, vote: int) -> None:
-        """Hold a message back until the state that it depends on is durable."""
+        """Hold a message back until the Raft state that it depends on is durable."""
         is_term_only = promise is Durability.TERM
         is_in_next = self._is_term_pending(term, vote) if is_term_only else self._is_anything_pending(term, vote)
         self._held.append((self.next_sequence if is_in_next else self._outstanding_sequence, message))
@@ -107,7 +107,7 @@ class PendingWrites:
         ]
 
     def release_durable_messages(self) -> list[AnyRaftMessage]:
-        """Remove and return the held messages whose required writes are durable."""
+        """Remove and return the held messages that may be sent because their writes are durable."""
         if not self._held:
             return []
         released = [message for required_sequence, message in self._held if required_sequence <= self.durable_sequence]
@@ -121,7 +121,7 @@ class PendingWrites:
     # --------------------------------------------------------------------------------------------------------- writes
 
     def start_next_write(self, term: int, vote: int, commit: int) -> Persist | None:
-        """Return the next write, or None if a write is outstanding or there is nothing to write."""
+        """Return the next write, or None if a write is in progress or nothing has to be written."""
         if self._outstanding is not None or not self._is_anything_pending(term, vote):
             return None
         # Write the commit index too, but only up to the index that was durable before this write: see HardState.

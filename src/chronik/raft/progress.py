@@ -20,7 +20,7 @@ from chronik.raft.membership import UNBOUND_DIRECTORY
 
 
 class ProgressState(Enum):
-    """The replication state of a peer (etcd's ProgressStateType)."""
+    """The replication state of a peer: PROBE, REPLICATE or SNAPSHOT, as in etcd."""
 
     PROBE = "probe"
     REPLICATE = "replicate"
@@ -28,7 +28,7 @@ class ProgressState(Enum):
 
 
 class SnapshotTransfer:
-    """A snapshot transfer to a peer, one chunk at a time: each acknowledgement triggers the next read.
+    """A transfer of the leader's snapshot to a peer, one chunk at a time.
 
     The receiver's disk sets the pace, and neither side holds more than one chunk in memory.
     """
@@ -36,25 +36,25 @@ class SnapshotTransfer:
     def __init__(self, snapshot: SnapshotMetadata) -> None:
         self.snapshot = snapshot
         self.offset = 0
-        """Offset of the chunk that is being read or sent."""
+        """The offset of the snapshot chunk that is being read or sent."""
         self.is_chunk_read_pending = False
         self.waiting_ticks = 0
 
 
 class PeerProgress:
-    """A peer's replication progress and its window of unacknowledged messages."""
+    """The leader's view of the replication to a peer: its match index and unacknowledged messages."""
 
     def __init__(self, directory_id: bytes, next_index: int, config: RaftConfig) -> None:
         self.directory_id = directory_id
         self.match_index = 0
-        """Last index up to which the peer's durable log is known to match the leader's."""
+        """The last index up to which the peer's durable log is known to match the leader's log."""
         self.next_index = next_index
         self.state = ProgressState.PROBE
         self.is_recently_active = False
         self.acked_round = 0
         self.commit_sent = 0
         self.is_append_due = True
-        """Whether to send an Append even if it is empty, to learn the peer's state.
+        """Whether to send an Append even if it is empty, to find out the state of the peer's log.
 
         Set for a new peer, and after the last message may have been lost.
         """
@@ -67,7 +67,7 @@ class PeerProgress:
 
     @property
     def is_paused(self) -> bool:
-        """Whether sending must pause until the peer responds."""
+        """Whether the leader must wait for a response of the peer before it sends more entries."""
         if self.state is ProgressState.SNAPSHOT:
             return True
         if self.state is ProgressState.PROBE:
@@ -75,11 +75,11 @@ class PeerProgress:
         return len(self._window) >= self._messages_max or self._window_bytes >= self._bytes_max
 
     def matches_directory(self, directory_id: bytes) -> bool:
-        """Return whether this peer has the given directory. An unbound peer matches any directory."""
+        """Return whether the peer has this data directory. A peer without a known directory matches any."""
         return self.directory_id in (UNBOUND_DIRECTORY, directory_id)
 
     def on_append_sent(self, last_index: int, count: int, size_bytes: int) -> None:
-        """Record an Append that was sent with `count` entries up to `last_index`."""
+        """Record that an Append with `count` entries up to `last_index` was sent."""
         self.is_append_due = False
         if self.state is ProgressState.PROBE:
             self._is_probe_pending = True
@@ -89,7 +89,7 @@ class PeerProgress:
             self._window_bytes += size_bytes
 
     def on_append_accepted(self, index: int) -> bool:
-        """Record that the peer's log matches up to `index`; return whether the match index has advanced."""
+        """Record that the peer's log matches up to `index`. Return whether its match index has advanced."""
         has_advanced = index > self.match_index
         self.match_index = max(self.match_index, index)
         self.next_index = max(self.next_index, self.match_index + 1)
@@ -100,7 +100,7 @@ class PeerProgress:
         return has_advanced
 
     def on_append_rejected(self, index: int, next_index: int) -> bool:
-        """Record that the peer's log does not match at `index`; return False if the rejection is outdated."""
+        """Record that the peer's log does not match at `index`. Return False if the rejection is outdated."""
         if index <= self.match_index or self.state is ProgressState.SNAPSHOT:
             return False
         if self.state is ProgressState.REPLICATE:
@@ -113,7 +113,7 @@ class PeerProgress:
         return True
 
     def probe(self) -> None:
-        """Return to the PROBE state and resend from the match index, because messages in flight may be lost."""
+        """Return to the PROBE state and send again from the match index, because messages may be lost."""
         self._enter_state(ProgressState.PROBE)
         self.next_index = self.match_index + 1
 
@@ -127,7 +127,7 @@ class PeerProgress:
         self.probe()
 
     def on_heartbeat_ack(self, last_index: int) -> None:
-        """Allow another Append to the peer, because it has responded to a heartbeat.
+        """Allow another Append to the peer, because the peer has responded to a heartbeat.
 
         If an earlier message was lost, no response to it will arrive; the rejection of the next one reveals the loss.
         """

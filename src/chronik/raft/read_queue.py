@@ -14,29 +14,29 @@ from typing import Final, NamedTuple
 import msgspec
 
 ROUNDS_MAX: Final = 64
-"""Maximum number of concurrent read rounds. Above this limit, reads wait until a round completes."""
+"""The maximum number of concurrent read rounds. Above this limit, reads wait for a round to complete."""
 
 
 class PendingRead(NamedTuple):
-    """A read that waits for confirmation by a majority."""
+    """A read that waits for a majority to confirm the leadership."""
 
     node_id: int
-    """Node that requested the read: this node, or a follower that forwarded it."""
+    """The node that requested the read: the leader, or a follower that has forwarded the read."""
     request: int
-    """Identifier of the read: the caller's context for a local read, or the follower's request number."""
+    """The identifier of the read: the request context of a local read, or the follower's request number."""
 
 
 class ReadRound(NamedTuple):
-    """A round of heartbeats that confirms the leadership for a batch of reads."""
+    """A round of heartbeats by which a majority confirms the leadership for a batch of reads."""
 
     number: int
     commit: int
-    """Commit index at the start of the round. The reads are linearizable once this index is applied."""
+    """The commit index at the start of the round, which must be applied before the reads are served."""
     reads: list[PendingRead]
 
 
 class ReadQueue:
-    """The leader's queue of local reads and reads forwarded by followers."""
+    """The leader's queue of reads, its own and those forwarded by followers."""
 
     def __init__(self) -> None:
         self.round = 0
@@ -70,12 +70,18 @@ class ReadQueue:
         self._collected = []
 
     def take_confirmed(self, is_confirmed: Callable[[int], bool]) -> Iterator[ReadRound]:
-        """Remove and yield the confirmed rounds, oldest first. A response also confirms all earlier rounds."""
+        """Remove and yield the rounds that are confirmed, oldest first.
+
+        A response also confirms all earlier rounds.
+        """
         while self._open_rounds and is_confirmed(self._open_rounds[0].number):
             yield self._open_rounds.popleft()
 
     def drain(self) -> list[PendingRead]:
-        """Remove and return all pending reads. The round counter continues, so old responses confirm no new round."""
+        """Remove and return all pending reads of the leader.
+
+        The round counter continues, so that old responses confirm no new round.
+        """
         drained = [read for open_request in self._open_rounds for read in open_request.reads] + self._collected
         self._open_rounds.clear()
         self._collected = []
@@ -88,7 +94,7 @@ class _SentReadRequest(msgspec.Struct):
 
 
 class ForwardedReads:
-    """A follower's queue of reads. One request to the leader covers all reads queued before it is sent.
+    """The reads that a follower forwards to the leader, in batches.
 
     Request numbers start at a random value, so that a late response to a request sent before a restart confirms no
     read.
@@ -113,7 +119,7 @@ class ForwardedReads:
         self._collected.append(context)
 
     def start_request(self, ticks_max: int) -> int:
-        """Create a request to the leader for all queued reads and return its number. It expires after `ticks_max`."""
+        """Create a request to the leader for all queued reads, and return the request's number."""
         self.request += 1
         self._is_due = False
         self._sent_requests[self.request] = _SentReadRequest(self._collected, ticks_max)
@@ -121,12 +127,12 @@ class ForwardedReads:
         return self.request
 
     def take_request(self, request: int) -> list[int]:
-        """Remove a sent request and return the identifiers (contexts) of its reads; empty if it is unknown."""
+        """Remove a request that was answered, and return the contexts of its reads."""
         sent = self._sent_requests.pop(request, None)
         return sent.contexts if sent is not None else []
 
     def tick(self) -> list[int]:
-        """Advance the clock, remove expired requests, and return the identifiers (contexts) of their reads."""
+        """Advance the clock by one tick, remove expired requests, and return the contexts of their reads."""
         self._is_due = True
         for sent in self._sent_requests.values():
             sent.ticks_left -= 1

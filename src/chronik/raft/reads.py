@@ -29,7 +29,7 @@ def read_index(core: RaftCore, event: ReadIndex) -> None:
 
 
 def send_pending_reads(core: RaftCore) -> None:
-    """Process pending reads: a leader confirms them with rounds of heartbeats, a follower forwards them to the leader.
+    """Start to confirm the pending reads: as a leader by a round of heartbeats, as a follower by asking the leader.
 
     Called once per `handle`, so that reads are batched.
     """
@@ -43,7 +43,7 @@ def send_pending_reads(core: RaftCore) -> None:
 
 
 def _start_read_round(core: RaftCore) -> None:
-    """Start a read round if reads are pending and the leader has committed an entry of its own term.
+    """Start a round of heartbeats for the pending reads if the leader has committed an entry in its term.
 
     Before that, it does not know the commit index. Reads wait at most a tick for the previous round.
     """
@@ -54,7 +54,7 @@ def _start_read_round(core: RaftCore) -> None:
 
 
 def _complete_confirmed_rounds(core: RaftCore) -> None:
-    """Complete the read rounds that a majority has confirmed.
+    """Complete the reads in the rounds that a majority of voters has confirmed.
 
     Called after every event, not only after responses: the removal of a silent voter can turn the existing responses
     into a majority. The current membership's majority shares a voter with each majority of the membership in which the
@@ -80,7 +80,7 @@ def _is_round_confirmed(core: RaftCore, number: int) -> bool:
 
 
 def tick(core: RaftCore) -> None:
-    """Advance the clock and reject reads whose forwarded requests have expired."""
+    """Advance the clock by one tick, and reject forwarded reads that have expired."""
     if core.role is Role.LEADER:
         core.reads.tick()
     else:

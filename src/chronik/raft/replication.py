@@ -46,14 +46,14 @@ def _is_proposal_too_large(core: RaftCore, event: Propose) -> bool:
 
 
 def send_pending_appends(core: RaftCore) -> None:
-    """Send Append messages to all peers. Called once per `handle`, so that several events share one message."""
+    """Send the Append messages that are due to all peers."""
     for node_id, peer in core.peers.items():
         while _send_append(core, node_id, peer):
             pass  # limited by the peer's window
 
 
 def _send_append(core: RaftCore, node_id: int, peer: PeerProgress) -> bool:
-    """Send an Append if one is due and the window allows it; return whether one was sent."""
+    """Send an Append to a peer if one is due and the replication window allows it. Return whether one was sent."""
     if peer.is_paused:
         return False
     if peer.next_index > core.log.last_index and peer.commit_sent >= core.commit and not peer.is_append_due:
@@ -94,7 +94,7 @@ def on_append_ack(core: RaftCore, message: AppendAck) -> None:
 
 
 def advance_commit(core: RaftCore) -> None:
-    """Advance the leader's commit index to the highest index that is durable on a majority of voters.
+    """Advance the commit index to the highest index that is durable on a majority of voters.
 
     Called after a peer's acknowledgement, after a local write, and after a membership change.
     """
@@ -119,7 +119,7 @@ def on_heartbeat_ack(core: RaftCore, message: HeartbeatAck) -> None:
 
 
 def on_peer_unreachable(core: RaftCore, node_id: int) -> None:
-    """Return to the PROBE state for an unreachable peer, so that messages do not accumulate."""
+    """Stop sending entries to an unreachable peer until it responds to a probe."""
     peer = core.peers.get(node_id)
     if peer is not None and peer.state is ProgressState.REPLICATE:
         peer.probe()
@@ -150,7 +150,7 @@ def on_append(core: RaftCore, message: Append) -> None:
 
 
 def _reject_append(core: RaftCore, message: Append) -> None:
-    """Reject an Append, with the last entry that may match the leader's log as a hint.
+    """Reject an Append whose previous entry is missing, with the last entry that may match as a hint.
 
     Entries with a term higher than the leader's previous term cannot match, because terms never decrease in a log.
     """

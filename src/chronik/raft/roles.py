@@ -19,7 +19,7 @@ from chronik.errors import InvariantError
 
 
 class Role(StrEnum):
-    """The Raft role of a node."""
+    """The role of a Raft node."""
 
     FOLLOWER = "follower"
     PRE_CANDIDATE = "pre-candidate"
@@ -38,12 +38,13 @@ TRANSITIONS: Final[Mapping[tuple[Role, Role], str]] = MappingProxyType(
         (Role.LEADER, Role.FOLLOWER): "higher term, no contact with a majority, or removed",
     }
 )
-"""Legal role transitions and their causes.
+"""The allowed role transitions of a Raft node, with their causes.
 
-A candidate whose election timeout expires becomes a follower first, so that each campaign starts with a pre-vote."""
+A candidate whose election timeout expires becomes a follower first, so that each campaign starts with a pre-vote.
+"""
 
 HISTORY_LENGTH_MAX: Final = 32
-"""Maximum number of role transitions kept for the error message of an illegal transition."""
+"""The maximum number of role transitions kept for error messages."""
 
 
 class RoleTransition(msgspec.Struct, frozen=True):
@@ -59,11 +60,11 @@ class RoleTransition(msgspec.Struct, frozen=True):
 
 
 class IllegalRoleTransition(InvariantError):
-    """An illegal role transition. The message contains the node's recent transitions."""
+    """A role transition of a Raft node that is not allowed. The message contains the recent transitions."""
 
 
 class RoleHistory:
-    """A node's current Raft role and its recent transitions."""
+    """A Raft node's current role and its recent role transitions."""
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
@@ -71,7 +72,7 @@ class RoleHistory:
         self.history: deque[RoleTransition] = deque(maxlen=HISTORY_LENGTH_MAX)
 
     def transition_to(self, target: Role, term: int, reason: str) -> RoleTransition:
-        """Record the transition to another role and return it. Raise IllegalRoleTransition if it is not legal."""
+        """Change the role and return the transition. Raise IllegalRoleTransition if it is not allowed."""
         step = RoleTransition(term, self.role, target, reason)
         if (self.role, target) not in TRANSITIONS:
             previous = "; ".join(str(each) for each in self.history) or "none"
@@ -84,7 +85,7 @@ class RoleHistory:
 
 
 def format_mermaid() -> str:
-    """Return the transition table as a Mermaid state diagram."""
+    """Return the allowed role transitions as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", "    [*] --> follower"]
     names = {Role.PRE_CANDIDATE: "pre_candidate"}  # Mermaid does not allow a dash in a state name
     for (source, target), reason in TRANSITIONS.items():

@@ -15,18 +15,18 @@ from chronik.raft.membership import NO_NODE, UNBOUND_DIRECTORY, RaftMember
 
 
 class Durability(Enum):
-    """The state that must be durable before a message may be sent."""
+    """The Raft state that must be durable on this node before a message may be sent."""
 
     NOTHING = 0
-    """No state, for messages of the leader.
+    """The message may be sent immediately, like the messages of a leader.
 
     The leader's term and vote were durable when it was elected. It may send entries before they are durable locally,
     because it counts itself towards the quorum only for durable entries.
     """
     TERM = 1
-    """The current term and vote."""
+    """The current term and vote must be durable."""
     LOG = 2
-    """All pending state: term, vote, entries and snapshot chunks."""
+    """All state must be durable: term, vote, log entries and snapshot chunks."""
 
 
 # ------------------------------------------------------------------------------------------------ terms and elections
@@ -46,7 +46,7 @@ def can_vote_for(vote: int, candidate: int) -> bool:
 
 
 def vote_in_new_term(vote: int, term: int, new_term: int) -> int:
-    """Return the vote after a term change. Only a new term resets the vote (§5.2)."""
+    """Return this node's vote after a change from one term to another, which resets the vote (§5.2)."""
     return vote if new_term == term else NO_NODE
 
 
@@ -56,7 +56,7 @@ def is_up_to_date(last_term: int, last_index: int, own_last_term: int, own_last_
 
 
 def is_lease_valid(is_leader: bool, leader: int, elapsed_ticks: int, election_ticks: int) -> bool:
-    """Return whether the leader lease is valid, so that the node ignores candidates (§6, thesis §4.2.3).
+    """Return whether the leader lease is valid, during which a node ignores candidates (§6, thesis §4.2.3).
 
     The lease lasts for the minimum election timeout after a leader's message. It prevents a removed or partitioned node
     from deposing a working leader.
@@ -67,7 +67,7 @@ def is_lease_valid(is_leader: bool, leader: int, elapsed_ticks: int, election_ti
 def is_candidate_directory_mismatched(
     known: RaftMember | None, directory_id: bytes, candidate_membership_index: int, own_membership_index: int
 ) -> bool:
-    """Return whether a candidate's directory differs from that in the membership. Such a candidate gets no vote.
+    """Return whether a candidate has another data directory than its member entry, and thus gets no vote.
 
     A node with a replaced disk may campaign under its old id. A candidate that knows a newer membership is accepted,
     because an entry that has not arrived yet added it again.
@@ -78,7 +78,7 @@ def is_candidate_directory_mismatched(
 
 
 def counts_towards_quorum(member: RaftMember | None, directory_id: bytes, membership_index: int) -> bool:
-    """Return whether a directory's votes and acknowledgements count towards a quorum.
+    """Return whether votes and acknowledgements from this data directory count towards a quorum.
 
     Only voters count, and only on the directory they are bound to. Before the first entry (membership index 0) no
     voter is bound, and all configured voters count, so that the first leader can be elected.
@@ -91,7 +91,7 @@ def counts_towards_quorum(member: RaftMember | None, directory_id: bytes, member
 
 
 def can_campaign(own: RaftMember | None, directory_id: bytes, membership_index: int) -> bool:
-    """Return whether a node may campaign: only voters on the directory they are bound to (thesis §4.2.1).
+    """Return whether a node may start an election, as only voters in their bound data directory may (thesis §4.2.1).
 
     Learners, unknown nodes and nodes on another directory may not, because their votes for themselves do not count.
     """
@@ -99,7 +99,7 @@ def can_campaign(own: RaftMember | None, directory_id: bytes, membership_index: 
 
 
 def is_addressed_to_directory(target_directory: bytes, directory_id: bytes) -> bool:
-    """Return whether a message is addressed to this directory and not to a previous one of the node."""
+    """Return whether a message is addressed to this data directory, not to a previous one of the node."""
     return target_directory in (UNBOUND_DIRECTORY, directory_id)
 
 
@@ -107,7 +107,7 @@ def is_addressed_to_directory(target_directory: bytes, directory_id: bytes) -> b
 
 
 def quorum_size(voter_count: int) -> int:
-    """Return the number of voters in a majority (§5.2)."""
+    """Return the number of voters that form a majority (§5.2)."""
     return voter_count // 2 + 1
 
 
@@ -126,7 +126,7 @@ def can_commit(entry_term: int | None, current_term: int) -> bool:
 
 
 def leader_match_index(durable_index: int, last_index: int) -> int:
-    """Return the leader's own match index: its last durable index (thesis §10.2.1)."""
+    """Return the last index of the leader's log that is durable on its own disk (thesis §10.2.1)."""
     return min(durable_index, last_index)
 
 
@@ -160,7 +160,7 @@ def matches_previous_entry(own_term: int | None, previous_term: int) -> bool:
 
 
 def count_matching_entries(own_terms: Sequence[int | None], entries: Sequence[RaftEntry]) -> int:
-    """Return how many leading entries of an Append the local log already has (§5.3).
+    """Return the number of leading entries in an Append that the local log already contains (§5.3).
 
     The rest replaces local entries. If the log has all of them, it must not be truncated, because the message may be a
     delayed one.
@@ -172,7 +172,7 @@ def count_matching_entries(own_terms: Sequence[int | None], entries: Sequence[Ra
 
 
 def is_snapshot_needed(snapshot_index: int, commit: int, own_term: int | None, snapshot_term: int) -> bool:
-    """Return whether a snapshot must replace the log, because the log does not contain its last entry (§7)."""
+    """Return whether a received snapshot must replace the log, because the log lacks its last entry (§7)."""
     return snapshot_index > commit and own_term != snapshot_term
 
 
@@ -184,14 +184,14 @@ def is_snapshot_complete(size_bytes: int, checksum: int, expected_size_bytes: in
 
 
 def must_wait_for_disk(promise: Durability, term_is_durable: bool, log_is_durable: bool) -> bool:
-    """Return whether a message must be held until its required state is durable."""
+    """Return whether a message must wait until the state that it depends on is durable."""
     if promise is Durability.NOTHING:
         return False
     return not term_is_durable or (promise is Durability.LOG and not log_is_durable)
 
 
 def is_valid_in_term(message_term: int, new_term: int) -> bool:
-    """Return whether a message that was held back may still be sent after the node has entered a new term.
+    """Return whether a held message of an older term may still be sent after the node has entered a new term.
 
     The acknowledged entries may have been replaced before they were written, but the old leader would count them.
     """
@@ -199,7 +199,7 @@ def is_valid_in_term(message_term: int, new_term: int) -> bool:
 
 
 def is_own_vote_durable(durable_term: int, durable_vote: int, term: int, node_id: int) -> bool:
-    """Return whether a candidate's own vote counts. Like any vote, it counts only when it is durable."""
+    """Return whether a candidate's vote for itself is durable, without which it does not count."""
     return (durable_term, durable_vote) == (term, node_id)
 
 
@@ -207,22 +207,22 @@ def is_own_vote_durable(durable_term: int, durable_vote: int, term: int, node_id
 
 
 def can_serve_reads(term_at_commit: int | None, current_term: int) -> bool:
-    """Return whether a leader may serve reads: only after it has committed an entry of its own term (§8)."""
+    """Return whether the leader may serve reads, because it has committed an entry of its own term (§8)."""
     return term_at_commit == current_term
 
 
 def is_read_confirmed(confirming: Iterable[int], voters: Collection[int]) -> bool:
-    """Return whether a majority confirmed the leadership after the read was requested (§8, thesis §6.4)."""
+    """Return whether a majority has confirmed the leadership since the read was requested (§8, thesis §6.4)."""
     return has_quorum(confirming, voters)
 
 
 def is_transfer_target_caught_up(match: int, last_index: int) -> bool:
-    """Return whether the target of a leadership transfer has the whole log and can be elected (thesis §3.10)."""
+    """Return whether the target of a leadership transfer has the leader's whole log (thesis §3.10)."""
     return match == last_index
 
 
 def can_change_membership(membership_index: int, commit: int, term_at_commit: int | None, current_term: int) -> bool:
-    """Return whether the leader may change the membership (thesis §4.1 and its correction).
+    """Return whether the leader may append a membership change (thesis §4.1 and its correction).
 
     Only one change may be uncommitted, and the leader must have committed an entry of its own term.
     """
@@ -230,7 +230,7 @@ def can_change_membership(membership_index: int, commit: int, term_at_commit: in
 
 
 def has_caught_up(match: int, commit: int, lag_max_entries: int) -> bool:
-    """Return whether a learner may become a voter (thesis §4.2.1).
+    """Return whether a learner lags little enough behind the leader to become a voter (thesis §4.2.1).
 
     A lagging voter would block all commits as soon as another voter fails.
     """

@@ -19,7 +19,7 @@ from chronik.raft.progress import PeerProgress, SnapshotTransfer
 
 
 def start_snapshot_transfer(core: RaftCore, node_id: int, peer: PeerProgress) -> None:
-    """Start a snapshot transfer to an active peer that needs compacted entries."""
+    """Start to send the leader's snapshot to an active peer that needs compacted log entries."""
     check_invariant(core.snapshot.index >= core.log.compacted_index, "Raft: log is compacted beyond the snapshot")
     if peer.is_recently_active:
         _request_chunk(core, node_id, peer.start_snapshot(core.snapshot))
@@ -58,7 +58,7 @@ def on_snapshot_ack(core: RaftCore, message: SnapshotAck) -> None:
 
 
 def tick(core: RaftCore) -> None:
-    """Send a chunk again if its acknowledgement is overdue."""
+    """Send a snapshot chunk again if its acknowledgement is overdue."""
     for node_id, peer in core.peers.items():
         transfer = peer.transfer
         if transfer is None or transfer.is_chunk_read_pending:
@@ -93,7 +93,7 @@ def on_snapshot_chunk(core: RaftCore, message: SnapshotChunk) -> None:
 
 
 def _is_snapshot_needed(core: RaftCore, snapshot: SnapshotMetadata) -> bool:
-    """Return whether the snapshot must replace the log; otherwise it only advances the commit index."""
+    """Return whether a received snapshot must replace the log."""
     return rules.is_snapshot_needed(snapshot.index, core.commit, core.log.term_at(snapshot.index), snapshot.term)
 
 
@@ -108,7 +108,7 @@ def _finish_snapshot_transfer(core: RaftCore, message: SnapshotChunk, incoming: 
 
 
 def install_snapshot(core: RaftCore, snapshot: SnapshotMetadata) -> None:
-    """Replace the log with a complete snapshot: in memory immediately, on disk with the next `Persist`.
+    """Replace the log with a completely received snapshot.
 
     The state machine loads the snapshot after that.
     """
@@ -129,7 +129,7 @@ def install_snapshot(core: RaftCore, snapshot: SnapshotMetadata) -> None:
 
 
 def on_snapshot_taken(core: RaftCore, event: SnapshotTaken) -> None:
-    """Adopt a local snapshot and compact the log. A peer that needs compacted entries receives the snapshot."""
+    """Adopt a snapshot that was taken locally, and compact the log."""
     if event.snapshot.index <= core.snapshot.index:
         return  # a newer snapshot was received from the leader
     check_invariant(event.snapshot.index <= core.applied, "Raft: snapshot contains entries that are not applied")

@@ -39,9 +39,8 @@ from chronik.replication.throttle import ReplicationThrottle
 logger = logging.getLogger("chronik.replication")
 
 FETCH_RESPONSE_BYTES_MAX: Final = 7 * MIB
-"""Maximum size of the records in a response: a little more than two full partitions.
-
-The whole response fits into a connection's buffer for large frames (8 MiB)."""
+"""Maximum size in bytes of the records in a fetch response: a little more than two full partitions. The whole response
+fits into a peer connection's 8 MiB buffer for large frames."""
 
 FETCH_WAIT_SECONDS_MAX: Final = 10.0
 
@@ -49,11 +48,11 @@ READ_BYTES_MIN: Final = 4 * KIB
 """Minimum remaining response capacity in bytes for reading another partition."""
 
 OPENING_SECONDS_MAX: Final = 0.02
-"""Maximum time in seconds spent opening logs per event-loop iteration."""
+"""Maximum time in seconds per event-loop iteration that the leader spends opening partition logs."""
 
 
 class _SessionPartition:
-    """A partition in a follower's fetch session, which is notified when the leader's replica changes."""
+    """A partition in a follower's fetch session, notified when the leader's replica has new records or offsets."""
 
     __slots__ = ("_session", "damaged_at", "follower", "has_all", "key", "position", "replica")
 
@@ -64,7 +63,7 @@ class _SessionPartition:
         self.replica: Replica | None = None
         self.follower: Follower | None = None
         self.has_all = False
-        """Whether the follower has fetched all records, so that the next append completes its fetch."""
+        """Whether the follower has fetched all of the partition's records, so that the next append makes it ready."""
         self.damaged_at = UNKNOWN
 
     def __repr__(self) -> str:
@@ -96,7 +95,7 @@ class _SessionPartition:
 
 
 class FollowerSession:
-    """A fetch session of a follower, valid for one broker epoch."""
+    """The leader's state of a follower's fetch session, which is valid for one epoch of the follower's broker."""
 
     def __init__(self, session_id: int, broker_id: int, broker_epoch: int, now: float) -> None:
         self.id = session_id
@@ -106,7 +105,7 @@ class FollowerSession:
         self.epoch = 0
         self.partitions: dict[PartitionId, _SessionPartition] = {}
         self.ready: dict[PartitionId, None] = {}
-        """Partitions with records or errors to send, the longest-waiting partition first."""
+        """Partitions with records or errors to send to the follower; the one that has waited longest comes first."""
         self.changed: dict[PartitionId, None] = {}
         """Partitions whose high watermark or log start offset has changed and is sent in the next response."""
         self.notifications: Final = Notifier()
@@ -131,7 +130,7 @@ class FollowerSession:
 
 
 class FollowerFetchServer:
-    """The leader's side of replication: handles the fetch requests of followers."""
+    """The leader's side of partition replication, which handles fetch requests from followers."""
 
     def __init__(
         self,
@@ -175,7 +174,7 @@ class FollowerFetchServer:
         return FollowerFetchResponse(session.id, tuple(self._collect_chunks(session, request.max_bytes)))
 
     async def _open_logs(self, positions: Sequence[FollowerPosition]) -> None:
-        """Open logs in slices, because a follower requests all its partitions at once after a start."""
+        """Open partition logs in slices, because after a start a follower requests all its partitions in one fetch."""
         deadline = self._clock.monotonic() + OPENING_SECONDS_MAX
         for position in positions:
             replica = self._replicas.find_leader(position.topic_id, position.partition)
@@ -290,7 +289,7 @@ class FollowerFetchServer:
     def _read_partition_chunks(
         self, session: FollowerSession, wanted: _SessionPartition, bytes_left: int, is_first: bool
     ) -> list[PartitionChunk]:
-        """Return the response chunks of a partition: one per segment file, or none if the response is full."""
+        """Return the chunks of a partition for a fetch response: one per segment file, none if the response is full."""
         position = wanted.position
         try:
             replica = self._get_leader_replica(session, position)

@@ -33,18 +33,19 @@ class FollowedPartition(msgspec.Struct):
     replica: Replica
     leader_epoch: int
     is_requested: bool = False
-    """Whether the partition was requested in this leader epoch. If not, responses to earlier requests are ignored."""
+    """Whether a fetch in this leader epoch has requested the partition. If not, responses to earlier requests are
+    ignored."""
     failures: int = 0
     paused_until: float = 0.0
     truncations: int = 0
-    """Number of consecutive truncations of the log without replicating new records."""
+    """Number of consecutive log truncations since records were last replicated."""
     truncated_from: int = -1
     reported_start: int = -1
-    """Log start offset last reported to the leader."""
+    """Log start offset of the follower's replica that was last reported to the leader."""
 
 
 class LeaderFetchSession:
-    """The fetch session with one leader: the followed partitions and the contents of the next request."""
+    """A follower's fetch session with one leader: the followed partitions and the next fetch request."""
 
     def __init__(self) -> None:
         self.followed: dict[PartitionId, FollowedPartition] = {}
@@ -77,7 +78,7 @@ class LeaderFetchSession:
             self._forgotten[key] = None
 
     def get_requested(self, key: PartitionId) -> FollowedPartition | None:
-        """Return the partition, or None if a response for it must be ignored."""
+        """Return the followed partition, or None if a fetch response for it is outdated and must be ignored."""
         followed = self.followed.get(key)
         return followed if followed is not None and followed.is_requested else None
 
@@ -123,7 +124,7 @@ class LeaderFetchSession:
             self._paused[key] = None
 
     def list_due_partitions(self, now: float) -> list[PartitionId]:
-        """Return the paused partitions that are due for the next request."""
+        """Return the paused partitions whose delay has expired, so that the next fetch requests them again."""
         return [key for key in self._paused if self.followed[key].paused_until <= now]
 
     def replicas_to_open(self) -> list[Replica]:
@@ -132,7 +133,7 @@ class LeaderFetchSession:
         return [replica for replica in replicas if replica.log_if_open is None]
 
     def replicas_to_truncate(self) -> list[Replica]:
-        """Return the replicas that must be truncated because their disks have lost synced records.
+        """Return the replicas whose logs must be truncated because their disks have lost synced records.
 
         Their positions must not be reported to the leader as complete. A replica in the ISR must leave it first.
         """
@@ -140,7 +141,7 @@ class LeaderFetchSession:
         return [replica for replica in replicas if replica.log_if_open is not None and _must_be_truncated(replica)]
 
     def replicas_to_sync(self) -> list[Replica]:
-        """Return the replicas, such as former leaders, that must be synced before their offsets are reported."""
+        """Return the replicas whose logs must be synced before their offsets are reported, such as former leaders'."""
         replicas = (self.followed[key].replica for key in self._changed)
         return [replica for replica in replicas if replica.log_if_open is not None and not replica.is_fully_durable]
 
@@ -185,7 +186,7 @@ class LeaderFetchSession:
         return max(min(FETCH_WAIT_SECONDS_MAX, *delays) if self._paused else FETCH_WAIT_SECONDS_MAX, 0.001)
 
     def on_response(self, answer: FollowerFetchResponse) -> bool:
-        """Update the session from a response; return False if the session has ended and the response is ignored."""
+        """Update the session from a fetch response; return False if the leader has ended the session."""
         if answer.session_id == NO_SESSION:
             self.reset()
             return False

@@ -26,10 +26,10 @@ from chronik.replication.throttle import ReplicationThrottle
 logger = logging.getLogger("chronik.replication")
 
 FETCH_TIMEOUT_SECONDS: Final = 30.0
-"""Timeout of a fetch in seconds, long enough for the largest batch on a slow network."""
+"""Timeout of a fetch in seconds, sufficient to receive the largest record batch over a slow network."""
 
 OPENING_SECONDS_MAX: Final = 0.02
-"""Maximum time in seconds spent opening logs before a fetch. After a crash, thousands of logs may need recovery."""
+"""Maximum time in seconds spent opening logs before each fetch. After a crash, thousands of logs may need recovery."""
 
 WRITTEN_BYTES_PER_ITERATION: Final = 1 * MIB
 """Number of bytes written before the fetcher yields to the event loop. It yields only between partitions, so that a
@@ -43,7 +43,7 @@ RECONNECT_SECONDS: Final = 0.1
 
 
 class ReplicaFetchers:
-    """The fetchers of all leaders that this node follows."""
+    """The fetchers of a node: one for each leader whose partitions the node follows."""
 
     def __init__(
         self,
@@ -95,14 +95,14 @@ class ReplicaFetchers:
                 self._stop()
 
     def _stop(self) -> None:
-        """Stop creating tasks, because the task group is closing. Leadership may still change afterwards."""
+        """Stop creating tasks, because the task group is closing although leadership may still change."""
         self._tasks = None
         for fetcher in self._fetchers.values():
             fetcher.stop()
 
 
 class LeaderFetcher:
-    """A fetcher for all partitions that one leader leads and this node follows."""
+    """A fetcher that replicates the partitions which this node follows from one leader."""
 
     def __init__(
         self,
@@ -133,14 +133,14 @@ class LeaderFetcher:
         self._interrupt_fetch()
 
     def _interrupt_fetch(self) -> None:
-        """Complete the pending fetch early, so that the next request can include a changed partition immediately."""
+        """Make the leader answer the pending fetch early, so that the next fetch can include a changed partition."""
         self._has_work.set()
         if self._is_fetch_pending and self._tasks is not None:
             self._is_fetch_pending = False
             self._tasks.create_task(self._wake())
 
     def stop(self) -> None:
-        """Stop sending Wake requests to the leader."""
+        """Stop creating tasks that send Wake requests to the leader."""
         self._tasks = None
 
     async def _wake(self) -> None:
@@ -306,7 +306,7 @@ def _get_partition_key(chunk: PartitionChunk) -> PartitionId:
 
 
 async def _wait_until_synced(replicas: list[Replica]) -> None:
-    """Wait until the replicas are synced. The syncs started concurrently when the logs were written."""
+    """Wait until the replicas' logs are synced to disk. Their syncs run concurrently since the logs were written."""
     for replica in replicas:
         try:
             if not replica.is_abandoned and not replica.is_fully_durable:

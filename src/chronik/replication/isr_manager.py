@@ -36,11 +36,11 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 logger = logging.getLogger("chronik.replication")
 
 CHANGES_PER_COMMAND_MAX: Final = 200
-"""Maximum number of changes per command. Every node applies a command in one event-loop iteration, at 40 µs per
-change."""
+"""Maximum number of ISR changes per metadata command, which every node applies in one event-loop iteration at 40 µs
+each."""
 
 RETRY_SECONDS: Final = 0.2
-"""Delay in seconds before retrying a proposal that was rejected or has an unknown outcome."""
+"""Delay in seconds before an ISR change is proposed again after a rejection or an unknown outcome."""
 
 CHECKS_PER_LAG: Final = 4
 """Number of checks per `replica.lag.time.max.ms`. The detection of a lagging follower is delayed by at most a quarter
@@ -54,7 +54,7 @@ FINAL_ERRORS: Final = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REG
 
 
 class _IsrProposal(msgspec.Struct):
-    """An ISR change of one partition that this node proposes to the controller."""
+    """A pending proposal to change the ISR of one partition."""
 
     replica: Replica
     leading: IsrState
@@ -283,7 +283,7 @@ def _was_elected_without_log(replica: Replica) -> bool:
 
 
 def _is_proposal_valid(proposal: _IsrProposal) -> bool:
-    """Return whether the proposal is still pending, that is, the partition has not changed since then."""
+    """Return whether the proposed ISR change still applies, that is, the partition has not changed since then."""
     leading = proposal.leading
     return (
         proposal.replica.isr_state is leading

@@ -18,7 +18,7 @@ UNKNOWN: Final = -1
 NO_RECORDS: Final = memoryview(b"")
 
 PartitionId = tuple[bytes, int]
-"""Topic id and partition index."""
+"""Key of a partition: its topic id and its index in the topic."""
 
 
 class FollowerPosition(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -34,7 +34,7 @@ class FollowerPosition(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class FollowerFetchRequest(msgspec.Struct, frozen=True, array_like=True):
-    """A fetch request. `positions` lists all followed partitions when a session starts, later only changed ones."""
+    """A follower's fetch request. The first of a session lists all partitions; later ones only changed positions."""
 
     broker_epoch: int
     session_id: int
@@ -65,24 +65,24 @@ class PartitionChunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FollowerFetchResponse(msgspec.Struct, frozen=True, array_like=True):
-    """A fetch response. Session id 0 means that the session is unknown and that the follower must start a new one."""
+    """The leader's response to a fetch request. Session id 0 means that the follower must start a new session."""
 
     session_id: int
     chunks: tuple[PartitionChunk, ...] = ()
 
 
 class WakeRequest(msgspec.Struct, frozen=True, array_like=True):
-    """A request to complete the follower's pending fetch immediately."""
+    """A follower's request that the leader answers its pending fetch immediately."""
 
     session_id: int
 
 
 class WakeResponse(msgspec.Struct, frozen=True, array_like=True):
-    """The response to a WakeRequest."""
+    """The empty response to a WakeRequest."""
 
 
 class FetchCall(TypedCall[FollowerFetchRequest, FollowerFetchResponse]):
-    """The call with which a follower fetches records. The records follow the encoded response, without being copied."""
+    """The peer call that fetches records from a leader. The records follow the encoded response without copying."""
 
     def encode_response(self, answer: FollowerFetchResponse) -> Sequence[Buffer]:
         header = _encoder.encode(_ResponseHeader(answer.session_id, tuple(map(_split_records, answer.chunks))))
@@ -107,7 +107,7 @@ class FetchCall(TypedCall[FollowerFetchRequest, FollowerFetchResponse]):
 class _ResponseHeader(msgspec.Struct, frozen=True, array_like=True):
     session_id: int
     portions: tuple[tuple[PartitionChunk, int], ...]
-    """The chunks of the response without their records, each with the size of its records in bytes."""
+    """The chunks of the fetch response without their records, each with the size of its records in bytes."""
 
 
 def _split_records(portion: PartitionChunk) -> tuple[PartitionChunk, int]:

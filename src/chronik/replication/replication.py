@@ -26,7 +26,7 @@ logger = logging.getLogger("chronik.replication")
 CHECKPOINT_SECONDS: Final = 30.0
 
 CHECKPOINTS_PER_COMMAND_MAX: Final = 1000
-"""Maximum number of partitions per command, which every node applies in one event-loop iteration."""
+"""Maximum number of partitions per checkpoint command, which every node applies in one event-loop iteration."""
 
 
 class OffsetCheckpoints:
@@ -72,7 +72,7 @@ class OffsetCheckpoints:
 
 
 class Replication:
-    """The replication of a node. Create it before the transport starts and before `replicas` gets its first delta."""
+    """The replication components of a node. Create it before the transport starts and `replicas` gets a delta."""
 
     def __init__(
         self,

@@ -34,10 +34,10 @@ class ReplicationThrottle:
         self._clock = clock
         self._free_at = 0.0
         self._rate = 1
-        """Rate in bytes per second that determined `_free_at`, the time until which copying pauses."""
+        """Rate limit in bytes per second from which `_free_at` was computed, the time until which copying is paused."""
 
     def delay(self, replica: Replica, follower: int) -> float:
-        """Return the seconds, at most 1, until more of the partition may be copied to the broker `follower`."""
+        """Return for how many seconds, at most 1, to delay copying the partition to the broker `follower`."""
         rate = self._configs.broker_int(self._rate_key)
         if rate >= LONG_MAX or not self._is_throttled(replica, follower):
             return 0.0

@@ -12,11 +12,10 @@ from chronik.principals import Principal
 from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
 
 ANY_VALUE: Final = 1
-"""Value of an enum field in a filter that matches everything. String fields (name, principal, host) use None
-instead."""
+"""Value of an enum field that matches everything in an ACL filter. For string fields, it is None."""
 
 WILDCARD: Final = "*"
-"""Resource name that matches every resource of a type, and host that matches every host."""
+"""Resource name that matches all resources of a type, and host that matches all client addresses."""
 
 ALL_USERS: Final = "User:*"
 """Principal that matches every user."""
@@ -47,7 +46,7 @@ _IMPLIED_BY: Final = {
 ALLOWING_OPERATIONS: Final[dict[int, frozenset[int]]] = {
     operation: frozenset({AclOperation.ALL, operation, *_IMPLIED_BY.get(operation, ())}) for operation in AclOperation
 }
-"""Operations whose ALLOW rules also grant the given operation. DENY rules do not imply other operations."""
+"""For each operation, the operations whose ALLOW rules grant it. DENY rules do not imply other operations."""
 
 
 def get_acl_permission(acl: Acl, host: str, operation: int) -> int | None:
@@ -90,7 +89,7 @@ class AclFilterPattern(NamedTuple):
 
     @property
     def is_valid(self) -> bool:
-        """Return whether all enum values of the filter are known."""
+        """Return whether all enum fields of the filter have known values."""
         return (
             (self.resource_type == ANY_VALUE or self.resource_type in RESOURCE_TYPES)
             and (self.pattern_type in (ANY_VALUE, MATCH_PATTERN) or self.pattern_type in PATTERN_TYPES)

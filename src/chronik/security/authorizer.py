@@ -18,7 +18,7 @@ from chronik.protocol.permissions import OPERATIONS_BY_RESOURCE_TYPE, AclOperati
 from chronik.security.acls import ALL_USERS, WILDCARD, AclPermission, PatternType, get_acl_permission
 
 AclsByPrincipal = dict[str, dict[Acl, None]]
-"""The ACLs of one resource pattern by principal."""
+"""The ACLs of one resource pattern, by the principal to which they apply."""
 
 _ANY_NAME: Final = "hardcode"
 """Placeholder resource name that Kafka uses to check whether an operation is allowed on any resource."""
@@ -29,13 +29,14 @@ and type are combined in one number, because hashing an enum is slow."""
 
 
 class AclIndex:
-    """An index of all ACLs by resource pattern, whose lookup time does not grow with the number of ACLs."""
+    """An index of ACLs by resource pattern. The time of a lookup does not grow with the number of ACLs."""
 
     def __init__(self) -> None:
         self._patterns: dict[tuple[int, int, str], AclsByPrincipal] = {}
         """ACLs by resource type, pattern type and name."""
         self._prefix_lengths: dict[int, Counter[int]] = {}
-        """Number of prefixed patterns by length, per resource type. A lookup tries only prefixes of these lengths."""
+        """Number of prefixed patterns of each length, by resource type. A lookup tries only prefixes with these
+        lengths."""
         self._by_principal: dict[tuple[int, str], dict[Acl, None]] = {}
 
     def add(self, acl: Acl) -> None:
@@ -129,7 +130,7 @@ def _is_overridden_by_deny(allowed: Acl, denied: set[tuple[int, str]]) -> bool:
 
 
 class Authorizer:
-    """The authorizer of a node, with a cache of its decisions."""
+    """The authorizer of a node, which evaluates ACLs and caches the decisions."""
 
     def __init__(self, super_users: Iterable[Principal] = (), *, everyone_if_no_acl: bool = False) -> None:
         self._super_users = frozenset(super_users)

@@ -22,7 +22,7 @@ def update_permissions_page(before: str) -> str:
 
 
 def build_table() -> str:
-    """Return the table of the permissions that each API requires, between two marker lines."""
+    """Return a Markdown table of the permissions that each API requires, enclosed by two marker lines."""
     return "\n".join([START_MARKER, "| API | key | permissions |", "|---|---|---|", *_rows(), END_MARKER])
 
 

@@ -49,15 +49,14 @@ from chronik.server.frames import READ_BUFFER_BYTES, FrameReader, InvalidFrameSi
 logger = logging.getLogger("chronik.server")
 
 REQUESTS_WHILE_QUEUED_MAX: Final = 4
-"""Maximum number of queued requests while a connection waits for the scheduler. At this number it stops reading from
-its socket."""
+"""Number of queued requests at which a connection that waits for the scheduler stops reading from its socket."""
 
 CLOSE_DELAY_SECONDS: Final = 0.25
-"""Delay in seconds between the final response, which rejects the client, and closing the connection."""
+"""Delay in seconds between sending the final response to a rejected client and closing its connection."""
 
 
 class ConnectionSlot(NamedTuple):
-    """A slot in the connection limit, held by a client from before the TLS handshake until its connection closes."""
+    """A client's slot in the connection limit, from before the TLS handshake until the connection closes."""
 
     host: str
     throttled_until: float
@@ -69,10 +68,10 @@ class ConnectionStats(msgspec.Struct):
 
     accepted: int = 0
     rejected: int = 0
-    """Connections rejected because of a limit, before or after the TLS handshake."""
+    """Number of connections that were rejected because of a limit, before or after the TLS handshake."""
     open: int = 0
     throttled: int = 0
-    """Accepted connections that were delayed by the connection rate limit."""
+    """Number of connections that were accepted but delayed because of the connection rate limit."""
     throttled_seconds: float = 0.0
 
 
@@ -103,7 +102,7 @@ else:
 
 
 class UnreadResponses:
-    """The responses that a client has not read: their size, and the time since the client's last progress.
+    """The response bytes that a client has not read yet, and the time since it last read at the minimum rate.
 
     They are tracked only while the transport has paused writing because the kernel's send buffer is full.
 
@@ -137,7 +136,7 @@ class UnreadResponses:
         self._update_unsent_bytes(self._transport.get_write_buffer_size())
 
     def has_progress(self, now: float) -> bool:
-        """Return whether the client has read at least at the minimum rate since its last recorded progress."""
+        """Return whether the client has read at the minimum rate or faster since its last recorded progress."""
         if not self.bytes:
             return False
         self._update_unsent_bytes(self._transport.get_write_buffer_size())
@@ -149,7 +148,7 @@ class UnreadResponses:
         return True
 
     def stalled_seconds(self, now: float) -> float:
-        """Return the seconds since the client's last progress; 0 if it has no unread responses."""
+        """Return the seconds since the client last read at the minimum rate; 0 if it has no unread responses."""
         return now - self._last_progress[0] if self.bytes else 0.0
 
     def _update_unsent_bytes(self, unsent: int) -> None:
@@ -184,7 +183,7 @@ class ListenerLimits(msgspec.Struct, frozen=True):
 
 
 class ConnectionHost(Protocol):
-    """The interface of a listener that its connections use."""
+    """The interface through which a connection uses its listener."""
 
     dispatch: Dispatch
     sasl_listeners: Collection[str]
@@ -208,10 +207,10 @@ class ConnectionHost(Protocol):
 
 
 class ClientConnection(asyncio.BufferedProtocol, Work):
-    """A client connection. The scheduler resumes it to handle its queued requests."""
+    """A connection of a Kafka client. The scheduler resumes it to handle its queued requests."""
 
     def __init__(self, listener: ConnectionHost, name: str, number: int) -> None:
-        """Create the connection of a client of the listener named `name`."""
+        """Create a connection of a client that has connected to the listener `name`."""
         Work.__init__(self)
         self._listener = listener
         self._scheduler = listener.scheduler
@@ -266,7 +265,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         return self._scheduler.open_account(build_account_key(peer.principal, peer.host))
 
     def _change_account(self) -> None:
-        """Charge further work to the authenticated client's principal instead of its address."""
+        """Account further work to the authenticated client's principal instead of its IP address."""
         before, was_queued = self.client.account, self.is_queued
         self._scheduler.withdraw(before, self)
         self.client.account = self._open_account()
@@ -352,7 +351,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
     # Requests and responses
 
     def resume(self) -> None:
-        """Send ready replies and handle queued requests while the scheduler has time."""
+        """Send the ready responses, and handle queued requests until the scheduler's time slice ends."""
         try:
             if self._is_close_due:
                 self.close(self.client.close_reason)
@@ -371,7 +370,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
             self._blocked.early_completion.request()
 
     def _schedule_queued_requests(self) -> None:
-        """Submit this connection to the scheduler, which handles its queued requests later."""
+        """Submit this connection to the scheduler, which will handle its queued requests."""
         if self._queue and not self._closing and self._may_handle_next_request():
             self._scheduler.submit(self.client.account, self)
 
@@ -456,7 +455,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         return True
 
     def _throttle_client(self) -> None:
-        """Delay the client's next requests because a quota is exceeded. Of several delays, the longest applies."""
+        """Delay the client's next requests because of an exceeded quota, unless they are already delayed for longer."""
         until = self._loop.time() + self.client.throttle_seconds
         self.client.throttle_seconds = 0.0
         if self._throttled is not None:
@@ -472,7 +471,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         self._adjust_reading()
 
     def _close_after_last_response(self) -> None:
-        """Close after a delay, because some clients detect the closed socket before they read the final response."""
+        """Close the connection after a delay: some clients detect the closed socket before they read the response."""
         self._queue.clear()
         self.stop_reading()
         self._schedule_close(CLOSE_DELAY_SECONDS, self._close_when_scheduled)
@@ -524,19 +523,19 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         self._rate_sample = now, self._reader.received_bytes
 
     def on_memory_granted(self) -> None:
-        """Continue reading after the listener has granted the requested memory."""
+        """Continue reading a large request after the listener has reserved the memory for it."""
         self._loop.call_soon(self._adjust_reading)
 
     # Methods for the listener
 
     @property
     def is_waiting_for_client(self) -> bool:
-        """Return whether the connection is only waiting for the client to read or send data."""
+        """Return whether the connection waits only for the client, either to send a request or to read responses."""
         return self._writing_paused or not (self._replies or self._queue or self._throttled)
 
     @property
     def is_throttled(self) -> bool:
-        """Return whether the connection is delayed by a quota."""
+        """Return whether the client's requests are delayed because a quota was exceeded."""
         return self._throttled is not None
 
     @property
@@ -554,7 +553,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         return self._unread.stalled_seconds(now)
 
     def is_receiving_too_slowly(self, now: float) -> bool:
-        """Return whether the rest of a large request arrives below the minimum rate.
+        """Return whether the client sends a large request below the minimum rate.
 
         The minimum rate applies while other connections wait for memory.
         """
@@ -568,7 +567,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         return self._reader.received_bytes - received < FRAME_RATE_BYTES_MIN * seconds
 
     def pending_replies(self) -> list[asyncio.Future[ResponseFrame]]:
-        """Return the futures of replies that are not ready."""
+        """Return the futures of the replies that are not ready yet."""
         return [reply.ready_future() for reply in self._replies if not reply.is_ready]
 
     @property
@@ -582,7 +581,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         self._adjust_reading()
 
     def close_and_discard(self, reason: str) -> None:
-        """Close the connection and drop its unsent responses, because other connections need the memory."""
+        """Close the connection without sending its buffered responses, to free memory for other connections."""
         self.close(reason)
         self._transport.abort()
 
@@ -598,5 +597,5 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
 
 
 def _large_request_bytes(size: int) -> int:
-    """Return the size if the request counts against the memory budget for large requests, else 0."""
+    """Return the size of a request that counts against the memory budget for large requests, else 0."""
     return size if size > READ_BUFFER_BYTES else 0

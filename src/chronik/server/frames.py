@@ -16,8 +16,8 @@ READ_BUFFER_BYTES = 64 * KIB
 """Size of the read buffer in bytes. For a larger frame, only the part received in the first read is copied."""
 
 FRAME_DOUBLING_BYTES = 2 * MIB
-"""Size in bytes from which a frame's buffer is doubled as data arrives. Memory is allocated for received bytes, not for
-the announced length."""
+"""Frame size in bytes above which the buffer is doubled as data arrives, so that a client cannot cause a large
+allocation just by announcing a large request."""
 
 FRAME_GROWTH_FACTOR = 32
 """Ratio of a small buffer's size to the received bytes. After one read the buffer has 2 MiB, enough for nearly every
@@ -35,7 +35,7 @@ class InvalidFrameSize(Exception):
 
 
 class FrameReader:
-    """A parser of size-prefixed request frames."""
+    """A parser that splits a connection's received bytes into size-prefixed request frames."""
 
     __slots__ = ("_filled", "_frame", "_frame_bytes_max", "_pending_size", "_scratch", "_size", "_view")
 
@@ -54,7 +54,7 @@ class FrameReader:
 
     @property
     def is_in_frame(self) -> bool:
-        """Return whether a request has been received partially."""
+        """Return whether the last received request is still incomplete."""
         return self._frame is not None or bool(self._pending_size)
 
     @property
@@ -64,7 +64,7 @@ class FrameReader:
 
     @property
     def required_bytes(self) -> int:
-        """Return the memory in bytes that the current frame needs to receive more data.
+        """Return the memory in bytes that the current frame needs in order to receive more data.
 
         The caller must reserve it before it calls `buffer`.
         """
@@ -74,7 +74,7 @@ class FrameReader:
         return self._compute_next_buffer_size() if self._filled == len(frame) else len(frame)
 
     def buffer(self) -> memoryview:
-        """Return the buffer for the next read."""
+        """Return the buffer into which the transport reads next."""
         frame = self._frame
         if frame is None:
             return self._scratch
@@ -157,7 +157,7 @@ class FrameReader:
 
 
 class FrameBudget(Generic[H]):
-    """A memory budget for large requests that are being received, queued or handled. Its holders are connections.
+    """A memory budget for large requests, from their first bytes until they are handled. Its holders are connections.
 
     Requests take memory as their bytes arrive, not by their announced size, so several may be partially received when
     the budget is exhausted. Holders wait in FIFO order. To avoid a deadlock, the connection that has waited longest may
@@ -189,7 +189,7 @@ class FrameBudget(Generic[H]):
         return self._reserved.get(holder, 0)
 
     def reserve(self, holder: H, count: int) -> bool:
-        """Set the holder's reservation to `count` bytes, or add it to the queue and return False if memory is short."""
+        """Set the holder's reserved memory to `count` bytes; if too little is free, queue it and return False."""
         before = self._reserved.get(holder, 0)
         if count == before and not self._waiting:
             return True
@@ -202,7 +202,7 @@ class FrameBudget(Generic[H]):
         return True
 
     def grant_waiting(self) -> Iterator[H]:
-        """Grant the reservations of waiting holders, and yield these holders. Called after memory was released."""
+        """Reserve the memory that waiting holders need, as far as it is free, and yield these holders."""
         while self._waiting:
             holder = self._next()
             count = self._waiting[holder]
@@ -218,7 +218,7 @@ class FrameBudget(Generic[H]):
         self._set(holder, 0)
 
     def _next(self) -> H:
-        """Return the next waiting holder: first the one that exceeds the budget, because it blocks all others."""
+        """Return the next waiting holder; one that exceeds the budget comes first, as it blocks all others."""
         if self._overdrawn_by is not None and self._overdrawn_by in self._waiting:
             return self._overdrawn_by
         return next(iter(self._waiting))

@@ -29,7 +29,7 @@ T = TypeVar("T", bound=PendingHandshake)
 
 
 class HandshakeLimiter(Generic[T]):
-    """The TLS handshakes in progress, by client address."""
+    """A limit on concurrent TLS handshakes, in total and per client address."""
 
     def __init__(
         self,
@@ -49,12 +49,12 @@ class HandshakeLimiter(Generic[T]):
         return [each for group in self._by_host.values() for each in group]
 
     def must_reject(self, host: str) -> bool:
-        """Return whether a new handshake from the address must be rejected."""
+        """Return whether to reject a new handshake, because the address has too many and none can be aborted."""
         group = self._by_host.get(host, {})
         return len(group) >= self._per_address_max and _find_oldest_without_bytes(group) is None
 
     def add(self, handshake: T) -> T | None:
-        """Add an accepted handshake, and return the handshake that must be aborted in its favor, if any."""
+        """Add a new handshake; return an older one that must be aborted because a limit is reached, if any."""
         host = handshake.host
         group = self._by_host.get(host, {})
         evicted: T | None = None

@@ -22,12 +22,12 @@ from chronik.server.frames import READ_BUFFER_BYTES, FrameBudget
 logger = logging.getLogger("chronik.server")
 
 BACKLOG = 1024
-"""Length of the accept queue of a port."""
+"""Maximum number of pending connections in a port's accept queue."""
 SWEEPS_PER_TIMEOUT = 10
-"""Number of sweeps for idle and stalled connections per timeout interval."""
+"""Number of checks for idle and stalled connections per timeout interval."""
 
 STOP_LINGER_SECONDS = 0.5
-"""Seconds for which clients may read their last responses after the shutdown timeout has expired."""
+"""Time in seconds for which clients may read their last responses after the shutdown timeout has expired."""
 
 ACCEPTS_PER_ITERATION = 16
 """Maximum number of connections that a port accepts per event-loop iteration. libuv accepts one per server object, so
@@ -36,7 +36,7 @@ hundred iterations. A single connection wakes all of them, which costs about 20 
 
 
 class TlsListenerInterface(Protocol):
-    """The interface of TLS listeners. The implementation, `server/tls_listener`, is only imported if TLS is used."""
+    """The interface of TLS listeners. The module `server/tls_listener` is imported only if TLS is configured."""
 
     @property
     def handshake_count(self) -> int:
@@ -233,7 +233,7 @@ class ClientListeners:
         return refusal or ConnectionSlot(host, now + wait_seconds)
 
     def release_slot(self, place: ConnectionSlot) -> None:
-        """Release a connection slot."""
+        """Return a client's slot to the connection limit."""
         if self._by_address is not None:
             self._by_address.release(place.host)
 
@@ -265,7 +265,7 @@ class ClientListeners:
         return True
 
     def release(self, connection: ClientConnection) -> None:
-        """Release the resources of a closed connection."""
+        """Release the slot and memory of a closed connection."""
         if connection in self._connections:
             self._connections.remove(connection)
             self.connection_stats[connection.client.listener].open -= 1
@@ -278,7 +278,7 @@ class ClientListeners:
             self._all_closed.set()
 
     def reserve_memory(self, connection: ClientConnection, count: int) -> bool:
-        """Reserve memory for the connection's large requests; return False if it must wait."""
+        """Reserve memory for a connection's large requests; return False if the connection must wait for it."""
         before = self._budget.reserved_bytes(connection)
         if not count and not before:
             return True
@@ -306,7 +306,7 @@ class ClientListeners:
         self._sweep = self.loop.call_later(min(limits_seconds) / SWEEPS_PER_TIMEOUT, self._sweep_connections)
 
     def _advance_sweep(self) -> None:
-        """Schedule the next sweep of all connections earlier, because a connection waits for memory."""
+        """Schedule the next sweep earlier, to detect connections that hold needed memory and receive too slowly."""
         if self._sweep is not None and self._sweep.when() - self.loop.time() > self.limits.frame_rate_seconds:
             self._sweep.cancel()
             self._schedule_sweep()

@@ -65,7 +65,7 @@ class TlsListeners:
 
 
 class _TlsAcceptor:
-    """A component that accepts the TLS connections of one listener, and owns them until their handshakes complete."""
+    """An acceptor of TLS connections for one listener, which owns each connection until its handshake completes."""
 
     def __init__(
         self,
@@ -83,14 +83,15 @@ class _TlsAcceptor:
         self._handshakes = handshakes
         self._connection = connection
         self._places: dict[TlsTransport, ConnectionSlot] = {}
-        """Connection slots of clients during their TLS handshakes. Afterwards, the connection takes over the slot."""
+        """Slots of the connection limit for clients whose TLS handshake is in progress. The connection takes over the
+        slot."""
         self._accounts: dict[TlsTransport, Account] = {}
 
     def accept(self) -> TlsTransport:
         return TlsTransport(self, self._secured.context.context)
 
     def on_handshake_started(self, transport: TlsTransport) -> bool:
-        """Check the limits before the handshake, which is a thousand times more expensive than a rejection."""
+        """Check the connection limits before the TLS handshake, which costs a thousand times more than a rejection."""
         if self._handshakes.must_reject(transport.host):
             self._reject_connection(transport, "too many TLS handshakes in progress from its address")
             return False

@@ -32,7 +32,7 @@ RECORDS_REQUESTS_KEY = "keeps_requests"
 
 
 class BrokerControl:
-    """The control channel of a broker process. Commands are read in a thread and run on the node's event loop."""
+    """The broker's end of the control channel. A thread reads commands, and the node's event loop runs them."""
 
     def __init__(self, commands: io.FileIO, answers: IO[bytes], faults: FaultInjector, seen: RequestRecorder) -> None:
         self._commands = commands

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass
 class _Rule(Generic[T]):
-    """A fault to inject into the next requests of an API."""
+    """A fault that is injected into the next requests of an API."""
 
     effect: T
     times_left: int | None
@@ -22,7 +22,7 @@ class _Rule(Generic[T]):
 
 
 class _FaultRules(Generic[T]):
-    """Fault rules by API, applied in the order of insertion. Each rule is exhausted before the next one applies."""
+    """The injected faults by API. Faults of an API apply in the order of insertion, each until it is exhausted."""
 
     def __init__(self) -> None:
         self._by_api: dict[str, list[_Rule[T]]] = {}
@@ -43,7 +43,7 @@ class _FaultRules(Generic[T]):
 
 
 class FaultInjector:
-    """A request interceptor that injects faults. The broker calls it with the API name of every request."""
+    """A request interceptor that makes requests fail or delays them. The broker calls it for every request."""
 
     def __init__(self) -> None:
         self.clear()

@@ -29,7 +29,7 @@ The callbacks of a finished task run in the next iteration, and an aborted trans
 
 
 class NetworkLinks:
-    """The TCP proxies between all pairs of nodes, run in their own thread. Not thread-safe."""
+    """TCP proxies between all pairs of nodes, whose connections can be interrupted. Not thread-safe."""
 
     def __init__(self, targets: Mapping[int, Address]) -> None:
         """Start the proxies; `targets` are the addresses on which the nodes accept peers."""
@@ -111,7 +111,7 @@ class NetworkLinks:
     async def _forward(
         self, dialer: int, acceptor: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Forward one connection in both directions until either end closes it. An interrupted link delays this."""
+        """Forward data between two ends of a connection until one end closes. An interrupted link delays the data."""
         forth, back = self._gates[dialer, acceptor], self._gates[acceptor, dialer]
         writers = [writer]
         try:

@@ -15,7 +15,7 @@ systems, the port must be released before the process starts, and may be lost.""
 
 
 class ReservedPorts:
-    """Reserved ports, which the operating system assigns to no other process."""
+    """A set of free TCP ports that the operating system assigns to no other process until they are released."""
 
     def __init__(self, count: int) -> None:
         sockets = [_bind_free_port() for _ in range(count)]
@@ -26,7 +26,7 @@ class ReservedPorts:
             self.release()
 
     def release(self) -> None:
-        """Release the ports."""
+        """Release the reserved ports."""
         self._closing()
 
 

@@ -43,7 +43,7 @@ FileStamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class LoadedContexts(msgspec.Struct, frozen=True):
-    """SSL contexts that were loaded together from the same version of the files."""
+    """The SSL contexts that were created from one consistent version of the certificate files."""
 
     server_context: ssl.SSLContext
     client_context: ssl.SSLContext | None = None
@@ -52,7 +52,7 @@ class LoadedContexts(msgspec.Struct, frozen=True):
 
 
 class ReloadableTlsContext:
-    """The current SSL context of a listener or of the peer connections, which can be reloaded."""
+    """A TLS context of a listener or of peer connections that is reloaded when its certificate files change."""
 
     def __init__(self, name: str, settings: TlsSettings, *, with_client_context: bool = False) -> None:
         """Load the certificate files and create the SSL contexts.
@@ -92,7 +92,7 @@ class ReloadableTlsContext:
         return LoadedContexts(accepting, dialling, _compute_fingerprint(texts[1]))
 
     def reload_if_changed(self) -> bool:
-        """Reload the files if they have changed, and return whether new contexts are in use."""
+        """Reload the certificate files if they have changed, and return whether the new certificate is in use."""
         stamp = _read_file_stamp(self.settings.files)
         if stamp in (self._file_stamp, self._failed_stamp):
             return False
@@ -147,7 +147,7 @@ def _configure_context(context: ssl.SSLContext, settings: TlsSettings, texts: tu
 
 
 def _load_chain(context: ssl.SSLContext, settings: TlsSettings, texts: tuple[str, str]) -> None:
-    """Load a key and certificate chain that were read together. OpenSSL can only load them from a file."""
+    """Load a private key and certificate chain into an SSL context, through a file as OpenSSL requires."""
     text = texts[0] if settings.key == settings.chain else "\n".join(texts)
     try:
         with _PrivateFile(text) as path:

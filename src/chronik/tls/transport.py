@@ -22,7 +22,7 @@ from chronik.limits import KIB, TLS_HANDSHAKE_BYTES_MAX
 from chronik.scheduler import CallbackWork, EventLoopBudget
 
 SLICE_BYTES: Final = 64 * KIB
-"""Number of bytes encrypted at a time: four TLS records. Other work may run between slices."""
+"""Number of plaintext bytes to encrypt at a time (four TLS records), before other work may run."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -55,11 +55,11 @@ ALERT_SECONDS: Final = 1.0
 """Timeout in seconds for sending the alert of a failed handshake."""
 
 _scratch: Final = memoryview(bytearray(READ_BUFFER_BYTES))
-"""The read buffer shared by all connections, because reads on one event loop never overlap."""
+"""The read buffer that all connections share. Reads on one event loop never overlap."""
 
 
 class EncryptionBacklog:
-    """A FIFO buffer of plaintext that is waiting for encryption."""
+    """A FIFO buffer of plaintext that is not encrypted yet."""
 
     def __init__(self) -> None:
         self._buffers: deque[Buffer] = deque()
@@ -75,7 +75,7 @@ class EncryptionBacklog:
         self.size_bytes = 0
 
     def pop_slice(self) -> Buffer:
-        """Remove and return up to SLICE_BYTES. Small buffers are joined, because each TLS record has overhead."""
+        """Remove and return up to SLICE_BYTES of plaintext. Small buffers are joined, as TLS records have overhead."""
         waiting = self._buffers
         taken: list[Buffer] = []
         free_bytes = SLICE_BYTES
@@ -93,11 +93,11 @@ class EncryptionBacklog:
 
 
 class TlsConnectionRejected(Exception):
-    """The owner rejects the connection after a successful TLS handshake; the message is logged."""
+    """The listener rejects a client after its TLS handshake, for the reason in the message."""
 
 
 class TlsTransportOwner(Protocol):
-    """The interface of the component that accepts TLS connections."""
+    """The interface of the component that accepts TLS connections and creates their protocols."""
 
     @property
     def handshake_seconds(self) -> float: ...
@@ -113,7 +113,7 @@ class TlsTransportOwner(Protocol):
 
 
 class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
-    """A TLS layer between a socket transport and the owner's protocol, for which it is the transport."""
+    """A TLS implementation between the socket's transport and a protocol, to which it acts as the transport."""
 
     def __init__(self, owner: TlsTransportOwner, context: ssl.SSLContext, *, is_client: bool = False) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._has_more = False  # whether the last buffer was filled, so more may be decrypted
         self._work: Final = CallbackWork(self._resume)
         self.loop_share: EventLoopBudget
-        """The event-loop share that is charged for the handshake. The owner may replace it for the connection."""
+        """The client's share of the event loop, to which the handshake's CPU time is charged."""
         self._closing = False
         self._is_lost = False
         self._handshake_bytes = 0
@@ -222,7 +222,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     # The handshake
 
     def _schedule_handshake(self) -> None:
-        """Continue the handshake when the scheduler allows it. It takes a millisecond, or several with RSA.
+        """Schedule the next handshake step, which takes a millisecond of CPU time, or several with RSA.
 
         Reading is paused until then: a client may send megabytes after its handshake.
         """
@@ -366,7 +366,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
             socket.abort()
 
     def _resume(self) -> None:
-        """Continue the handshake, or encrypt the remaining buffered data."""
+        """Continue the handshake, or encrypt the plaintext that is still buffered."""
         if self._is_lost:
             return
         if self._inner is None:

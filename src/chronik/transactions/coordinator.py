@@ -53,14 +53,16 @@ from chronik.transactions.peer_messages import (
 logger = logging.getLogger("chronik.transactions")
 
 DELTA_TRANSACTIONS_MAX: Final = 10
-"""Maximum number of changed transactions per delta that are handled one by one. With more, all are checked."""
+"""Maximum number of changed transactions in a delta that are handled individually. Above it, all transactions are
+checked."""
 
 
 COMMIT_HOLD_SECONDS_MAX: Final = 10.0
-"""Maximum time that a backup may block transaction commits. It needs well below a second to read log end offsets."""
+"""Maximum time in seconds for which a backup may block transaction commits. It reads log end offsets in well under a
+second."""
 
 JOIN_TIMEOUT_SECONDS: Final = 6.0
-"""Timeout of a request to add partitions to a transaction, longer than its coordinator waits for earlier markers."""
+"""Timeout in seconds for adding partitions to a transaction, longer than a coordinator waits for pending markers."""
 
 
 class MarkerTransport(Protocol):
@@ -71,7 +73,7 @@ class MarkerTransport(Protocol):
 
 
 class TransactionMachineKind:
-    """The kind of state machine for transactional ids, which loads them from the metadata image."""
+    """The loader of transaction state machines, which creates them from the metadata image."""
 
     name: Final = "transaction"
 
@@ -100,7 +102,7 @@ class TransactionMachineKind:
         return TransactionMachine(key, epoch, lambda: self._store.image.transactions.get(key), now_ms, deadline_ms)
 
     def may_have_timers(self, key: str) -> bool:
-        """Return whether a transaction is open (and may time out) or has markers to be written."""
+        """Return whether the transaction is open and may time out, or has transaction markers to be written."""
         stored = self._store.image.transactions.get(key)
         return stored is not None and not stored.state.is_idle
 
@@ -128,9 +130,9 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
         self._new_id_quota = ClientRateLimiter(TRANSACTIONAL_IDS_PER_CLIENT_MAX, self._config.expiration_ms / 1000)
         self._marker_tasks: set[asyncio.Task[None]] = set()
         self._observed_hold = 0, 0.0
-        """The log index of the latest hold on transaction commits, and the time at which it was first observed."""
+        """Log index of the latest hold on transaction commits, and the time at which this node first observed it."""
         self.changes: Final = Notifier()
-        """The notifier for changes of any transaction in the image, including those of other coordinators."""
+        """Notifier for changes of all transactions in the metadata image, including those of other coordinators."""
         super().__init__(self._transactions, TRANSACTIONS_TOPIC, store, clock, owns, is_fenced, on_fatal)
 
     def jobs(self) -> list[Coroutine[None, None, None]]:
@@ -268,7 +270,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
                 await self._store.propose(ReleaseCommits(hold))
 
     async def _run_with_producer_id(self, ask: Callable[[int], Awaitable[TransactionResult]]) -> TransactionResult:
-        """Process a producer's request. If the request needs a new producer id, allocate one and repeat the request."""
+        """Run a producer's request. If it needs a new producer id, allocate one and run the request again."""
         given = await ask(NO_PRODUCER_ID)
         if not given.needs_producer_id:
             return given
@@ -321,7 +323,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
         return self._store.image.transactions.get(transactional_id) or ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
     def iterate_transactions(self) -> Iterator[Transaction | None]:
-        """Yield the transactions that this node coordinates. Yield None for others, so that the caller can pause."""
+        """Yield the transactions coordinated by this node, and None for each other one so that the caller can pause."""
         for transactional_id in list(self._store.image.transactions):
             found = self.describe_transaction(transactional_id)
             yield None if isinstance(found, ErrorCode) else found
@@ -342,7 +344,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
     # --- changes of the image ---
 
     def on_delta(self, delta: Delta) -> None:
-        """Process changed transactions, including those changed by commands whose outcome was unknown.
+        """Process transactions changed by a metadata delta, even by a command whose outcome was unknown.
 
         Such a transaction may need a timeout or markers, and its producer may never send another request.
         """
@@ -357,7 +359,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
                 self._wake_or_load(change.new.transactional_id)
 
     def _wake_or_load(self, transactional_id: str) -> None:
-        """Wake the state machine of a transactional id, or load it if this node is its coordinator."""
+        """Wake the transaction's state machine; if there is none and this node is the coordinator, load it."""
         machine = self._host.get_hosted_machine(transactional_id)
         if machine is not None:
             self._host.wake(machine)
@@ -408,7 +410,7 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
 
 
 class TransactionJoiner:
-    """A client that adds this node's partitions and groups to transactions of any coordinator (transactions version 2).
+    """A client of the transaction coordinators that adds this node's partitions and groups to transactions.
 
     A partition leader or group coordinator asks the transaction coordinator to add it to the transaction, on behalf of
     the producer, and continues when its own image shows the addition.
@@ -469,7 +471,7 @@ class TransactionJoiner:
 
 
 class TransactionComponents(NamedTuple):
-    """The components of a node that process transactions."""
+    """The components of a node that take part in transactions."""
 
     coordinator: TransactionCoordinator
     appender: MarkerAppender

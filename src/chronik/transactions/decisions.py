@@ -27,7 +27,7 @@ from chronik.protocol.errors import ErrorCode
 from chronik.transactions.config import GROUPS_PER_TRANSACTION_MAX, PARTITIONS_PER_TRANSACTION_MAX, PRODUCER_EPOCH_MAX
 
 UNSET_TIME_MS: Final = -1
-"""A placeholder for the wall-clock time, which is set when the command is proposed."""
+"""Placeholder for the wall-clock time in a metadata command. The time is set when the command is proposed."""
 
 TransactionChange = InitTransaction | AddToTransaction | EndTransaction | CompleteTransaction
 
@@ -39,11 +39,11 @@ class TransactionResult(NamedTuple):
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_ID
     needs_producer_id: bool = False
-    """Whether the request had no effect and must be repeated with a new producer id."""
+    """Whether the request changed nothing and must be repeated with a newly allocated producer id."""
 
 
 class InitProducerRequested(MachineRequest, frozen=True):
-    """A producer sent InitProducerId. A producer that sends its id and epoch must not fence a newer producer."""
+    """An InitProducerId request from a producer. With a producer id and epoch, it must not fence a newer producer."""
 
     timeout_ms: int
     producer_id: int = NO_PRODUCER_ID
@@ -52,7 +52,7 @@ class InitProducerRequested(MachineRequest, frozen=True):
 
 
 class AddToTransactionRequested(MachineRequest, frozen=True):
-    """A producer sent AddPartitionsToTxn or AddOffsetsToTxn."""
+    """An AddPartitionsToTxn or AddOffsetsToTxn request from a producer."""
 
     producer_id: int
     producer_epoch: int
@@ -61,41 +61,41 @@ class AddToTransactionRequested(MachineRequest, frozen=True):
 
 
 class EndTransactionRequested(MachineRequest, frozen=True):
-    """A producer sent EndTxn."""
+    """An EndTxn request from a producer."""
 
     producer_id: int
     producer_epoch: int
     commit: bool
     bump_epoch: bool
-    """Whether each transaction has its own producer epoch (transactions version 2)."""
+    """Whether the producer gets a new epoch for each transaction (transactions version 2)."""
     fresh_producer_id: int = NO_PRODUCER_ID
 
 
 class MarkersWritten(MachineEvent, frozen=True):
-    """An event: all markers of the transaction that was committed or aborted at this metadata log index are written."""
+    """An event: all transaction markers of the commit or abort at this metadata log index have been written."""
 
     index: int
 
 
 class TimeoutRequested(MachineEvent, frozen=True):
-    """An event: a client test requested to abort the open transaction as if its timeout had expired."""
+    """An event: a client test has requested to abort the open transaction, as if its timeout had expired."""
 
 
 TransactionRequested = InitProducerRequested | AddToTransactionRequested | EndTransactionRequested
 
 
 PRODUCER_ID_REQUIRED: Final = TransactionResult(ErrorCode.NONE, needs_producer_id=True)
-"""The result that makes the coordinator allocate a producer id and repeat the request."""
+"""The result of a request that the coordinator must repeat with a newly allocated producer id."""
 
 
 class StoreDecision(NamedTuple):
-    """A decision to store a change before replying. Without a `result`, the request is decided again afterwards."""
+    """A decision to store a transaction change. With a `result` of None, the request is evaluated again afterwards."""
 
     change: TransactionChange
     result: TransactionResult | None
 
     def with_completion(self) -> StoreDecision:
-        """Return the decision with a command that also completes the previous transaction."""
+        """Return a decision whose command also completes the previous transaction."""
         if isinstance(self.change, CompleteTransaction):
             return self
         return self._replace(change=replace(self.change, is_marked=True))
@@ -106,7 +106,7 @@ class StoreDecision(NamedTuple):
 
 
 class WaitDecision(NamedTuple):
-    """A decision that the request must wait until the markers of the previous transaction are written."""
+    """A decision that a request waits until the previous transaction's markers are written."""
 
 
 WAIT_FOR_MARKERS: Final = WaitDecision()
@@ -115,7 +115,7 @@ RequestDecision = TransactionResult | StoreDecision | WaitDecision
 
 
 def decide_request(request: TransactionRequested, transaction: Transaction | None) -> RequestDecision:
-    """Decide how to answer a producer's request, given the current transaction of its transactional id."""
+    """Evaluate a producer's request against the current state of its transaction."""
     if transaction is not None and _uses_next_producer_id(request, transaction):
         return WAIT_FOR_MARKERS
     match request:
@@ -159,7 +159,7 @@ def build_completion(transaction: Transaction) -> CompleteTransaction:
 
 
 def is_epoch_exhausted(epoch: int) -> bool:
-    """Return whether a producer id has no epoch left to assign."""
+    """Return whether a producer id has reached its last epoch, so that a new producer id must be assigned."""
     return epoch >= PRODUCER_EPOCH_MAX - 1
 
 
@@ -189,7 +189,7 @@ def _init(request: InitProducerRequested, transaction: Transaction | None) -> Re
 
 
 def _assign_producer(request: InitProducerRequested, transaction: Transaction | None) -> RequestDecision:
-    """Assign the next epoch of the producer id, or epoch 0 of a new producer id if there is no next epoch."""
+    """Assign the producer its next epoch, or a new producer id with epoch 0 if no epoch is left."""
     remember = transaction is not None
     if transaction is not None and not is_epoch_exhausted(transaction.producer_epoch):
         given = TransactionResult(ErrorCode.NONE, transaction.producer_id, transaction.producer_epoch + 1)

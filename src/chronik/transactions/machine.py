@@ -45,24 +45,24 @@ from chronik.transactions.decisions import (
 )
 
 REQUEST_BYTES = 500
-"""Approximate memory of a waiting request without its partitions, in bytes."""
+"""Approximate memory use in bytes of a waiting request, without its list of partitions."""
 
 
 class WriteMarkersAction(NamedTuple):
-    """An action that writes the markers of a committed or aborted transaction. Results in `MarkersWritten`."""
+    """An action that writes a transaction's commit or abort markers, followed by the event `MarkersWritten`."""
 
     transaction: Transaction
 
 
 class _PendingStore(NamedTuple):
-    """A change that is being stored, and the request that it belongs to, if any."""
+    """A transaction change that is being stored, and the producer request that caused it, if any."""
 
     write: StoreDecision
     request: TransactionRequested | None
 
 
 class TransactionMachine:
-    """The state machine of one transactional id."""
+    """The state machine of one transactional id, which processes its producer's requests in order."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class TransactionMachine:
         now_ms: int,
         deadline_ms: int | None,
     ) -> None:
-        """Create the machine of a transactional id.
+        """Create the state machine of a transactional id.
 
         `read_transaction` reads the transaction from the image; `deadline_ms` is when an open one times out.
         """
@@ -81,15 +81,16 @@ class TransactionMachine:
         self._read_transaction = read_transaction
         self._deadline_ms = deadline_ms
         self._deadline_began_index = -1
-        """The metadata log index at which the transaction started that the deadline belongs to."""
+        """Metadata log index at which the transaction started to which `_deadline_ms` applies."""
         self._retry_at_ms: int | None = now_ms
-        """The earliest time to write markers, complete a transaction or abort an expired one; None for no limit."""
+        """Earliest time to write markers, or to complete or abort the transaction. None means that there is no
+        delay."""
         self._queue: deque[TransactionRequested] = deque()
         self._pending_store: _PendingStore | None = None
         self._ticket = 0
         self._markers_requested_index = -1
         self._markers_written_index = -1
-        """The metadata log index of the latest commit or abort decision whose markers have been written."""
+        """Metadata log index of the latest commit or abort whose transaction markers have all been written."""
         self._is_dead = False
 
     # --- the interface of the host ---
@@ -137,7 +138,7 @@ class TransactionMachine:
     # --- events ---
 
     def _on_stored(self, event: StateStored) -> list[Instruction]:
-        """Reply to the request whose change has been stored."""
+        """Reply to the producer whose transaction change has been stored."""
         write, request = self._take_pending_store(event.ticket)
         self._retry_at_ms = None
         if request is None or write.result is None:
@@ -146,7 +147,7 @@ class TransactionMachine:
         return [MachineReply(request.waiter, write.result)]
 
     def _on_store_failed(self, event: StoreFailed) -> list[Instruction]:
-        """Reject the request whose change could not be stored, or decide it again after a conflict."""
+        """Reject the request whose change could not be stored, or evaluate it again if another command came first."""
         _, request = self._take_pending_store(event.ticket)
         if event.error is ErrorCode.CONCURRENT_TRANSACTIONS:
             return []  # another command changed the transaction first: decide the request again
@@ -166,7 +167,7 @@ class TransactionMachine:
         return pending
 
     def _expire_waiting_requests(self, now_ms: int) -> list[Instruction]:
-        """Reject requests that have waited too long for markers. A request with a pending change is not affected."""
+        """Reject requests that have waited too long for transaction markers, unless a change is being stored."""
         instructions: list[Instruction] = []
         while self._queue and self._pending_store is None and self._queue[0].now_ms + MARKER_WAIT_MS_MAX <= now_ms:
             instructions.append(
@@ -182,7 +183,7 @@ class TransactionMachine:
     # --- the next step ---
 
     def _advance(self, now_ms: int) -> list[Instruction]:
-        """Perform the next step of the current transaction, then answer queued requests until one has to wait."""
+        """Advance the current transaction, then process queued requests until one has to wait."""
         instructions: list[Instruction] = []
         while self._pending_store is None:
             transaction = self._read_transaction()
@@ -208,7 +209,7 @@ class TransactionMachine:
         return instructions
 
     def _note_deadline(self, transaction: Transaction | None, now_ms: int) -> None:
-        """Set the timeout deadline if a new transaction has started, or clear it if no transaction is open."""
+        """Set the transaction's timeout if a new transaction has started, or clear it if no transaction is open."""
         if transaction is None or transaction.state is not TransactionState.ONGOING:
             self._deadline_ms = None
         elif self._deadline_began_index != transaction.began_index:
@@ -217,7 +218,7 @@ class TransactionMachine:
             self._deadline_began_index = transaction.began_index
 
     def _advance_transaction(self, transaction: Transaction, now_ms: int) -> list[Instruction]:
-        """Perform the next step that needs no request: abort an expired transaction, write markers, or complete it."""
+        """Abort the transaction if it has timed out, write its markers, or complete it. No request is needed."""
         if self._retry_at_ms is not None and now_ms < self._retry_at_ms:
             return []
         self._retry_at_ms = None

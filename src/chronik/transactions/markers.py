@@ -38,10 +38,11 @@ from chronik.transactions.peer_messages import (
 )
 
 DECISION_TIMEOUT_SECONDS: Final = 5.0
-"""Time that a partition leader waits until its image contains the commit or abort. Then, the coordinator retries."""
+"""Time in seconds that a partition leader waits until its metadata image contains the commit or abort. Then, the
+coordinator retries."""
 
 REPLICATION_TIMEOUT_SECONDS: Final = 10.0
-"""Time to wait for all in-sync replicas to replicate a marker. Slow replicas leave the ISR within that time."""
+"""Time in seconds to wait until all in-sync replicas have a marker. Slow replicas leave the ISR within this time."""
 
 logger = logging.getLogger("chronik.transactions")
 
@@ -51,7 +52,7 @@ WARNING_DELAY_SECONDS: Final = 5.0
 
 PAUSE_SECONDS_MIN: Final = 0.02
 PAUSE_SECONDS_MAX: Final = 1.0
-"""Minimum and maximum delay between two attempts to send markers. The delay doubles after each attempt."""
+"""Minimum and maximum delay in seconds between attempts to send markers. The delay doubles after each attempt."""
 
 
 class MarkerAppender:

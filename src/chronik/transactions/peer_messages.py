@@ -44,15 +44,15 @@ class JoinTransactionRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JoinTransactionResponse(msgspec.Struct, frozen=True, array_like=True):
-    """The response to a request to add partitions or groups to a transaction."""
+    """The transaction coordinator's response to a request to add partitions or groups to a transaction."""
 
     error: int
     applied_index: int = -1
-    """The metadata log index at which an image contains the added partitions and groups."""
+    """Metadata log index from which the metadata image contains the added partitions and groups."""
 
 
 class TransactionPeerUnreachable(ChronikError):
-    """A peer did not respond. The outcome of the request is unknown."""
+    """Another node did not respond to a transaction request, so the outcome of the request is unknown."""
 
 
 class TransactionPeers(Protocol):

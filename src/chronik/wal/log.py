@@ -36,7 +36,7 @@ SYNCED_FILE_NAME: Final = "synced"
 
 
 class SyncedPosition(NamedTuple):
-    """A position in a segment. All bytes before `position` in the segment that starts at `first_index` are synced."""
+    """The position up to which a write-ahead log is synced: the segment's first index, and the file position."""
 
     first_index: int
     position: int
@@ -68,7 +68,7 @@ class SyncedPositionFile:
         self._file.pwrite(_MARK_STRUCT.pack(*mark, crc32c(fields)), 0)
 
     def lower(self, mark: SyncedPosition) -> None:
-        """Lower the synced position durably before the log is truncated: it must never be beyond the log's end."""
+        """Lower the synced position durably before the log is truncated, since it must never exceed the log's end."""
         self.write(mark)
         self._file.fdatasync()
 
@@ -89,7 +89,7 @@ class WalSegment(NamedTuple):
     first_index: int
     path: str
     positions: array[int]
-    """File position of each record (8 bytes of memory each), so that the log can be truncated without reading it."""
+    """File position of each record in the segment (8 bytes of memory each), to truncate the log without reading it."""
 
     @property
     def next_index(self) -> int:
@@ -156,7 +156,7 @@ class WriteAheadLog:
         self._mark.write(SyncedPosition(self._segments[-1].first_index, end))
 
     def roll(self) -> None:
-        """Start a new segment, so that earlier segments can be deleted after a snapshot."""
+        """Start a new log segment, so that the earlier segments can be deleted after a snapshot."""
         self.sync()
         if not self._segments[-1].positions:
             return

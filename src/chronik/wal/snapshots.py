@@ -29,7 +29,7 @@ SYNC_INTERVAL_BYTES: Final = 4 * 1024 * 1024
 
 
 class WalSnapshotWriter:
-    """A writer for a snapshot: `write` the chunks, then `commit` or `abandon`. Not thread-safe."""
+    """A writer of a snapshot file: `write` the chunks, then `commit` or `abandon`. Not thread-safe."""
 
     def __init__(self, files: FileSystem, directory: str, index: int) -> None:
         self._files = files

@@ -13,13 +13,15 @@ from chronik.protocol.schema import Response
 from chronik.request_reply import Reply
 
 ChangeOutcomes = Iterable[tuple[Callable[[], str], int]]
-"""Outcomes of a request: for each object, a function that returns its description, and its error code.
+"""The objects that a request changed: for each, a function that describes it, and its error code.
+
+Only descriptions of logged objects are built.
 
 Only descriptions of logged objects are built.
 """
 
 NAMED_OBJECTS_MAX: Final = 20
-"""Maximum number of changed objects that an audit line lists."""
+"""Maximum number of changed objects that one line of the audit log lists."""
 AuditedHandler = Callable[[Services, Any, RequestContext], Reply[Any]]
 
 
@@ -32,7 +34,10 @@ def _format_topic(result: Any) -> str:
 
 
 def _describe_configs(request: Any, response: Any) -> ChangeOutcomes:
-    """Describe changed configs by resource and config name. Values are omitted, because some are passwords."""
+    """Describe the configs that a request changes, by resource and config name.
+
+    Values are omitted, because some are passwords.
+    """
     from chronik.admin.configs import ConfigResourceType
 
     requested = {(each.resource_type, each.resource_name): each.configs for each in request.resources}
@@ -97,7 +102,7 @@ def _describe_by_field(results: Iterable[Any], field: str) -> ChangeOutcomes:
 
 
 def _describe_partitions(topics: Iterable[Any], prefix: str = "") -> ChangeOutcomes:
-    """Describe results that are grouped by topic and partition."""
+    """Describe the partitions that a request changed, from results grouped by topic."""
     for topic in topics:
         for each in topic.partitions:
             yield partial(_format_partition, prefix, topic.name, each.partition_index), each.error_code
@@ -165,7 +170,7 @@ def _format_node_change(requested: Any) -> str:
 
 
 def _describe_import(request: Any, response: Any) -> ChangeOutcomes:
-    """Describe an import by its topics when it creates them, otherwise by its action."""
+    """Describe an import in the audit log by the topics that it creates, or else by its action."""
     if request.topics and not response.error_code:
         yield from ((partial(_format_topic, each), ErrorCode.NONE) for each in request.topics)
     else:
@@ -206,7 +211,7 @@ def _describe_commit_hold(request: Any, response: Any) -> ChangeOutcomes:
 
 
 def _describe_by_id(field: str) -> Callable[[Any, Any], ChangeOutcomes]:
-    """Return a function that describes the single object of a request by the value of an id field."""
+    """Return a function that describes a request's only object by its id in the given field."""
     return lambda request, response: [(lambda: str(getattr(request, field)), response.error_code)]
 
 
@@ -235,7 +240,7 @@ CHANGE_DESCRIBERS: Final[dict[str, Callable[[Any, Any], ChangeOutcomes]]] = {
     "HoldCommits": _describe_commit_hold,
     "ImportSecurity": _describe_imported_security,
 }
-"""Functions that describe the changes of a request, by API name.
+"""Functions that describe a request's changes for the audit log, by API name.
 
 A test lists the APIs without an entry, and the reasons. The Metadata handler writes auto-created topics to the audit
 log itself.
@@ -262,7 +267,7 @@ def with_audit_log(api: str, handle: AuditedHandler) -> AuditedHandler:
 
 
 def _log_changes(context: RequestContext, outcomes: ChangeOutcomes) -> None:
-    """Write the changed objects of a request to the audit log.
+    """Write the objects that a request changed to the audit log.
 
     Changes that timed out are included: the controller may complete them after the client has stopped waiting.
     """

@@ -29,13 +29,13 @@ class AuthenticationGate:
     def __init__(
         self, dispatch: Dispatch, authenticator: Authenticator, sessions: Mapping[str, Callable[[], SaslSession]]
     ) -> None:
-        """Create the gate. `sessions` creates SASL sessions, by listener; other listeners require no authentication."""
+        """Create the gate; `sessions` creates the SASL sessions of each listener that requires authentication."""
         self._dispatch = dispatch
         self._authenticator = authenticator
         self._sessions = sessions
 
     def dispatch(self, frame: bytearray, peer: ConnectedClient) -> Reply[Any]:
-        """Forward the request if its connection is authenticated or the request is part of the authentication.
+        """Forward a request to the router if its connection is authenticated or the request authenticates it.
 
         Raises:
             Disconnect: The client must authenticate first, or its session has expired.
@@ -64,7 +64,7 @@ class AuthenticationGate:
         return session
 
     def _handle_raw_token(self, session: SaslSession, peer: ConnectedClient, data: bytes) -> Reply[Any]:
-        """Handle a SASL token that is sent without a SaslAuthenticate request (SaslHandshake v0)."""
+        """Handle a SASL token that a client sends without a SaslAuthenticate request (SaslHandshake v0)."""
         reply: Reply[Any] = Reply()
 
         async def answer() -> None:

@@ -32,11 +32,11 @@ class DeferredResponses:
         outbox.on_decrease = self._release_responses
 
     def must_defer(self, frame: ResponseFrame) -> bool:
-        """Return whether a large response must wait because too many bytes of earlier responses are unsent."""
+        """Return whether a large response must wait until earlier responses have been sent."""
         return self._outbox.unsent_bytes > RESPONSES_BYTES_MAX and _size(frame) > RESPONSE_BYTES_MIN
 
     def defer(self, frame: ResponseFrame, reply: Reply[Any]) -> None:
-        """Queue the response until memory is available, or disconnect the client if that takes too long."""
+        """Queue a large response until memory is available, and disconnect the client after a timeout."""
         size = _size(frame)
         if self._bytes + size > HELD_RESPONSES_BYTES_MAX:
             reply.disconnect(Disconnect(NO_MEMORY))
@@ -47,7 +47,7 @@ class DeferredResponses:
         reply.on_cancel = partial(self._remove_response, reply)
 
     def _release_responses(self) -> None:
-        """Release queued responses, oldest first, while memory is available.
+        """Send the queued responses, oldest first, while memory is available.
 
         A released response is counted here, because the outbox counts it only from the next event-loop iteration on.
         """

@@ -22,7 +22,7 @@ HandlerFunction = Callable[[Services, Any, RequestContext], Reply[Any]]
 
 
 class ApiHandler(NamedTuple):
-    """The functions of an API module that the router calls."""
+    """The functions of an API's module that the router calls: the request handler and the error response."""
 
     handle: HandlerFunction
     failure: Callable[[Any, ErrorCode], Response]
@@ -46,7 +46,7 @@ class _LazyHandlers(dict[int, ApiHandler]):
 
 
 def as_reply_handler(handle: Callable[[Services, Any, RequestContext], Any]) -> HandlerFunction:
-    """Return the module's `handle` function as one that returns a `Reply`.
+    """Wrap a module's `handle` function so that it returns a `Reply`.
 
     A module may define a coroutine function, or a plain function that returns the response.
     """
@@ -69,7 +69,7 @@ HANDLERS = _LazyHandlers()
 
 
 async def import_handlers() -> None:
-    """Import the handlers of all APIs, in small steps.
+    """Import the handler modules of all APIs, in short event-loop steps.
 
     A running node then never imports them from another version of Chronik that was installed in its place.
     """

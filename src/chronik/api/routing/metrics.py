@@ -39,16 +39,19 @@ class ApiMeter:
         self.received_bytes = 0
         self.sent_bytes = 0
         self.immediate = Histogram()
-        """Latencies of requests whose response was ready in the event-loop iteration in which they arrived."""
+        """Latencies of requests that were answered in the event-loop iteration in which they arrived."""
         self.deferred = Histogram()
         """Latencies of requests that waited for a disk, followers, records or other nodes."""
         self.errors: dict[int, int] = {}
         """Number of responses by error code. One response may contain several error codes."""
         self.failures = 0
-        """Requests whose handler raised an unexpected exception: a bug, or a storage failure that stops the node."""
+        """Number of requests whose handler raised an unexpected exception.
+
+        The cause is a bug, or a storage failure that stops the node.
+        """
 
     def record_response(self, response: Any, frame: ResponseFrame, received_at: float, histogram: Histogram) -> None:
-        """Count a request with its latency, response size and error codes.
+        """Record the latency, response size and error codes of an answered request.
 
         The code is inlined, because function calls would cost as much as the counting itself.
         """
@@ -104,7 +107,7 @@ def find_error_codes(response: Struct | None) -> list[int]:
 
 
 def has_more_elements_than(response: Struct | None, elements_max: int) -> bool:
-    """Return whether the response's arrays contain more elements than the limit, nested arrays included."""
+    """Return whether a response's arrays contain more elements than the limit, including nested arrays."""
     return response is not None and _count_elements(response, elements_max) > elements_max
 
 
@@ -140,11 +143,11 @@ def get_error_name(code: int) -> str:
 
 
 class _MessageShape(NamedTuple):
-    """The fields of a message type that are relevant for metrics."""
+    """The fields of a protocol message type that contain error codes or arrays, for fast traversal."""
 
     has_error_code: bool
     nested: tuple[str, ...]
-    """Fields whose structs may contain error codes."""
+    """Names of the fields whose structs may contain error codes."""
     arrays: tuple[str, ...]
     """Fields that are arrays of structs."""
 

@@ -87,10 +87,16 @@ READS_IN_STEPS: Final = frozenset(
         *("list_transactions", "metadata", "offset_fetch", "offset_for_leader_epoch"),
     )
 )
-"""Keys of the APIs whose handlers run in steps and need a scheduler slot if the request contains many elements."""
+"""API keys of read requests that are handled in short steps.
+
+They need a scheduler slot if the request contains many elements.
+"""
 
 Interceptor = Callable[[str], Awaitable[ErrorCode | None] | None]
-"""A test hook that receives an API's name, and may delay the request or fail it with an error code."""
+"""A test hook that delays or fails the requests of an API.
+
+It receives the API's name, and returns an error code or None.
+"""
 
 
 class _Call(NamedTuple):
@@ -174,7 +180,7 @@ class Router:
         return self._start_reply_work(call, reply)
 
     def _start_reply_work(self, call: _Call, reply: Reply[Any]) -> Reply[Any]:
-        """Start a reply's asynchronous work, and encode the response when the work is complete."""
+        """Start the asynchronous work of a request, and encode its response when the work is complete."""
         peer, scheduler = call.peer, self._services.scheduler
         if reply.steps is not None:
             steps, reply.steps = reply.steps, None
@@ -197,7 +203,7 @@ class Router:
     def _with_quota_usage(
         self, header: RequestHeader, context: RequestContext, size: int, received_at: float
     ) -> RequestContext:
-        """Return the context with a record of the request's quota usage, if the client has quotas.
+        """Return the request context with a meter of the client's quota usage, if the client has quotas.
 
         Unauthenticated clients have no quotas: they could exhaust other clients' quotas under a false client id.
         """
@@ -214,7 +220,7 @@ class Router:
     def _dispatch_large(
         self, header: RequestHeader, view: memoryview, position: int, peer: ConnectedClient, received_at: float
     ) -> Reply[Any]:
-        """Wait for a scheduler slot, then decode and handle a large request.
+        """Wait for a scheduler slot, then decode and handle a request with a large frame.
 
         Raises:
             Disconnect: The request exceeds the size limit.
@@ -288,7 +294,7 @@ class Router:
         return reply
 
     def _has_fenced_broker(self) -> bool:
-        """Return whether any broker is fenced; if so, waiting fetches must not block later requests.
+        """Return whether any broker is fenced; if so, waiting fetches must not delay a client's later requests.
 
         Clients then look for new leaders on connections where fetches wait. Otherwise a fetch may use its full
         `max_wait_ms`, as in Kafka: some clients rely on it.
@@ -323,7 +329,7 @@ class Router:
         return handler.handle(services, call.request, context)
 
     async def _handle_after_read_barrier(self, call: _Call, context: RequestContext) -> Response | None:
-        """Handle a request after a majority has confirmed that the image is current."""
+        """Handle a request after a majority has confirmed that the metadata image is current."""
         services, key = self._services, call.header.api_key
         if key in METADATA_READS:
             await wait_for_brokers(services)
@@ -352,7 +358,10 @@ class Router:
         self._services.scheduler.charge(call.peer.account, time.perf_counter() - began)
 
     def _finish_reply(self, call: _Call, reply: Reply[Any], *, is_deferred: bool) -> None:
-        """Encode a resolved reply and pass it to the connection. Large deferred responses are encoded in steps."""
+        """Encode a handler's response and pass it to the client's connection.
+
+        Large deferred responses are encoded in steps.
+        """
         header, response = call.header, reply.response
         meter = self.meters[header.api_key]
         try:
@@ -382,7 +391,7 @@ class Router:
             reply.disconnect(error)
 
     def _run_and_encode_steps(self, call: _Call, reply: Reply[Any], steps: Steps[Any]) -> Steps[Any]:
-        """Run the handler's steps, then encode the response in steps if it is large."""
+        """Run a request handler that works in steps, then encode the response, in steps if it is large."""
         response = reply.apply_filters((yield from steps))
         if response is not None and has_more_elements_than(response, ELEMENTS_PER_ITERATION_MAX):
             return (yield from self._encode_in_steps(call, response))
@@ -400,7 +409,10 @@ class Router:
         )  # on_cancel is set after the first slice
 
     def _encode_in_steps(self, call: _Call, response: Response) -> Steps[tuple[ResponseFrame, list[int]]]:
-        """Encode the response's array elements one by one, large ones in a thread, then the whole response."""
+        """Encode a large response in steps: first its array elements one by one, then the whole response.
+
+        Large elements are encoded in a thread.
+        """
         version, kind = call.header.api_version, type(response)
         errors: list[int] = []
         response = copy.copy(response)  # other requests may get the same object
@@ -460,7 +472,7 @@ class Router:
         return frame
 
     def _deliver_response(self, header: RequestHeader, frame: ResponseFrame, reply: Reply[Any]) -> None:
-        """Pass an encoded response to the connection, or defer it until memory is available.
+        """Pass an encoded response to the client's connection, or defer it until memory is available.
 
         Fetch responses are exempt: their handler has reserved the memory.
         """
@@ -535,7 +547,10 @@ class Router:
 
 
 def _cluster_permissions(services: Services) -> Mapping[int, AclOperation]:
-    """Return the cluster operation that the router authorizes for each API, by API key."""
+    """Return the cluster operation that clients need for each API, by API key.
+
+    The router authorizes these operations.
+    """
     if services.authorizer is None:
         return {}
     from chronik.api.shared.authorization import cluster_permissions_by_api  # imported only if there is an authorizer
@@ -544,7 +559,7 @@ def _cluster_permissions(services: Services) -> Mapping[int, AclOperation]:
 
 
 def _needs_slot_to_decode(api_key: int, size: int) -> bool:
-    """Return whether a request of this size must acquire a scheduler slot before it is decoded."""
+    """Return whether a request of this API and size needs a scheduler slot before it is decoded."""
     if size > DECODED_INLINE_BYTES_MAX:
         return api_key != PRODUCE_KEY
     return api_key in READS_IN_STEPS

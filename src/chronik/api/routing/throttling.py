@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def handle_throttled(handle: Callable[[], Reply[Any]], usage: QuotaUsage, peer: ConnectedClient) -> Reply[Any]:
-    """Handle a request, charge its processing time to the client's quota, and set the throttle time in the response."""
+    """Handle a request, charge its processing time to the client's quota, and set the throttle time."""
     try:
         reply = handle()
     except Exception:
@@ -65,7 +65,7 @@ def _throttle_steps(steps: Steps[Response | None], usage: QuotaUsage, peer: Conn
 
 
 def _measure_steps(steps: Steps[T], took: Callable[[float], None]) -> Steps[T]:
-    """Run a handler's steps, and pass their total time on the event loop to `took`."""
+    """Run a handler's steps, and pass the event-loop time that they used to `took`."""
     value: Any = None
     seconds = 0.0
     try:
@@ -84,7 +84,7 @@ def _measure_steps(steps: Steps[T], took: Callable[[float], None]) -> Steps[T]:
 
 
 def _throttle_connection(usage: QuotaUsage, peer: ConnectedClient) -> None:
-    """Charge the request's processing time to the client's quota, and set the connection's throttle time."""
+    """Charge a request's processing time to the client's quota, and throttle the connection if necessary."""
     if usage.started_at:
         usage.charge_request_time(time.perf_counter() - usage.started_at)
     peer.throttle_seconds = max(peer.throttle_seconds, usage.throttle_seconds)
@@ -93,7 +93,9 @@ def _throttle_connection(usage: QuotaUsage, peer: ConnectedClient) -> None:
 def _with_throttle_time(
     response: Response | None, usage: QuotaUsage, peer: ConnectedClient | None = None
 ) -> Response | None:
-    """Return the response with its `throttle_time_ms`. Throttle the connection `peer` unless it is None.
+    """Return a copy of the response with its `throttle_time_ms` set.
+
+    Throttle the connection `peer` unless it is None.
 
     The response is copied, because other clients may get the same object.
     """

@@ -23,7 +23,7 @@ from chronik.protocol.permissions import (
 from chronik.security import audit
 
 NamePredicate = Callable[[str], bool]
-"""A predicate that returns whether an operation is permitted on the resource with the given name."""
+"""A predicate that takes a resource name and returns whether an operation on it is permitted."""
 
 AUDITED_DENIALS_PER_REQUEST_MAX: Final = 10
 """Maximum number of denials per request that are written to the audit log, one per line."""
@@ -35,7 +35,7 @@ ALL_OPERATIONS: Final = {
 }
 
 _CHECKED_BY_HANDLER: Final = {"DescribeCluster"}
-"""APIs that require no cluster permission; their handlers filter out unauthorized results."""
+"""Names of APIs for which the router checks no cluster permission, because their handlers filter results."""
 
 
 def build_authorization_predicate(
@@ -46,7 +46,7 @@ def build_authorization_predicate(
     *,
     audited: bool = True,
 ) -> NamePredicate:
-    """Return a predicate that returns whether the client may perform the operation on the resource with the given name.
+    """Return a predicate that tests whether the client may perform the operation on a named resource.
 
     Denials are written to the audit log unless `audited` is False, for example for filtered lists.
     """
@@ -92,7 +92,10 @@ def require_cluster_permission(services: Services, context: RequestContext, *ope
 def txn_offsets_authorization_error(
     services: Services, context: RequestContext, transactional_id: str, group_id: str
 ) -> ErrorCode | None:
-    """Return the authorization error for committing offsets of a group in a transaction, or None if permitted."""
+    """Return the error code if the client may not commit the group's offsets in a transaction.
+
+    Return None if the client may do so.
+    """
     if not build_authorization_predicate(services, context, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID)(
         transactional_id
     ):
@@ -111,7 +114,7 @@ def can_write_any_topic(services: Services, context: RequestContext) -> bool:
 
 
 def authorized_operations(services: Services, context: RequestContext, resource: AclResourceType, name: str) -> int:
-    """Return the client's permitted operations on a resource as the bit field of Kafka's responses."""
+    """Return the operations that the client may perform on a resource, as Kafka's bit field."""
     authorizer, peer = services.authorizer, context.peer
     if authorizer is None:
         return ALL_OPERATIONS[resource]
@@ -119,14 +122,17 @@ def authorized_operations(services: Services, context: RequestContext, resource:
 
 
 def authorized_cluster_operations(services: Services, context: RequestContext) -> int:
-    """Return the client's permitted operations on the cluster as a bit field; 0 without the DESCRIBE permission."""
+    """Return the operations that the client may perform on the cluster, as Kafka's bit field.
+
+    It is 0 without the DESCRIBE permission.
+    """
     if not is_authorized_on_cluster(services, context, AclOperation.DESCRIBE):
         return 0
     return authorized_operations(services, context, AclResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def cluster_permissions_by_api() -> dict[int, AclOperation]:
-    """Return the required cluster operation by API key, for APIs that need no other permission."""
+    """Return the cluster operation that each API requires, by API key, for APIs with no other permission."""
     found = {}
     for api in APIS.values():
         needs = api.required_permissions
@@ -143,7 +149,10 @@ _CONFIG_RESOURCES: Final[dict[int, tuple[AclResourceType, ErrorCode]]] = {
     2: (AclResourceType.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     32: (AclResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
 }
-"""Resource type and authorization error by the resource type number of config requests (2: topic, 32: group)."""
+"""ACL resource type and authorization error for config requests, by config resource type.
+
+The numbers are 2 for topics and 32 for groups.
+"""
 
 
 def require_config_permission(

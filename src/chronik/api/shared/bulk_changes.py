@@ -14,7 +14,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 async def index_by_unique_key(elements: Iterable[T], key: Callable[[T], K]) -> dict[K, T | None]:
-    """Index elements by key in the order of first occurrence; the value of a duplicate key is None.
+    """Return a dict of a request's elements by key, where a duplicate key has the value None.
 
     A request that names an object twice is ambiguous, so the caller rejects that object.
     """
@@ -31,7 +31,7 @@ async def index_by_unique_key(elements: Iterable[T], key: Callable[[T], K]) -> d
 async def apply_change_to_each(
     elements_by_key: dict[K, T | None], change: Callable[[T], Awaitable[None]], duplicate_message: Callable[[K], str]
 ) -> AsyncIterator[tuple[K, dict[str, Any]]]:
-    """Apply the change to each element and yield its key with the error fields of its result.
+    """Apply a change to each element of a request, and yield the element's key and error fields.
 
     An element that is None, because its key is a duplicate, fails with INVALID_REQUEST.
     """

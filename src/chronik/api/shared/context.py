@@ -52,20 +52,23 @@ class Services(msgspec.Struct):
     coordinators: CoordinatorTerms
     transaction_coordinators: CoordinatorTerms
     is_fenced: Callable[[], bool]
-    """Return whether this broker is fenced: its lease has expired, so it serves neither records nor groups."""
+    """Return whether this broker is fenced, because its controller lease has expired.
+
+    A fenced broker serves neither records nor groups.
+    """
     lease_expired_seconds: Callable[[], float]
     """Return the seconds since the controller lease expired; negative while it is valid, infinite without one."""
     may_be_replaced: Callable[[], bool]
-    """Return whether other brokers may lead this broker's partitions by now, because its heartbeats failed."""
+    """Return whether other brokers may have taken over this broker's partitions after failed heartbeats."""
     controller_id: Callable[[], int]
     is_unreachable: Callable[[int], bool]
-    """Return whether a node's port refuses connections although the node is not fenced yet.
+    """Return whether a broker's port refuses connections although the broker is not fenced yet.
 
     Responses omit unreachable brokers: Java's admin client would wait for them until the call times out (KAFKA-20673).
     """
     rejected_batches: RejectedBatches
     bound_addresses: dict[str, Address] = msgspec.field(default_factory=dict)
-    """Addresses that this node has bound, by listener; empty before the node listens."""
+    """Addresses to which this node's listeners are bound, by listener name; empty before they are bound."""
     decompressor: BatchDecompressor = msgspec.field(default_factory=BatchDecompressor)
     encoded_topics: EncodedTopicCache = msgspec.field(default_factory=EncodedTopicCache)
     samples: SampleRequests = msgspec.field(default_factory=SampleRequests)
@@ -90,7 +93,7 @@ class Services(msgspec.Struct):
         return self.config.node_id
 
     def complete_waiting_requests(self) -> None:
-        """Complete the requests that wait for records or for sample rows, because this node is stopping."""
+        """Complete all requests that wait for records or sample rows, because this node is stopping."""
         self.replicas.wake_fetches()
         self.samples.stop()
 
@@ -102,9 +105,9 @@ class RequestContext(NamedTuple):
     client_id: str
     peer: ConnectedClient
     early_completion: EarlyCompletion = EarlyCompletion(lambda: False)
-    """Signal to complete this request early, because later requests of the same connection wait for it."""
+    """Signal that completes this request early, because the client's later requests wait for it."""
     usage: QuotaUsage | None = None
-    """The request's usage of the client's quotas; None if the client has no quota."""
+    """The meter of this request's quota usage; None if the client has no quota."""
     may_be_stale: bool = False
     """Whether the metadata image may be stale, because no majority has confirmed that it is current."""
 

@@ -13,10 +13,13 @@ from chronik.metadata.delta import Delta
 from chronik.metadata.image import Image
 
 CACHED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Maximum size of the cache in bytes, enough for 500,000 partitions in one API version. A full cache is cleared."""
+"""Maximum size of the cache of encoded topics in bytes.
+
+It suffices for 500,000 partitions in one API version. A full cache is cleared.
+"""
 
 EncodingKey = tuple[int, bool, str]
-"""A cache key: API version, whether authorized operations are included, and the client's listener."""
+"""A key in the cache of encoded topics: API version, whether operations are included, and listener."""
 
 
 class EncodedTopicCache:
@@ -27,7 +30,7 @@ class EncodedTopicCache:
         self._size = 0
 
     def get(self, topic_id: bytes, form: EncodingKey, encode: Callable[[], bytes]) -> bytes:
-        """Return the encoded topic, encoding it on a cache miss."""
+        """Return a topic's encoded entry in a Metadata response, encoding it on a cache miss."""
         forms = self._cached.get(topic_id)
         encoded = forms.get(form) if forms is not None else None
         if encoded is None:
@@ -36,7 +39,7 @@ class EncodedTopicCache:
         return encoded
 
     def apply_delta(self, delta: Delta, image: Image) -> None:
-        """Invalidate the topics that a metadata delta changed.
+        """Remove the topics that a metadata delta changed from the cache.
 
         A topic's encoding lists offline replicas, so it also depends on the brokers that host them.
         """

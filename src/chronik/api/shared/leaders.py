@@ -22,7 +22,10 @@ def find_partition(services: Services, topic: str | bytes, index: int) -> Partit
 
 
 def unreachable_brokers(services: Services) -> Collection[int]:
-    """Return the ids of brokers that responses must omit: unreachable brokers, and this node while it is fenced."""
+    """Return the ids of unreachable brokers, and of this node while it is fenced.
+
+    Responses omit these brokers.
+    """
     gone = [broker_id for broker_id in services.image.brokers if services.is_unreachable(broker_id)]
     return [*gone, services.node_id] if services.is_fenced() else gone
 
@@ -35,7 +38,7 @@ def brokers_without_listener(brokers: Mapping[int, Broker], listener: str) -> Co
 def select_advertised_leader(
     partition: Partition, unreachable: Collection[int], without_listener: Collection[int] = ()
 ) -> tuple[int, ErrorCode]:
-    """Return the leader id for a response, and the error code if the leader is not available.
+    """Return the partition leader to report to a client, and an error code if the leader is unavailable.
 
     The leader is NO_LEADER with LEADER_NOT_AVAILABLE while it is unreachable and no successor is elected, so that
     clients retry. It is NO_LEADER with LISTENER_NOT_FOUND if the leader has no endpoint on the client's listener.
@@ -49,7 +52,10 @@ def select_advertised_leader(
 def offline_replicas(
     partition: Partition, brokers: Mapping[int, Broker], without_listener: Collection[int]
 ) -> list[int]:
-    """Return the replicas that are unregistered, fenced or without an endpoint on the client's listener."""
+    """Return the brokers that host an offline replica of a partition, as seen by the client.
+
+    They are unregistered, fenced or without an endpoint on the client's listener.
+    """
     return [
         replica
         for replica in partition.replicas
@@ -60,7 +66,10 @@ def offline_replicas(
 def broker_endpoints(
     brokers: Mapping[int, Broker], ids: Iterable[int], listener: str
 ) -> Iterator[tuple[Broker, HostPort]]:
-    """Yield the brokers with their endpoints on the listener, sorted by id; skip brokers without one."""
+    """Yield brokers with their advertised endpoints on a listener, sorted by id.
+
+    Brokers without such an endpoint are skipped.
+    """
     for broker_id in sorted(ids):
         broker = brokers.get(broker_id)
         if broker is not None and (place := broker.listener_address(listener)) is not None:
@@ -68,7 +77,7 @@ def broker_endpoints(
 
 
 def select_advertised_controller(services: Services, listener: str) -> int:
-    """Return the controller id for a response to a client of the listener.
+    """Return the id of the controller to report to a client of the listener.
 
     If the controller has no endpoint on that listener, this node is returned: every node forwards metadata changes.
     """

@@ -21,7 +21,7 @@ E = TypeVar("E", bound=Struct)
 
 
 class ResponseElements:
-    """A builder of a response's top-level array, which encodes the elements and limits their total size."""
+    """A builder of a long response array, which encodes each element and limits the total size."""
 
     def __init__(self, message: type[Response], version: int, bytes_max: int = LISTING_RESPONSE_BYTES_MAX) -> None:
         self._message = message
@@ -30,7 +30,7 @@ class ResponseElements:
         self._elements: list[Struct | bytes] = []
 
     def add(self, element: Struct | bytes) -> None:
-        """Encode and append an element.
+        """Encode an element and append it to the response's array.
 
         Raises:
             KafkaError: The response would exceed the limit. The previous elements are retained.
@@ -45,7 +45,10 @@ class ResponseElements:
         self._elements.append(encoded)
 
     def create_encoder(self, element: Struct) -> Callable[[], bytes]:
-        """Return a function that encodes the element in a thread; pass its result to `add`."""
+        """Return a function that encodes an element of the response, for use in a thread.
+
+        Pass its result to `add`.
+        """
         return partial(encode_element, self._message, element, self._version)
 
     def add_error(self, element: Struct) -> None:
@@ -56,12 +59,15 @@ class ResponseElements:
         self._elements.append(element)
 
     def to_list(self, kind: type[E]) -> list[E]:
-        """Return the elements as a list for the response; the codec also accepts encoded elements."""
+        """Return the response's elements as a list.
+
+        The codec also accepts encoded elements.
+        """
         return cast(list[E], self._elements)
 
 
 def deduplicate(elements: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
-    """Return the elements without duplicate keys, as Kafka does in most handlers.
+    """Remove elements with duplicate keys from a request's list, as Kafka does in most handlers.
 
     Each key keeps the position of its first and the value of its last occurrence.
     """

@@ -23,7 +23,7 @@ CommitPartitions = Sequence[OffsetCommitRequestPartition | TxnOffsetCommitReques
 async def select_known_offsets(
     topics: Iterable[tuple[Topic | None, CommitPartitions]],
 ) -> dict[tuple[str, int], OffsetToCommit]:
-    """Return the offsets to commit, by topic and partition, for the partitions that exist.
+    """Return the offsets to commit for partitions that exist, by topic name and partition.
 
     If a request names a partition several times, the last offset wins, as in Kafka.
     """
@@ -47,7 +47,9 @@ async def select_known_offsets(
 
 
 async def ensure_offsets_topic(services: Services, codes: Collection[ErrorCode]) -> None:
-    """Create `__consumer_offsets` after the first commit in standalone mode, because tools expect the topic to exist.
+    """Create the topic `__consumer_offsets` after the first offset commit in standalone mode.
+
+    Tools expect the topic to exist.
 
     A failure is only logged: the commits themselves are stored in the metadata log.
     """

@@ -27,7 +27,7 @@ _FENCED_ERROR_BY_TARGET: Final = {
 FENCED_ERRORS: Final = {
     api.key: _FENCED_ERROR_BY_TARGET[api.target] for api in APIS.values() if api.target in _FENCED_ERROR_BY_TARGET
 }
-"""Error codes with which a fenced broker rejects requests, by API key. They make clients try another broker.
+"""Error codes by API key with which a fenced broker rejects client requests.
 
 A fenced broker still serves Metadata and ApiVersions, and OffsetFetch if a majority confirms its image. FindCoordinator
 redirects clients to another broker.
@@ -36,7 +36,10 @@ redirects clients to another broker.
 UNCONFIRMED_WHEN_FENCED: Final = frozenset(
     {*FENCED_ERRORS, *(api.key for api in APIS.values() if api.target is ApiTarget.COORDINATOR_LOOKUP)}
 )
-"""Keys of the APIs that a fenced broker serves without a confirmation by a majority, because it cannot reach one."""
+"""API keys that a fenced broker serves without confirming its metadata image by a majority.
+
+It cannot reach a majority.
+"""
 
 _UNCONFIRMED_ERROR_BY_TARGET: Final = {
     ApiTarget.LEADER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -51,7 +54,7 @@ UNCONFIRMED_ERRORS: Final = {
     for api in APIS.values()
     if api.target in _UNCONFIRMED_ERROR_BY_TARGET
 }
-"""Error codes for requests when no majority confirms that the image is current, by API key.
+"""Error codes by API key for requests that fail because no majority confirms the metadata image.
 
 They make clients retry or try another broker. Metadata requests are not listed: unless `read_quorum` is set, the
 node serves them from an image that may be stale (`RequestContext.may_be_stale`).
@@ -60,10 +63,10 @@ node serves them from an image that may be stale (`RequestContext.may_be_stale`)
 CONFIRMED_READS: Final = frozenset(
     {*UNCONFIRMED_ERRORS, *(api.key for api in APIS.values() if api.target is ApiTarget.METADATA)}
 )
-"""Keys of the APIs that a cluster node serves only after a majority has confirmed that its image is current."""
+"""API keys that a cluster node serves only after a majority has confirmed its metadata image."""
 
 CONFIRM_TIMEOUT_SECONDS: Final = 3.0
-"""Timeout in seconds for the confirmation by a majority.
+"""Timeout in seconds for the confirmation by a majority that the metadata image is current.
 
 A confirmation usually takes one round trip between nodes, and at worst an election; with a one-way latency of 1.2 s it
 takes 2.4 s.

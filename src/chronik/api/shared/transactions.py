@@ -16,21 +16,21 @@ from chronik.metadata.stores.store import StoreClosedError
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 CATCH_UP_SECONDS: Final = 0.02
-"""Seconds to wait for the local image to catch up before requesting a confirmation from a majority.
+"""Time in seconds to wait for a change in the local metadata image before asking a majority to confirm it.
 
 A change that another node has acknowledged usually arrives within two milliseconds, which is faster than a round trip
 to a majority.
 """
 
 TRANSACTIONS_UNSUPPORTED_ERROR: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-"""Error code of transactional requests when the cluster does not support transactions.
+"""Error code for transactional requests if the cluster's feature level does not support transactions.
 
 Every client treats this error as fatal; after any other error, librdkafka would search for a coordinator forever.
 """
 
 
 async def confirm_transaction_state(services: Services, is_open: Callable[[], bool]) -> None:
-    """Wait until the image contains the open transaction, or until a majority has confirmed that the image is current.
+    """Wait until the metadata image contains the open transaction, or a majority confirms the image.
 
     Raises:
         KafkaError: NOT_ENOUGH_REPLICAS, because no majority confirmed the image.
@@ -54,7 +54,7 @@ async def confirm_transaction_state(services: Services, is_open: Callable[[], bo
 async def find_open_transaction(
     services: Services, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
 ) -> Transaction:
-    """Return the producer's open transaction, which must contain the group.
+    """Return the producer's open transaction to which the consumer group was added.
 
     Raises:
         KafkaError: The producer has no such transaction.
@@ -95,14 +95,14 @@ def transactions_unsupported_reason(image: Image) -> str | None:
 
 
 def transaction_request_error(image: Image, transactional_id: str) -> ErrorCode | None:
-    """Return the error of a transactional request that must be rejected before it reaches a coordinator, or None."""
+    """Return the error code if a transactional request is invalid or unsupported, otherwise None."""
     if transactions_unsupported_reason(image) is not None:
         return TRANSACTIONS_UNSUPPORTED_ERROR
     return None if transactional_id else ErrorCode.INVALID_REQUEST
 
 
 class ErrorVersions(NamedTuple):
-    """The first API versions whose clients support newer transaction error codes."""
+    """The API versions from which clients support newer transaction error codes."""
 
     producer_fenced: int
     """First API version whose clients support PRODUCER_FENCED."""
@@ -110,7 +110,7 @@ class ErrorVersions(NamedTuple):
     """First API version whose clients support TRANSACTION_ABORTABLE."""
 
     def translate(self, code: ErrorCode, version: int) -> ErrorCode:
-        """Return the error code, or an older equivalent if clients of this API version do not support it."""
+        """Return the error code, or an older equivalent for clients that do not support it."""
         if code is ErrorCode.PRODUCER_FENCED and version < self.producer_fenced:
             return ErrorCode.INVALID_PRODUCER_EPOCH
         if code is ErrorCode.TRANSACTION_ABORTABLE and version < self.transaction_abortable:

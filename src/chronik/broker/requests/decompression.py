@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class BatchDecompressor:
-    """A decompressor of batches that runs inline or in a thread, depending on the size."""
+    """A decompressor of record batches, which uses a thread for large batches."""
 
     def __init__(self) -> None:
         self.offloaded_count = 0
@@ -31,7 +31,7 @@ class BatchDecompressor:
         inline_budget: DecompressionBudget | None,
         budget: DecompressionBudget,
     ) -> T:
-        """Run the decompression `work` on the event loop if `inline_budget` suffices, otherwise in a thread.
+        """Decompress record batches on the event loop if `inline_budget` suffices, otherwise in a thread.
 
         `work` must only read its inputs, and may be started twice. Its exceptions are raised here.
         """
@@ -41,19 +41,22 @@ class BatchDecompressor:
         return await self.run_in_thread(work, budget)
 
     async def run_in_thread(self, work: Callable[[DecompressionBudget], T], budget: DecompressionBudget) -> T:
-        """Run the decompression `work` in a thread. The partition's leader and configs may change during the call."""
+        """Decompress record batches in a thread.
+
+        The partition's leader and configs may change during the call.
+        """
         self.offloaded_count += 1
         return _unwrap_outcome(await run_in_thread(lambda: _run_work(work, budget)))
 
     def run_in_thread_as_step(self, work: Callable[[DecompressionBudget], T], budget: DecompressionBudget) -> Steps[T]:
-        """Run the decompression `work` in a thread, as a step of a request that runs in steps."""
+        """Decompress record batches in a thread, as a step of a request that runs in steps."""
         self.offloaded_count += 1
         outcome: T | _WorkFailure = yield lambda: _run_work(work, budget)
         return _unwrap_outcome(outcome)
 
 
 class _WorkFailure(NamedTuple):
-    """The error that a decompression raised in its thread."""
+    """An error that decompressing record batches raised in a thread."""
 
     error_raised: KafkaError
 
@@ -69,7 +72,7 @@ def _unwrap_outcome(outcome: T | _WorkFailure) -> T:
 
 
 def _run_work(work: Callable[[DecompressionBudget], T], budget: DecompressionBudget) -> T | _WorkFailure:
-    """Run the decompression `work`, and return its result or the error that it raised.
+    """Run a decompression function, and return its result or the KafkaError that it raised.
 
     The error has no traceback: the frames of an exception raised across threads would keep the decompressed data in
     memory until the next garbage collection.

@@ -16,7 +16,7 @@ class FetchablePartition(Protocol):
 
 
 class DelayedFetch:
-    """A fetch that waits for new records in its partitions.
+    """A fetch request that waits for new records in its partitions.
 
     It is woken when `bytes_missing` more bytes can be read, when a partition is removed, when other requests of the
     connection wait for it, or when the timeout expires. With `committed_only`, bytes count once their transactions are
@@ -60,23 +60,23 @@ class DelayedFetch:
             replica.delayed_fetches[self] = None
 
     def add_bytes(self, count: int) -> None:
-        """Count bytes that became readable, and wake the fetch when its minimum number of bytes is reached."""
+        """Count new readable bytes, and wake the fetch when its minimum number of bytes is reached."""
         self._bytes_missing -= count
         if self._bytes_missing <= 0:
             self.wake()
 
     def on_brokers_changed(self) -> None:
-        """Check whether the fetch may continue to wait after brokers have changed."""
+        """Check whether the fetch may continue to wait, after a broker was fenced or has returned."""
         self._early_completion.check()
 
     def wake(self) -> None:
-        """Stop waiting, and schedule the callback for the next event-loop iteration, after the caller's work."""
+        """Stop waiting for records, and schedule the fetch's callback for the next event-loop iteration."""
         if self._listens:
             self.cancel()
             self._loop.call_soon(self._look_again)
 
     def cancel(self) -> None:
-        """Stop waiting without calling the callback."""
+        """Stop waiting for records without calling the fetch's callback."""
         self._listens = False
         self._timer.cancel()
         self._early_completion.wake = None

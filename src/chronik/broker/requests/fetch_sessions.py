@@ -26,13 +26,13 @@ EPOCH_MAX = 2**31 - 1
 SESSION_ID_MAX = 2**31 - 1
 
 TopicKey = str | bytes
-"""A topic's name up to Fetch version 12, its id from version 13 on."""
+"""Identifier of a topic in a Fetch request: its name up to version 12, its id from version 13 on."""
 PartitionKey = tuple[TopicKey, int]
 SessionOwner = tuple[str, Principal]
 
 
 class SessionPartition(msgspec.Struct):
-    """A partition of a fetch session, with the client's fetch position."""
+    """A partition of a fetch session, with the offset from which the client fetches next."""
 
     topic: TopicKey
     partition: int
@@ -48,7 +48,7 @@ class SessionPartition(msgspec.Struct):
 
 
 class SentOffsets(msgspec.Struct):
-    """The last offsets that were sent to the client for a partition.
+    """The high watermark and log start offset that the client last received for a partition.
 
     Incremental responses omit unchanged partitions.
     """
@@ -58,7 +58,7 @@ class SentOffsets(msgspec.Struct):
 
 
 class FetchSession(msgspec.Struct):
-    """An incremental fetch session of a client."""
+    """A client's incremental fetch session (KIP-227), which remembers the fetched partitions."""
 
     id: int
     epoch: int
@@ -71,7 +71,7 @@ class FetchSession(msgspec.Struct):
     sent_offsets: dict[PartitionKey, SentOffsets] = msgspec.field(default_factory=dict)
 
     def update(self, changed: Iterable[SessionPartition], forgotten: Iterable[PartitionKey]) -> None:
-        """Add, change and remove partitions of the session."""
+        """Add, change and remove partitions of the fetch session, as the client requests."""
         for key in forgotten:
             self.partitions.pop(key, None)
             self.sent_offsets.pop(key, None)
@@ -79,7 +79,7 @@ class FetchSession(msgspec.Struct):
             self.partitions[partition.key] = partition
 
     def must_include(self, key: PartitionKey, high_watermark: int, log_start_offset: int, has_records: bool) -> bool:
-        """Return whether an incremental response must include the partition, and record the offsets that are sent."""
+        """Return whether an incremental Fetch response must include the partition, and record its offsets."""
         if key not in self.partitions:
             return True  # removed by a later request on another connection
         before = self.sent_offsets.get(key)
@@ -141,7 +141,7 @@ class FetchSessionCache:
         uses_topic_ids: bool,
         owner: SessionOwner,
     ) -> FetchSession:
-        """Apply the client's changes to a session, and return the session.
+        """Apply a request's changes to the client's fetch session, and return the session.
 
         Raises:
             KafkaError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR.
@@ -165,7 +165,7 @@ class FetchSessionCache:
         return session
 
     def close(self, session_id: int, owner: SessionOwner) -> None:
-        """Close a session if it belongs to this owner."""
+        """Close a fetch session if it belongs to the given client."""
         session = self._sessions.get(session_id)
         if session is not None and session.owner == owner:
             del self._sessions[session_id]

@@ -35,14 +35,14 @@ ZSTD_MIN_VERSION = 7
 
 WritableBytes = bytearray | memoryview
 BudgetFactory = Callable[[], DecompressionBudget]
-"""A function that returns the decompression budget of a request.
+"""A function that returns a produce request's budget for decompressed bytes.
 
 The budget is created on first use, because most requests do not need it.
 """
 
 
 class ProduceRules(msgspec.Struct, frozen=True):
-    """The rules for produced records that result from a topic's configs."""
+    """The rules that a topic's configs impose on produced records."""
 
     max_message_bytes: int
     is_compacted: bool = False
@@ -64,7 +64,7 @@ class ProduceRules(msgspec.Struct, frozen=True):
 
 
 class ValidatedRecords(msgspec.Struct, frozen=True):
-    """Batches of a produce request that passed validation and can be appended to a log."""
+    """Record batches of a produce request that passed validation and can be appended to a log."""
 
     buffer: WritableBytes
     headers: list[BatchHeader]
@@ -74,7 +74,10 @@ class ValidatedRecords(msgspec.Struct, frozen=True):
 def build_marker_batch(
     producer_id: int, producer_epoch: int, marker: TransactionMarker, now_ms: int
 ) -> ValidatedRecords:
-    """Build the control batch that ends a producer's transaction. The topic's rules do not apply to it."""
+    """Build the control batch that commits or aborts a producer's transaction.
+
+    The topic's rules do not apply to it.
+    """
     batch = bytearray(
         encode_marker_batch(marker, timestamp=now_ms, producer_id=producer_id, producer_epoch=producer_epoch)
     )

@@ -6,14 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 BLOCK_SIZE = 1000
-"""Number of ids per block, as in Kafka. A broker that crashes wastes at most this many of the 2^63 ids."""
+"""Number of producer ids per block that a broker reserves, as in Kafka.
+
+A broker that crashes wastes at most this many of the 2^63 ids.
+"""
 
 
 class ProducerIdAllocator:
-    """An allocator of producer ids."""
+    """An allocator of producer ids, which reserves them in blocks for this broker."""
 
     def __init__(self, allocate_block: Callable[[int], Awaitable[int]]) -> None:
-        """Create an allocator. `allocate_block(count)` returns the first id of a block reserved for this broker."""
+        """Create an allocator of producer ids; `allocate_block(count)` reserves ids and returns the first."""
         self._allocate_block = allocate_block
         self._next = 0
         self._end = 0

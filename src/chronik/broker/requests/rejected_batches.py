@@ -26,17 +26,17 @@ RETRIABLE_REJECTIONS: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     )
 )
-"""Error codes of rejected batches that make the producer send the same batch again."""
+"""Error codes after which an idempotent producer sends the rejected batch again."""
 
 REJECTION_SECONDS: Final = 12.0
-"""Seconds for which a rejection is kept: the producer may have sent later batches before it received the error.
+"""Time in seconds for which the broker remembers a rejected batch of an idempotent producer.
 
 The error response waits for the responses to earlier requests, usually for up to 10 seconds, after which a lagging
 follower leaves the ISR. Later gaps are reported as OUT_OF_ORDER_SEQUENCE_NUMBER.
 """
 
 PRODUCERS_MAX: Final = 100_000
-"""Maximum number of producers with recorded rejections; the oldest are evicted.
+"""Maximum number of idempotent producers whose rejected batches are remembered.
 
 With topic names of maximum length, the records take about 60 MB.
 """
@@ -45,7 +45,7 @@ TopicKey = str | bytes
 
 
 class _Key(NamedTuple):
-    """The key under which a rejected batch is recorded: a partition, a producer id and a producer epoch."""
+    """The key of a rejected batch: its partition, producer id and producer epoch."""
 
     topic: TopicKey
     partition: int
@@ -72,7 +72,7 @@ class RejectedBatches:
         return len(self._rejected)
 
     def record(self, topic: TopicKey, partition: int, records: Bytes | None, code: ErrorCode) -> None:
-        """Record that the batch in `records` was rejected with the error code."""
+        """Record that the record batch was rejected with the error code."""
         if code not in RETRIABLE_REJECTIONS or not records or not _is_valid_topic(topic):
             return
         try:
@@ -97,7 +97,7 @@ class RejectedBatches:
             del self._rejected[next(iter(self._rejected))]
 
     def check(self, topic: TopicKey, partition: int, header: BatchHeader, producers: ProducerStateManager) -> None:
-        """Raise the error of the producer's rejected batch if this batch has a later sequence number.
+        """Raise the error of the producer's last rejected batch if this batch comes later in the sequence.
 
         The producer's next batch passes: the rejected one has been stored since, here or by another leader.
 
@@ -126,7 +126,7 @@ def _build_batch_key(topic: TopicKey, partition: int, header: BatchHeader) -> _K
 
 
 def _follows_sequence(sequence: int, rejected: int) -> bool:
-    """Return whether `sequence` comes after the rejected sequence number, with wraparound at 2^31."""
+    """Return whether a batch's sequence number comes after the rejected one, with wraparound at 2^31."""
     return 0 < (sequence - rejected) & INT32_MAX <= INT32_MAX // 2
 
 

@@ -41,13 +41,13 @@ class SampleRequests:
 
     def __init__(self) -> None:
         self._questions: dict[bytes, SampleRequest] = {}
-        """Pending requests by id, in order of arrival."""
+        """Pending requests for sample rows by request id, in order of arrival."""
         self._drivers: dict[asyncio.Future[None], str] = {}
-        """Pipeline drivers that wait for a request, each with the name of its pipeline."""
+        """Pipeline drivers that wait for a request for sample rows, with their pipeline names."""
         self._has_stopped = False
 
     def stop(self) -> None:
-        """Fail all current and later requests of clients and drivers, because this node is stopping."""
+        """Fail all current and later requests for sample rows, because this node is stopping."""
         self._has_stopped = True
         for question in self._questions.values():
             if not question.response.done():
@@ -57,7 +57,7 @@ class SampleRequests:
                 driver.set_exception(_stopping_error())
 
     async def request(self, pipeline: str, topic: str, rows: int, wait_s: float, account: Hashable = None) -> bytes:
-        """Request sample rows, and return the driver's response.
+        """Request sample rows of a table from the pipeline's driver, and return the driver's response.
 
         Raises:
             KafkaError: REQUEST_TIMED_OUT, THROTTLING_QUOTA_EXCEEDED, MESSAGE_TOO_LARGE, or NOT_LEADER_OR_FOLLOWER when
@@ -86,7 +86,7 @@ class SampleRequests:
             del self._questions[question.id]
 
     async def take_request(self, pipeline: str, wait_s: float) -> SampleRequest | None:
-        """Return the pipeline's oldest request that no driver has taken, or None after `wait_s` seconds without one."""
+        """Return the oldest pending sample request of a pipeline, or None after `wait_s` seconds."""
         _check_pipeline(pipeline)
         if self._has_stopped:
             raise _stopping_error()
@@ -107,7 +107,10 @@ class SampleRequests:
         return question
 
     def respond(self, pipeline: str, question_id: bytes, sample: bytes) -> None:
-        """Complete a request with the driver's response. Late or unknown responses are dropped."""
+        """Send a pipeline driver's sample rows to the requesting client.
+
+        Late or unknown responses are dropped.
+        """
         question = self._questions.get(question_id)
         if question is None or question.pipeline != pipeline or not question.is_taken or question.response.done():
             return
@@ -122,7 +125,7 @@ class SampleRequests:
         return next(waiting, None)
 
     def _wake(self, pipeline: str) -> None:
-        """Wake one driver of the pipeline that waits for a request."""
+        """Wake one of the pipeline's drivers that wait for a sample request."""
         for driver, its_pipeline in self._drivers.items():
             if its_pipeline == pipeline and not driver.done():
                 driver.set_result(None)

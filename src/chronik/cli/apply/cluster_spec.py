@@ -14,10 +14,13 @@ QuotaEntityKey = tuple[tuple[str, str | None], ...]
 """A quota entity: pairs of entity type and name, sorted by type. The name None denotes the default entity."""
 
 INTERNAL_PREFIX: Final = "__"
-"""Name prefix of internal topics of the cluster and of pipelines. `apply` and `export` ignore them."""
+"""Name prefix of internal topics, which `chronik apply` and `export` ignore."""
 
 TRANSIENT_CONFIGS: Final = frozenset((*THROTTLED_REPLICAS_KEYS, *THROTTLED_RATE_KEYS))
-"""Configs that exist only during partition reassignments. Spec files must not set them."""
+"""Topic and broker configs that exist only during partition reassignments.
+
+Spec files must not set them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class TopicSpec:
 @dataclass(frozen=True, slots=True)
 class PasswordSource:
     file: str | None = None
-    """Path of the password file, relative to the spec file that references it."""
+    """Path of the file with the user's password, relative to the spec file."""
     variable: str | None = None
 
 
@@ -49,7 +52,7 @@ class ClusterSpec:
 
     topics: Mapping[str, TopicSpec] | None = None
     broker: ConfigValues | None = None
-    """Dynamic default configs of all brokers."""
+    """Dynamic broker configs that apply to all brokers of the cluster."""
     users: Mapping[str, UserSpec] | None = None
     acls: frozenset[AclBinding] | None = None
     quotas: Mapping[QuotaEntityKey, Mapping[str, float]] | None = None

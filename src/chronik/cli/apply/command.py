@@ -65,7 +65,7 @@ def run_apply(arguments: argparse.Namespace) -> int:
 
 
 def _confirm_steps(plan: ApplyPlan, *, prune: bool) -> tuple[PlanStep, ...]:
-    """Prompt for confirmation of the changes, then of the deletions, and return the confirmed steps."""
+    """Ask the user to confirm the plan's changes, then its deletions, and return the confirmed steps."""
     steps: tuple[PlanStep, ...] = ()
     if plan.steps:
         if not _confirm("Apply these changes?"):
@@ -78,7 +78,7 @@ def _confirm_steps(plan: ApplyPlan, *, prune: bool) -> tuple[PlanStep, ...]:
 
 
 def _confirm(question: str) -> bool:
-    """Prompt for a yes-or-no answer; raise InvalidInput if stdin is closed."""
+    """Ask the user a yes-or-no question; raise InvalidInput if stdin is closed."""
     print(f"{question} [y/N] ", end="", flush=True)
     try:
         return input().strip().lower() in ("y", "yes")

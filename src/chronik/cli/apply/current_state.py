@@ -33,7 +33,9 @@ from chronik.protocol.messages.metadata import MetadataResponseTopic
 
 
 def load_described_state(cluster: ClusterClient, wanted: ClusterSpec) -> ClusterSpec:
-    """Request the parts of the cluster's state that the spec file describes. No other permissions are needed.
+    """Request the current state of those parts of the cluster that the spec file describes.
+
+    No permissions for other parts are needed.
 
     Raises:
         InvalidInput: The file has ACLs, but the cluster has no authorizer.
@@ -48,7 +50,10 @@ def load_described_state(cluster: ClusterClient, wanted: ClusterSpec) -> Cluster
 
 
 def load_complete_state(cluster: ClusterClient) -> ClusterSpec:
-    """Request the complete state of a cluster. ACLs are None if the cluster has no authorizer."""
+    """Request the cluster's topics, configs, users, ACLs and quotas.
+
+    ACLs are None if the cluster has no authorizer.
+    """
     return ClusterSpec(
         _fetch_topics(cluster, None),
         _fetch_broker_configs(cluster),
@@ -59,7 +64,10 @@ def load_complete_state(cluster: ClusterClient) -> ClusterSpec:
 
 
 def _fetch_topics(cluster: ClusterClient, wanted: Mapping[str, TopicSpec] | None) -> dict[str, TopicSpec]:
-    """Return the cluster's topics. Configs are included for the topics in `wanted`, or for all topics if it is None."""
+    """Return the cluster's topics with their configs.
+
+    Configs are included for the topics in `wanted`, or for all topics if it is None.
+    """
     topics = {topic.name: topic for topic in list_topics(cluster) if topic.name and not _is_internal(topic)}
     resources = [ConfigTarget(TOPIC_RESOURCE, name) for name in topics if wanted is None or name in wanted]
     configs = describe_configs(cluster, resources, skip_deleted=True) if resources else {}
@@ -83,7 +91,7 @@ def _is_internal(topic: MetadataResponseTopic) -> bool:
 def _fetch_replication_factors(
     cluster: ClusterClient, topics: Mapping[str, MetadataResponseTopic], wanted: Mapping[str, TopicSpec] | None
 ) -> dict[str, int]:
-    """Return the topics' replication factors, not counting replicas that ongoing reassignments remove.
+    """Return the topics' replication factors, not counting replicas that reassignments are removing.
 
     Listing reassignments needs a permission of its own, so they are requested only if a replication factor differs.
     """
@@ -110,7 +118,10 @@ def _fetch_broker_configs(cluster: ClusterClient) -> ConfigValues:
 
 
 def _select_configs_by_source(configs: Iterable[DescribeConfigsResourceResult], source: int) -> dict[str, str]:
-    """Return the configs with a given source. Omit sensitive configs, because brokers do not return their values."""
+    """Return the values of the configs that have the given source.
+
+    Omit sensitive configs, because brokers do not return their values.
+    """
     return {
         config.name: config.value
         for config in configs

@@ -41,11 +41,11 @@ T = TypeVar("T")
 
 
 class PlanStepError(ChronikError):
-    """A failed step of a plan. Steps that were executed before it stay in effect."""
+    """An error in a step of an apply plan; the previous steps stay in effect."""
 
 
 def read_passwords(steps: Sequence[PlanStep], directory: Path) -> dict[str, str]:
-    """Read the passwords that the steps need; raise ConfigError if one is missing.
+    """Read the passwords of users that the plan creates or changes; raise ConfigError if one is missing.
 
     Args:
         steps: The steps of the plan.
@@ -63,7 +63,7 @@ def _read_password(source: PasswordSource, beside: Path) -> str:
 
 
 def validate_steps(cluster: ClusterClient, steps: Sequence[PlanStep]) -> None:
-    """Let the cluster validate the topic creations and config changes of a plan without applying them."""
+    """Validate a plan's topic creations and config changes on the cluster without applying them."""
     for step in steps:
         if isinstance(step, CreateTopicStep):
             create_topics(cluster, [_build_new_topic(step)], validate_only=True)
@@ -80,7 +80,7 @@ def execute_plan(
     passwords: Passwords,
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Execute all steps, and report each completed step to `on_progress`; raise PlanStepError if a step fails."""
+    """Apply all steps of the plan, calling `on_progress` after each; raise PlanStepError on failure."""
     for number, step in enumerate(steps):
         on_progress(number)
         try:
@@ -95,7 +95,7 @@ def execute_plan(
 
 
 def execute_step(cluster: ClusterClient, step: PlanStep, passwords: Passwords) -> None:
-    """Execute one step on the cluster."""
+    """Apply one step of the plan to the cluster."""
     match step:
         case CreateTopicStep():
             create_topics(cluster, [_build_new_topic(step)])

@@ -30,7 +30,7 @@ from chronik.wording import pluralize
 
 
 def describe_step(step: PlanStep) -> Iterator[str]:
-    """Yield a description of the step; for ACLs, yield one description per ACL."""
+    """Yield a line of text that describes a plan's step, or one line per ACL."""
     match step:
         case CreateTopicStep(name, topic):
             yield f"create topic {name}{_format_topic(topic)}"

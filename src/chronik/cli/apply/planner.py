@@ -102,13 +102,16 @@ PlanStep: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ApplyPlan:
-    """The steps that change a cluster to match a spec file, in execution order. Deletions are last and optional."""
+    """The steps that change a cluster to match a spec file, in execution order.
+
+    Deletions are last and optional.
+    """
 
     steps: tuple[PlanStep, ...] = ()
     deletions: tuple[PlanStep, ...] = ()
-    """Steps that delete objects of the cluster that the spec file does not list."""
+    """Steps that delete topics, credentials and other objects that the spec file does not list."""
     notes: tuple[str, ...] = ()
-    """Differences that `apply` reports but does not change, one sentence each."""
+    """Differences that `chronik apply` reports without changing them, one sentence each."""
     unchanged: Mapping[str, int] = field(default_factory=dict)
     """Number of objects that already match the spec file, by kind."""
 
@@ -149,7 +152,7 @@ class _PlanDraft:
         self.left: dict[str, int] = {}
 
     def add(self, kind: str, steps: list[PlanStep]) -> None:
-        """Add the steps for one object of the spec file. If there are none, count the object as unchanged."""
+        """Add the steps for an object of the spec file, or count the object as unchanged if there are none."""
         self.steps += steps
         self.count_unchanged(kind, not steps)
 

@@ -47,7 +47,7 @@ def format_path(place: TomlPath) -> str:
 
 
 def find_line(text: str, place: TomlPath) -> int | None:
-    """Return the line number of a TOML path or, if it cannot be located, of its closest parent.
+    """Return the line number of a value in a TOML document or, if not found, of its closest parent.
 
     Each line is parsed on its own, so a line of a multi-line string that looks like a table header misleads it.
     """
@@ -72,12 +72,12 @@ def find_line(text: str, place: TomlPath) -> int | None:
 
 
 def _split_keys(place: TomlPath) -> TomlPath:
-    """Split the keys of a path at dots, so that dotted and quoted spellings of a key compare as equal."""
+    """Split a TOML path at the dots of its keys, so that dotted and quoted keys compare as equal."""
     return tuple(part for each in place for part in (each.split(".") if isinstance(each, str) else [each]))
 
 
 def _parse_line_keys(line: str) -> tuple[TomlPath, bool, bool]:
-    """Return the keys at the start of a line, and whether the line is a table or array-of-tables header."""
+    """Return the TOML keys at the start of a line, and whether the line is a table header."""
     line = line.strip()
     is_table = line.startswith("[")
     try:
@@ -92,7 +92,7 @@ def _parse_line_keys(line: str) -> tuple[TomlPath, bool, bool]:
 
 
 class TomlValidator:
-    """A validator for the values of a TOML document; its methods raise ConfigError."""
+    """A validator for the values of a TOML document, which raises ConfigError for invalid ones."""
 
     def __init__(self, text: str, name: str) -> None:
         self._text = text
@@ -153,7 +153,10 @@ class TomlValidator:
         return ConfigError(f"{self._format_location(place)}: {message}")
 
     def build_unexpected_value_error(self, place: TomlPath, value: Any, expected: str) -> ConfigError:
-        """Return an error for an unexpected value. Values in `users` are not quoted, because they may be passwords."""
+        """Return an error for an unexpected value in a TOML document.
+
+        Values in `users` are not quoted, because they may be passwords.
+        """
         given = "" if "users" in place[:1] else f" = {truncate_text(repr(value), VALUE_CHARACTERS_MAX)}"
         return ConfigError(f"{self._format_location(place)}{given}: expected {expected}")
 

@@ -16,8 +16,10 @@ from chronik.security.acls import AclPermission, PatternType
 from chronik.security.sasl.scram_keys import ITERATIONS_MIN
 
 _UNQUOTED_VALUE: Final = re.compile("true|false|0|-?[1-9][0-9]{0,17}")
-"""Pattern of config values that are written without quotes: booleans and integers with identical text in TOML and
-Kafka."""
+"""Pattern of config values that TOML represents without quotes: booleans and integers.
+
+Their text is identical in TOML and Kafka.
+"""
 
 _KEYS_BY_RESOURCE_TYPE: Final = {kind: name for name, kind in RESOURCE_TYPES.items()}
 

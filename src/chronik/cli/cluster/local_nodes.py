@@ -41,7 +41,7 @@ from chronik.errors import ChronikError
 HOST = "127.0.0.1"
 SECRET_BYTES = 32
 DEFAULT_REPLICATION_FACTOR = 3
-"""Default replication factor of new topics in a cluster with at least this many nodes."""
+"""Default replication factor of new topics in a local cluster with at least this many nodes."""
 
 _CONFIG_FILE = re.compile(r"node(\d+)\.toml")
 _RETIRED_FILE = re.compile(r"node(\d+)\.toml\.removed")
@@ -99,7 +99,10 @@ class LocalNode:
         return {kind: address for kind, address in found.items() if address is not None}
 
     def pid(self) -> int | None:
-        """Return the pid of the node's process, or None if it is not running or the pid belongs to another program."""
+        """Return the process id of the running node, or None if the node is not running.
+
+        The pid in the file may belong to another program.
+        """
         try:
             pid = int(self._pid_file.read_text())
         except (OSError, ValueError):
@@ -134,7 +137,9 @@ class LocalNode:
 
 
 def find_nodes(folder: Path) -> list[LocalNode]:
-    """Return the nodes of the local cluster in a directory, sorted by id; empty if there is no cluster.
+    """Return the nodes of the local cluster in a directory, sorted by id.
+
+    The result is empty if there is no cluster.
 
     Raises:
         ConfigError: A config file is invalid.
@@ -152,7 +157,7 @@ def find_nodes(folder: Path) -> list[LocalNode]:
 
 
 def retired_node_ids(folder: Path) -> set[int]:
-    """Return the ids of nodes that were removed from the cluster in a directory."""
+    """Return the ids of local nodes that were removed from the cluster in a directory."""
     names = (_RETIRED_FILE.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
     return {int(match[1]) for match in names if match is not None}
 
@@ -201,7 +206,7 @@ def write_configs(nodes: list[LocalNode]) -> None:
 
 
 def check_ports_available(nodes: list[LocalNode]) -> None:
-    """Raise InvalidInput if a port is used by two nodes or by another program."""
+    """Raise InvalidInput if two nodes of the local cluster use the same port, or another program uses it."""
     seen: dict[Address, str] = {}
     for node in nodes:
         for kind, address in node.list_addresses().items():
@@ -246,7 +251,10 @@ def _write_private_file(path: Path, text: str) -> None:
 
 
 def _node_environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without CHRONIK_… variables, which would apply one node's settings to all nodes."""
+    """Return the environment variables for a node's process, without CHRONIK_… variables.
+
+    Those would apply one node's settings to all nodes.
+    """
     return {name: value for name, value in inherited.items() if not name.startswith("CHRONIK_")}
 
 
@@ -310,14 +318,17 @@ def fetch_local_unready_reason(node: LocalNode, timeout_s: float, security: Clie
 def _get_login_credentials(
     address: Address, tls: ssl.SSLContext | None, security: ClientSecurity
 ) -> LoginCredentials | None:
-    """Return the client's user name and password, or None if they are not set or would be sent unencrypted."""
+    """Return the user name and password for a node's HTTP port, or None if there are none.
+
+    They are not sent unencrypted.
+    """
     if not security.username or (tls is None and not is_loopback_host(str(address))):
         return None
     return security.username, security.password
 
 
 def _tls(node: LocalNode, security: ClientSecurity) -> ssl.SSLContext | None:
-    """Return the TLS context of the client settings, or one that trusts the certificate in the node's config file."""
+    """Return the TLS context for a node's HTTP port: the client's or one that trusts the node's certificate."""
     config = node.config
     if config.http_keystore is None:
         return None
@@ -343,7 +354,9 @@ def choose_next_node_id(folder: Path, in_cluster: Collection[int]) -> int:
 
 
 def plan_local_node(folder: Path, node_id: int, rack: str | None, votes: Mapping[int, bool]) -> LocalNode:
-    """Return a new node with the settings of the existing nodes and the next free ports, without writing files.
+    """Return a new local node with the settings of the existing nodes and the next free ports.
+
+    No files are written.
 
     Args:
         folder: The directory of the local cluster.
@@ -388,7 +401,7 @@ def _find_free_address(nodes: Sequence[LocalNode], kind: str) -> Address:
 
 
 def start_node(node: LocalNode) -> subprocess.Popen[bytes] | None:
-    """Start the node if it is not running. Return the new process, or None if the node was already running."""
+    """Start a local node and return its process, or None if the node is already running."""
     if node.pid() is not None:
         return None
     if not node.config_file.exists():
@@ -407,7 +420,10 @@ def check_process_running(node: LocalNode, process: subprocess.Popen[bytes] | No
 
 
 def retire_node(node: LocalNode) -> None:
-    """Stop a node that was removed from the cluster, and rename its config file so that it is not started again."""
+    """Stop a local node that was removed from its cluster, and rename its config file.
+
+    This prevents the node from starting again.
+    """
     pid = node.pid()
     if pid is not None:
         node.terminate(pid)

@@ -96,7 +96,10 @@ def _execute_plan(operation: ClusterOperation, plan: ClusterPlan) -> None:
 
 
 def _wait_until_drained(operation: ClusterOperation, drained: int) -> None:
-    """Wait until the drained node leads no partitions, and report partitions that no other node can lead."""
+    """Wait until the drained node leads no partitions.
+
+    Report partitions that no other node can lead.
+    """
 
     def missing() -> str | None:
         view = operation.view()

@@ -104,7 +104,10 @@ def run_add_node(arguments: argparse.Namespace) -> int:
 
 
 class _NewNode:
-    """A local or remote node to be added. The constructor raises InvalidInput if the id or address is missing."""
+    """A local or remote node that `chronik cluster add-node` adds.
+
+    The constructor raises InvalidInput if the id or address is missing.
+    """
 
     def __init__(self, arguments: argparse.Namespace, wanted: int | None, view: ClusterState) -> None:
         self.local: LocalNode | None = None

@@ -78,7 +78,7 @@ def _run_ok_to_stop_check(arguments: argparse.Namespace) -> int:
 def wait_until_safe(
     ask: Callable[[], tuple[ShutdownObstacle, ...]], seconds: float, tell: Callable[[str], None]
 ) -> tuple[ShutdownObstacle, ...]:
-    """Poll until the node can be stopped safely or the timeout expires. Return the remaining obstacles.
+    """Wait until the node can be stopped safely or the timeout expires, and return the remaining obstacles.
 
     Retriable errors count as a reason. If the last poll failed with one, raise it; other errors are raised immediately.
     """
@@ -112,7 +112,9 @@ def _find_shutdown_obstacles(cluster: ClusterClient, nodes: list[int]) -> tuple[
 
 
 def list_all_nodes(cluster: ClusterClient) -> list[PlannedNode]:
-    """Return all nodes of the cluster, including one that is being removed, because it may still be a voter.
+    """Return all nodes of the cluster, including a node that is being removed.
+
+    It may still be a voter.
 
     During an upgrade some nodes do not support DescribeNodes; then Kafka's DescribeQuorum is used.
     """

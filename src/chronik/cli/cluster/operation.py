@@ -52,18 +52,20 @@ from chronik.wording import pluralize
 
 POLL_SECONDS: Final = 0.2
 REASSIGNMENTS_PER_REQUEST_MAX: Final = 1000
-"""Maximum number of partition reassignments in one request. The cluster commits them as one entry of its metadata
-log."""
+"""Maximum number of partition reassignments in one AlterPartitionReassignments request."""
 
 ELECTION_NOT_NEEDED_ERRORS: Final = (ErrorCode.ELECTION_NOT_NEEDED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
 TOPIC_DELETED_ERRORS: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-"""Error codes that indicate that a topic was deleted concurrently."""
+"""Error codes of a request for a topic that was deleted concurrently."""
 
 UNITS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
 
 class OperationTimeout(ChronikError):
-    """The wait timeout expired. The cluster still completes the steps that were already started."""
+    """An error after waiting too long for a cluster operation.
+
+    The cluster still completes the steps that were already started.
+    """
 
 
 def print_plan(
@@ -73,7 +75,7 @@ def print_plan(
     steps_before: Iterable[str] = (),
     steps_after: Iterable[str] = (),
 ) -> None:
-    """Print the steps of a plan, between the local steps that are executed before and after them."""
+    """Print the steps of a cluster operation, including local steps before and after them."""
     if arguments.json:
         print_json(plan_to_json(plan))
         return
@@ -82,7 +84,10 @@ def print_plan(
 
 
 def confirm_plan(arguments: argparse.Namespace) -> bool:
-    """Prompt for confirmation, unless `--yes` or `--dry-run` is used; raise InvalidInput if stdin is closed."""
+    """Ask the user to confirm the plan, unless `--yes` or `--dry-run` is used.
+
+    Raise InvalidInput if stdin is closed.
+    """
     if arguments.dry_run:
         if not arguments.json:
             print("Dry run: no changes were made.")
@@ -104,7 +109,10 @@ def confirm_plan(arguments: argparse.Namespace) -> bool:
 
 
 class ClusterOperation:
-    """An executor of plan steps on a cluster. It waits for their completion, at most `wait_s` seconds in total."""
+    """An executor of maintenance steps on a cluster, such as draining or adding nodes.
+
+    It waits for their completion, at most `wait_s` seconds in total.
+    """
 
     def __init__(self, cluster: ClusterClient, wait_s: float | None, interrupt_hint: str) -> None:
         """Create the executor. `interrupt_hint` explains to the user what happens if the command is interrupted."""
@@ -117,7 +125,7 @@ class ClusterOperation:
         return describe_cluster_state(self.cluster)
 
     def exclude_broker(self, node_id: int) -> None:
-        """Stop sending requests to a removed broker, because its view of the cluster is outdated."""
+        """Stop sending requests to a removed broker, whose view of the cluster is outdated."""
         brokers = self.cluster.retry(lambda: self.cluster.metadata([])).brokers
         others = [f"{broker.host}:{broker.port}" for broker in brokers if broker.node_id != node_id]
         if others:
@@ -177,7 +185,10 @@ class ClusterOperation:
         print(f"node {node_id}: removed from the cluster", flush=True)
 
     def set_throttle(self, moves: Iterable[ReplicaMove], bytes_per_s: int | None) -> None:
-        """Limit the replication rate of all reassignments, including ongoing ones; None removes the limit."""
+        """Limit the replication rate of partition reassignments, or remove the limit if the rate is None.
+
+        Ongoing reassignments are included.
+        """
         if bytes_per_s is None:
             self.clear_throttle()
             return
@@ -202,7 +213,10 @@ class ClusterOperation:
         _raise_first_error(errors, (*TOPIC_DELETED_ERRORS, *ELECTION_NOT_NEEDED_ERRORS))
 
     def wait_for_reassignments(self, matches: Callable[[MoveUnderWay], bool]) -> None:
-        """Wait until no matching reassignment is in progress. Print the remaining number whenever it changes."""
+        """Wait until no matching partition reassignment is in progress.
+
+        Print the remaining number whenever it changes.
+        """
         last_count = 0
 
         def missing() -> str | None:
@@ -223,7 +237,7 @@ class ClusterOperation:
     # Waiting
 
     def wait_for_node(self, node_id: int, what: str, is_done: Callable[[DescribedNode], bool]) -> None:
-        """Wait until the node's description satisfies a condition; raise OperationTimeout if the deadline expires."""
+        """Wait until a node's status satisfies a condition; raise OperationTimeout after the deadline."""
 
         def missing() -> str | None:
             for node in describe_nodes(self.cluster).nodes:
@@ -236,7 +250,9 @@ class ClusterOperation:
         print(f"node {node_id}: {what}", flush=True)
 
     def wait_until(self, missing: Callable[[], str | None]) -> None:
-        """Poll until a condition is met. Connection errors and retriable Kafka errors count as not met.
+        """Poll the cluster until a condition is met.
+
+        Connection errors and retriable Kafka errors count as not met.
 
         Args:
             missing: Returns what is still missing, or None.
@@ -279,7 +295,10 @@ def _to_topic_partition(move: ReplicaMove) -> TopicPartition:
 def _raise_first_error(
     errors_by_partition: Mapping[TopicPartition, KafkaError], harmless: Collection[ErrorCode]
 ) -> None:
-    """Raise the first error whose code is not in `harmless`. Its message includes the number of further errors."""
+    """Raise the first Kafka error whose code is not in `harmless`.
+
+    Its message includes the number of further errors.
+    """
     serious = {key: error for key, error in errors_by_partition.items() if error.code not in harmless}
     if serious:
         first, error = next(iter(serious.items()))
@@ -328,13 +347,13 @@ def open_operation(
 
 
 def check_conflicting_options(arguments: argparse.Namespace) -> None:
-    """Raise InvalidInput for mutually exclusive options."""
+    """Raise InvalidInput if command-line options exclude each other."""
     if arguments.json and not (arguments.yes or arguments.dry_run):
         raise InvalidInput("--json cannot ask for confirmation: use --yes or --dry-run")
 
 
 def require_membership_changes(view: ClusterState) -> ClusterState:
-    """Return the state of a cluster unchanged, or raise InvalidInput if its membership cannot be changed."""
+    """Raise InvalidInput if the cluster's nodes cannot be changed, otherwise return its state unchanged."""
     level = view.described.level
     if level < DYNAMIC_MEMBERSHIP_LEVEL:
         raise InvalidInput(

@@ -39,10 +39,13 @@ _STATUS_FIELDS: Final = (
     "version",
     "levels",
 )
-"""Fields of a node's `/status` that are included in the report."""
+"""Fields of a node's `/status` response that `chronik cluster status` reports."""
 
 HASH_CHARACTERS_SHOWN: Final = 12
-"""Number of characters of a state hash in the table. `--json` prints the complete hash."""
+"""Number of characters of the metadata's state hash in the status table.
+
+`--json` prints the complete hash.
+"""
 
 
 def add_arguments(actions: Subparsers) -> None:
@@ -97,7 +100,10 @@ def _fetch_status(node: LocalNode, timeout_s: float, security: ClientSecurity) -
 
 
 def _find_leader(statuses: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the status of the leader with the highest term, since a deposed leader may still report its old role."""
+    """Return the status of the Raft leader with the highest term.
+
+    A deposed leader may still report its old role.
+    """
     leaders = [status for status in statuses if status["role"] == "leader"]
     return max(leaders, key=lambda status: int(status["term"]), default=None)
 
@@ -172,7 +178,10 @@ def _build_report_from_broker(arguments: argparse.Namespace) -> dict[str, Any]:
 def _get_broker_status(
     broker: DescribeClusterBroker, response: DescribeClusterResponse, drained: Collection[int]
 ) -> str:
-    """Return a broker's status. A message in the response means that the broker is isolated and its status outdated."""
+    """Return the status of a broker from its response to DescribeCluster.
+
+    A message in the response means that the broker is isolated and its status outdated.
+    """
     if broker.is_fenced:
         return "fenced"
     if response.error_message:
@@ -183,7 +192,7 @@ def _get_broker_status(
 def _query_leader(
     cluster: DescribeClusterResponse, timeout_s: float, security: ClientSecurity
 ) -> tuple[QuorumPartitionData | None, Collection[int]]:
-    """Return the leader's quorum description and the drained nodes; both are empty if no leader is reachable."""
+    """Return the Raft leader's view of the quorum and of drained nodes, both empty without a leader."""
     for broker in cluster.brokers:
         if broker.broker_id == cluster.controller_id:
             try:

@@ -46,7 +46,7 @@ NODES_MAX: Final = 64
 
 DEFAULT_PORTS: Final = BasePorts(kafka=9092, http=6092, raft=5001)
 PORT_MIN: Final = 1024
-"""Lowest unprivileged port."""
+"""Lowest port number that an unprivileged process can use."""
 PORT_MAX: Final = 65535
 
 UP_SECONDS: Final = 60
@@ -124,7 +124,7 @@ def run_up(arguments: argparse.Namespace) -> int:
 
 
 def _load_or_create_nodes(arguments: argparse.Namespace) -> list[LocalNode]:
-    """Return the nodes of the local cluster in the directory, and create them if there are none."""
+    """Load the nodes of the local cluster in the directory, or create them if there are none."""
     nodes = find_nodes(arguments.dir)
     if nodes:
         _check_unchanged(nodes, arguments)
@@ -157,7 +157,7 @@ def _check_unchanged(nodes: list[LocalNode], arguments: argparse.Namespace) -> N
 
 
 def _choose_ports(arguments: argparse.Namespace) -> BasePorts:
-    """Return the ports of the first node: those of the options, or defaults.
+    """Return the ports of a local cluster's first node, from the options or the defaults.
 
     HTTP and Raft ports are derived from the Kafka port, so that clusters do not collide.
     """

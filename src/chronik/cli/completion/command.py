@@ -10,7 +10,7 @@ from chronik.errors import ChronikError
 from chronik.metadata.names import find_name_error
 
 REQUEST_TIMEOUT_SECONDS = 1.0
-"""Request timeout in seconds. It is short because the shell blocks until completion is done."""
+"""Timeout in seconds of requests for shell completion, during which the shell blocks."""
 
 TOPICS = "topics"
 EXIT_OK, EXIT_FAILED = 0, 1
@@ -45,7 +45,10 @@ def completion_script(shell: str) -> str:
 
 
 def _print_topics(arguments: argparse.Namespace) -> int:
-    """Print topic names. Suppress errors, because a message would corrupt the command line being edited."""
+    """Print topic names for shell completion, and suppress errors.
+
+    A message would corrupt the command line being edited.
+    """
     try:
         print("".join(f"{name}\n" for name in _list_topics(arguments)), end="")
     except (ChronikError, OSError):

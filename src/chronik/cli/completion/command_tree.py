@@ -18,7 +18,7 @@ from chronik.cli.main import COMMANDS, build_parser
 
 
 class ValueKind(Enum):
-    """The kind of a value without fixed choices, which determines how the shell completes it."""
+    """The kind of a command-line value, such as a file or topic, by which the shell completes it."""
 
     FILE = "file"
     DIRECTORY = "folder"
@@ -33,12 +33,12 @@ KINDS_BY_METAVAR: Final = {
     "TOPIC": ValueKind.TOPIC,
 }
 _DEFAULT: Final = re.compile(r"\s*\([^()]*%\([^()]*\)[^()]*\)")
-"""Pattern of a default value in a help text, which is removed from completion scripts."""
+"""Pattern of the default value in an option's help text, which completion scripts omit."""
 
 
 @dataclass(frozen=True)
 class ArgumentValue:
-    """A value of a positional argument or an option."""
+    """The expected value of a command's positional argument or option."""
 
     choices: tuple[str, ...]
     kind: ValueKind
@@ -77,7 +77,7 @@ def list_command_nodes() -> list[CommandNode]:
 
 
 def _bench_nodes() -> Iterator[CommandNode]:
-    """Yield the nodes of `chronik bench`, whose benchmarks have separate parsers."""
+    """Yield the command nodes of `chronik bench`, whose benchmarks have separate argument parsers."""
     yield CommandNode(("bench",), tuple(MEASUREMENTS.items()), (), ())
     for word in MEASUREMENTS:
         yield from _walk_parsers(bench_parser_of(word), ("bench", word))

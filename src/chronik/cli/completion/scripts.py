@@ -250,6 +250,9 @@ def _format_value(value: ArgumentValue) -> str:
 
 
 def _quote(text: str) -> str:
-    """Quote a text for the fish shell. Within single quotes, only backslashes and single quotes are escaped."""
+    """Quote a string for the fish shell.
+
+    Within single quotes, only backslashes and single quotes are escaped.
+    """
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

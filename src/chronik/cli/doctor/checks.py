@@ -15,7 +15,7 @@ from chronik.cli.monitoring.facts import ClusterFacts
 
 
 def run_cluster_checks(facts: ClusterFacts) -> Iterator[DoctorFinding]:
-    """Run all checks on the facts about a cluster, and yield their findings."""
+    """Run the doctor's checks on the facts about a cluster, and yield their findings."""
     for check in (*NODE_CHECKS, *WORKLOAD_CHECKS):
         yield from check(facts)
 

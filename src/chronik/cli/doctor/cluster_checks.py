@@ -24,8 +24,7 @@ ClusterCheck = Callable[[ClusterFacts], Iterator[DoctorFinding]]
 
 CLOCK_SKEW_WARNING_MS: Final = 500.0
 CLOCK_SKEW_ERROR_MS: Final = 30_000.0
-"""Clock skew between nodes in milliseconds from which it is reported as an error. Skew affects record timestamps,
-retention and transaction timeouts, but not leader elections."""
+"""Minimum clock skew between nodes, in milliseconds, that the doctor reports as an error."""
 
 FREE_DISK_WARNING_RATIO: Final = 0.10
 FREE_DISK_ERROR_RATIO: Final = 0.03
@@ -33,14 +32,17 @@ SLOW_SYNC_S: Final = 1.0
 GIB: Final = 1 << 30
 
 LAG_WARNING: Final = 10_000
-"""Lag in records above which a group is reported as a warning."""
+"""Consumer group lag, in records, above which the doctor reports a warning."""
 
 REBALANCING_WARNING_S: Final = 4.0
-"""Seconds after which a rebalance is considered stuck. Members normally rejoin faster."""
+"""Time in seconds after which the doctor considers a group's rebalance stuck.
+
+Members normally rejoin faster.
+"""
 
 UNEVEN_SHARE: Final = 0.25
 UNEVEN_LEAST: Final = 3
-"""Minimum difference in the number of led partitions between two nodes that is reported as uneven."""
+"""Minimum difference in led partitions between two nodes that the doctor reports as uneven."""
 
 TRANSACTION_WARNED_S: Final = 900.0
 

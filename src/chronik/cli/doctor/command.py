@@ -44,7 +44,10 @@ from chronik.protocol.errors import KafkaError
 from chronik.wording import pluralize
 
 REBALANCE_OBSERVATION_S: Final = 5.0
-"""Maximum time in seconds for which a rebalancing group is observed before it is considered stuck."""
+"""Maximum time in seconds for which the doctor observes a rebalancing group.
+
+After that, the rebalance is considered stuck.
+"""
 
 TIMEOUT_S: Final = 5.0
 WIDTH_MAX: Final = 110
@@ -108,7 +111,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _collect_cluster_facts(
     arguments: argparse.Namespace, target: DoctorTarget
 ) -> tuple[ClusterFacts | None, list[NodePages], DoctorFinding | None]:
-    """Collect the facts and status pages of the cluster. If no node responds, return a finding that reports this."""
+    """Collect facts about the cluster, and the status pages of its nodes.
+
+    If no node responds, return a finding that reports this.
+    """
     if target.access is None:
         return None, [], None
     try:

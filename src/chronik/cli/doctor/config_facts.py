@@ -124,7 +124,10 @@ def collect_config_facts(path: Path) -> tuple[ConfigFacts, NodeConfig | None]:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    """Return the values of a TOML file, or an empty dict if it is invalid. Loading the config reports the error."""
+    """Return the values of a TOML file, or an empty dict if the file is invalid.
+
+    Loading the config reports the error.
+    """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -132,7 +135,10 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _find_problems(raw: Mapping[str, Any]) -> Iterator[str]:
-    """Yield all errors in a config file, whereas a node that starts with the file reports only the first."""
+    """Yield all errors in a config file.
+
+    A node that starts with the file reports only the first.
+    """
     for key in raw:
         if key not in CONFIG_KEYS:
             yield f"unknown key {key!r}{format_spelling_suggestion(key, CONFIG_KEYS)}"

@@ -19,8 +19,10 @@ from chronik.wording import pluralize
 GIB, MIB = 1 << 30, 1 << 20
 FREE_DISK_WARNING: Final = (0.10, 1 * GIB)
 FREE_DISK_ERROR: Final = (0.03, 256 * MIB)
-"""Minimum free disk space, as a ratio of the disk size and in bytes, below which an error is reported. The ratio does
-not apply to large disks with enough free bytes."""
+"""Free disk space, as a ratio and in bytes, below which the doctor reports an error.
+
+The ratio does not apply to large disks with enough free bytes.
+"""
 
 FREE_INODES_WARNING_RATIO, FREE_INODES_ERROR_RATIO = 0.05, 0.01
 

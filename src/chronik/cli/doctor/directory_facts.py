@@ -81,7 +81,7 @@ class PartitionLogInspector:
         return LogFacts(name, torn, missing, damaged)
 
     def _count_truncated_bytes(self, folder: str) -> int:
-        """Return the number of bytes that log recovery would truncate, not counting preallocated zeros."""
+        """Return the number of bytes that recovery would truncate from a log, without preallocated zeros."""
         root, total = f"{self._files.root}/{folder}", 0
         for name in os.listdir(root):
             if name.endswith(names.LOG):
@@ -91,7 +91,10 @@ class PartitionLogInspector:
         return total
 
     def _has_leftover_files(self, folder: str) -> bool:
-        """Return whether an interrupted operation, such as a compaction, left temporary files in a log's directory."""
+        """Return whether an interrupted operation left temporary files in a log's directory.
+
+        An example is a compaction.
+        """
         present = os.listdir(f"{self._files.root}/{folder}")
         return any(each.endswith((names.SWAP, names.CLEANED, names.DELETED)) for each in present)
 
@@ -139,7 +142,10 @@ def _load_standalone_image(files: OverlayFileSystem) -> Image:
 
 
 def _load_cluster_image(files: OverlayFileSystem) -> Image:
-    """Return the cluster metadata with all log entries applied, including uncommitted ones."""
+    """Return a cluster's metadata from the Raft log in a data directory.
+
+    It includes uncommitted entries.
+    """
     from chronik.metadata.image_state_machine import ImageStateMachine
     from chronik.metadata.snapshot import decode_snapshot
     from chronik.quorum.storage import RaftStorage
@@ -230,7 +236,7 @@ def _collect_contents(path: Path, deep: bool, progress: ProgressCallback) -> dic
 
 
 def _lock(files: OverlayFileSystem) -> tuple[FileLock | None, str]:
-    """Lock the data directory, so that no node starts during the check. Return the lock, or None and the reason."""
+    """Lock the data directory, so that no node starts during the check; return the lock or a reason."""
     try:
         return files.lock(LOCK_FILE), ""
     except DataDirectoryInUse:
@@ -260,7 +266,7 @@ def _read_identity(files: OverlayFileSystem, path: Path) -> tuple[DirectoryIdent
 
 
 def _check_metadata(files: OverlayFileSystem, identity: DirectoryIdentity, path: Path) -> dict[str, Any]:
-    """Read all metadata, as a node does when it starts."""
+    """Check that the metadata in a data directory can be read, as a starting node does."""
     mode = identity.mode or DirectoryMode.STANDALONE
     folder = METADATA_DIRECTORIES[mode]
     if not files.list_directory(folder):

@@ -12,11 +12,11 @@ import msgspec
 from chronik.wording import pluralize
 
 NAMES_SHOWN: Final = 5
-"""Maximum number of names listed in a finding about several objects."""
+"""Maximum number of object names that a doctor finding lists."""
 
 
 UNCOLLECTED: Final = "not-seen"
-"""Name of the check that reports which facts about the cluster could not be collected."""
+"""Name of the doctor check that reports facts about the cluster that it could not collect."""
 
 
 class Severity(IntEnum):
@@ -30,7 +30,7 @@ class Severity(IntEnum):
 
 class DoctorFinding(msgspec.Struct, frozen=True):
     check: str
-    """Machine-readable name of the check."""
+    """Machine-readable name of the doctor check that reports the finding."""
     severity: Severity
     what: str
     why: str = ""
@@ -50,7 +50,7 @@ def note_finding(check: str, what: str, why: str = "", do: str = "") -> DoctorFi
 
 
 def compute_exit_code(findings: Iterable[DoctorFinding]) -> int:
-    """Return the exit code: 0 without problems, 1 with warnings, 2 with errors."""
+    """Return the doctor's exit code: 0 without problems, 1 with warnings, 2 with errors."""
     return max((int(finding.severity) for finding in findings), default=0)
 
 

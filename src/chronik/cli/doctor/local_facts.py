@@ -25,9 +25,9 @@ class ListenerFacts(msgspec.Struct, frozen=True):
 class ConfigFacts(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     problems: tuple[str, ...] = ()
-    """Errors that prevent a node from starting with this file."""
+    """Errors in the config file that prevent a node from starting with it."""
     without_effect: tuple[str, ...] = ()
-    """Kafka configs that Chronik ignores."""
+    """Names of Kafka configs in the file that Chronik ignores."""
     readable_by_others: bool = False
     has_secrets: bool = False
     listeners: tuple[ListenerFacts, ...] = ()
@@ -40,7 +40,7 @@ class ConfigFacts(msgspec.Struct, frozen=True, kw_only=True):
     has_http_tls: bool = False
     peers: int = 0
     peers_elsewhere: bool = False
-    """Whether at least one peer has a non-loopback address."""
+    """Whether the address of at least one peer is not a loopback address."""
     has_peer_tls: bool = False
     replication_factor: int = 1
     min_in_sync: int = 1
@@ -54,10 +54,15 @@ class ConfigFacts(msgspec.Struct, frozen=True, kw_only=True):
 class LimitFacts(msgspec.Struct, frozen=True):
     whose: str
     open_files: int
-    """Maximum number of open files: the limit to which the process can raise its soft limit."""
+    """Maximum number of files that a node's process can open.
+
+    It is the limit to which the process can raise its soft limit.
+    """
     connections: int
-    """Maximum number of client connections that the open-file limit allows, after reserving descriptors for other
-    files."""
+    """Maximum number of client connections that the open-file limit allows.
+
+    Descriptors for other files are reserved.
+    """
 
 
 class DiskFacts(msgspec.Struct, frozen=True):
@@ -73,7 +78,10 @@ class DiskFacts(msgspec.Struct, frozen=True):
 class LogFacts(msgspec.Struct, frozen=True):
     partition: str
     torn_bytes: int = 0
-    """Size in bytes of the unacknowledged tail of the log, which recovery truncates at the next start."""
+    """Size in bytes of the log's incomplete tail, which recovery truncates at the next start.
+
+    Its records were not acknowledged.
+    """
     missing: tuple[int, int] | None = None
     """Range of offsets that were synced to disk but are missing in the log, or None."""
     damaged: tuple[str, ...] = ()
@@ -98,7 +106,7 @@ class DataDirectoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     format: int | None = None
     format_supported: int = 0
     level: int | None = None
-    """Feature level of the metadata in the directory."""
+    """Cluster's feature level in the directory's metadata."""
     level_supported: int = 0
     metadata_problem: str | None = None
     expected_node: int | None = None

@@ -47,7 +47,10 @@ SECRET_NAME_PARTS: Final = (
 )
 
 MIN_SUBSTRING_LENGTH: Final = 6
-"""Minimum length of a secret that is redacted wherever it occurs. Shorter secrets are redacted only as whole words."""
+"""Minimum length of a secret that is redacted even within other words.
+
+Shorter secrets are redacted only as whole words.
+"""
 
 _PRIVATE_KEY: Final = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
@@ -62,7 +65,10 @@ _ASSIGNED: Final = re.compile(
 _USER_IN_URL: Final = re.compile(r"://[^/\s@:]+:[^/\s@]+@")
 
 LOG_BYTES_MAX: Final = 1 << 20
-"""Maximum size of a log file in the archive. Of larger files, only the end is included."""
+"""Maximum size in bytes of a log file in the support bundle.
+
+Of larger files, only the end is included.
+"""
 
 LIBRARIES: Final = ("uvloop", "msgspec", "crc32c", "cramjam", "h11", "pyspark", "pyarrow", "deltalake")
 
@@ -156,7 +162,7 @@ def _redact_quoted_value(value: str) -> str:
 
 
 def _iter_secret_encodings(secret: str) -> Iterator[str]:
-    """Yield the forms in which a secret may occur: whole, by line, and encoded for Python, JSON, URLs and Base64."""
+    """Yield the encodings in which a secret may occur in a file, such as JSON, URL and Base64."""
     for text in (secret, *(line.strip() for line in secret.splitlines() if len(line.strip()) >= MIN_SUBSTRING_LENGTH)):
         yield text
         yield text.encode("unicode_escape").decode("ascii")
@@ -182,7 +188,7 @@ class BundleContents(NamedTuple):
 
 
 def write_bundle(path: Path, seen: BundleContents, environment: Iterable[tuple[str, str]]) -> list[str]:
-    """Write an archive that only its owner can read, and return the names of its members."""
+    """Write a support bundle that only its owner can read, and return the names of its members."""
     mask = Redactor(_known_secrets(seen, environment))
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     if hasattr(os, "fchmod"):
@@ -199,7 +205,7 @@ def write_bundle(path: Path, seen: BundleContents, environment: Iterable[tuple[s
 
 
 def _known_secrets(seen: BundleContents, environment: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield the secrets in config files, client settings and the environment."""
+    """Yield the secrets that must be redacted, from config files, client settings and the environment."""
     for path in seen.configs:
         yield from find_secrets(_read_toml(path) or {})
     security = seen.security
@@ -236,7 +242,10 @@ def _read_toml(path: Path) -> dict[str, object] | None:
 
 
 def _tail(path: Path) -> str:
-    """Return the last lines of a log. Drop a partial first line, in which a truncated secret would not be redacted."""
+    """Return the last lines of a node's log.
+
+    Drop a partial first line, in which a truncated secret would not be redacted.
+    """
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -33,7 +33,10 @@ def collect_limit_facts(pid: int | None, whose: str) -> LimitFacts | None:
 
 
 def _read_process_limit(pid: int) -> int | None:
-    """Return the soft open-file limit of a node's process. Nodes raise it to the hard limit at startup."""
+    """Return the soft limit on open files of a node's process.
+
+    Nodes raise it to the hard limit at startup.
+    """
     try:
         found = _OPEN_FILES.search(Path(f"/proc/{pid}/limits").read_text(encoding="ascii"))
     except OSError:
@@ -79,14 +82,17 @@ def collect_disk_facts(path: Path) -> DiskFacts | None:
 class DoctorTarget(NamedTuple):
     local: LocalFacts
     access: BootstrapAccess | None
-    """Connection settings of the cluster, or None if only a data directory is checked."""
+    """Settings for connecting to the cluster, or None if only a data directory is checked."""
     ports: list[HttpEndpoint]
     config_files: tuple[Path, ...] = ()
     logs: tuple[Path, ...] = ()
 
 
 def resolve_target(arguments: argparse.Namespace, progress: ProgressCallback) -> DoctorTarget:
-    """Resolve the arguments to a target and collect its local facts; raise InvalidInput if a directory is missing."""
+    """Resolve the doctor's arguments to a cluster and files, and collect the facts about this machine.
+
+    Raise InvalidInput if a directory is missing.
+    """
     files, folders = _find_files_and_directories(arguments)
     local, configs = _collect_local_facts(files, folders, arguments.deep, progress)
     security = load_security(arguments)

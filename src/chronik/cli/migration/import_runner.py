@@ -48,7 +48,7 @@ def open_verified_backup(folder: Path) -> BackupSource:
 
 
 def execute_import(source: ImportSource, cluster: ClusterClient, arguments: argparse.Namespace) -> int:
-    """Plan an import, print the plan, prompt for confirmation and execute the plan; return the exit code."""
+    """Plan an import, and execute it if the user confirms the plan; return the exit code."""
     progress = ProgressLine()
     importer = Importer(source, cluster, progress.update, arguments.replication_factor)
     plan = importer.plan
@@ -85,7 +85,10 @@ def execute_import(source: ImportSource, cluster: ClusterClient, arguments: argp
 
 
 def confirm(question: str) -> bool:
-    """Prompt for confirmation. Without a terminal, print that --yes is required and return False."""
+    """Ask the user for confirmation.
+
+    Without a terminal, print that --yes is required and return False.
+    """
     if not sys.stdin.isatty():
         print(f"{question} stdin is not a terminal: use --yes", file=sys.stderr)
         return False

@@ -35,7 +35,7 @@ RECOVERABLE_ERRORS: Final = (ClientError, KafkaError)
 
 
 class LogDirs(NamedTuple):
-    """The partition sizes in a broker's log directories, and the total and usable disk space."""
+    """The sizes of a broker's partitions, and the total and usable space of its disk."""
 
     sizes: dict[TopicPartition, int]
     total_bytes: int | None
@@ -114,7 +114,7 @@ class ConsumerLag(NamedTuple):
 
 
 class LagTracker:
-    """A cache of the lags of consumer groups, which is updated incrementally.
+    """A cache of the lags of consumer groups, whose oldest entries are updated first.
 
     Each group needs a request, so an update has a time budget: the oldest lags are updated first, others are kept.
     """

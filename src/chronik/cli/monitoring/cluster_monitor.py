@@ -47,11 +47,13 @@ T = TypeVar("T")
 
 LAGS_BUDGET_S: Final = 1.0
 TRANSACTIONS_DESCRIBED_MAX: Final = 50
-"""Maximum number of transactions whose details are requested. Each requires a separate request."""
+"""Maximum number of transactions whose details are requested, each with a separate request."""
 
 HANGING_AFTER_MS: Final = 15 * 60_000
-"""Age in milliseconds from which a transaction may be reported as hanging, as in `chronik transactions
-find-hanging`."""
+"""Minimum age in milliseconds of a transaction that may be reported as hanging.
+
+It is the same as in `chronik transactions find-hanging`.
+"""
 
 ONGOING: Final = "Ongoing"
 
@@ -80,7 +82,7 @@ class ClusterMonitor:
         self._rebalancing_since: dict[str, float] = {}
         self._unseen: dict[str, str] = {}
         self.pages: list[NodePages] = []
-        """The `/status` and `/metrics` pages of the nodes from the last collection."""
+        """The nodes' `/status` and `/metrics` pages from the last collection of facts."""
 
     def __enter__(self) -> ClusterMonitor:
         return self
@@ -218,7 +220,7 @@ class ClusterMonitor:
         )
 
     def _fetch_min_in_sync(self, topics: Sequence[MetadataResponseTopic]) -> dict[str, int]:
-        """Return min.insync.replicas of topics with out-of-sync replicas."""
+        """Return the config `min.insync.replicas` of each topic that has out-of-sync replicas."""
         short = [
             topic.name
             for topic in topics

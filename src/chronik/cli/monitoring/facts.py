@@ -22,7 +22,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     status: str = "online"
     """The node's status: online, fenced, drained, down (it does not respond) or not known."""
     silence: str | None = None
-    """Reason why the node does not respond to Kafka requests; None if it responds or was not queried."""
+    """Reason why the node does not respond to Kafka requests; None if it responds or was not asked."""
     is_unresponsive: bool = False
     """Whether the node accepts connections but does not respond to requests."""
     role: str | None = None
@@ -35,13 +35,16 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     state_hash: str | None = None
     version: str | None = None
     levels: tuple[int, int] | None = None
-    """Lowest and highest feature level (the version of the metadata commands) that the node supports."""
+    """Lowest and highest feature level that the node supports.
+
+    The feature level is the version of the metadata commands.
+    """
     uptime_s: float | None = None
     pid: int | None = None
     clock_ahead_ms: float | None = None
-    """Offset of the node's clock relative to the local clock, in milliseconds."""
+    """Time in milliseconds by which the node's clock is ahead of the local clock."""
     clock_doubt_ms: float = 0.0
-    """Uncertainty of the clock offset in milliseconds: the round-trip time of the request."""
+    """Uncertainty in milliseconds of the clock comparison: the round-trip time of the request."""
     damaged: tuple[str, ...] = ()
     slow_syncs: int | None = None
     longest_sync_s: float | None = None
@@ -81,7 +84,7 @@ class GroupFacts(msgspec.Struct, frozen=True):
     lag: int | None = None
     """Total lag in records over all partitions with committed offsets."""
     is_lag_whole: bool = True
-    """Whether the lag is complete; false if the end offset of a partition is unknown."""
+    """Whether the group's lag is complete, because all end offsets are known."""
     rebalancing_for_s: float = 0.0
     """Seconds for which every collection of facts has found the group rebalancing."""
     members: int | None = None
@@ -114,7 +117,7 @@ class UncollectedFact(msgspec.Struct, frozen=True):
 
 class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     asked: str
-    """The bootstrap addresses from which the facts were requested."""
+    """Bootstrap addresses of the brokers from which the facts were requested."""
     time_ms: int = 0
     monotonic_s: float = 0.0
     cluster_id: str | None = None
@@ -122,23 +125,23 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     term: int | None = None
     level: int | None = None
     note: str | None = None
-    """Message in which a broker reports that it is isolated from the cluster, or None."""
+    """The message in which a broker reports that it is isolated from its cluster, or None."""
     compared_nodes: int = 0
     compared_index: int | None = None
-    """Index of the metadata log at which the nodes' state hashes were compared, or None if they were not."""
+    """Metadata log index at which the nodes' state hashes were compared, or None without a comparison."""
     same_state: bool | None = None
     nodes: tuple[NodeFacts, ...] = ()
     partitions: tuple[PartitionFacts, ...] = ()
     groups: tuple[GroupFacts, ...] = ()
     transactions: tuple[TransactionFacts, ...] = ()
     moving: tuple[str, ...] = ()
-    """Partitions that are being reassigned."""
+    """Partitions whose replicas are being reassigned."""
     certificates: tuple[CertificateFacts, ...] = ()
     unseen: tuple[UncollectedFact, ...] = ()
 
     @property
     def verdict(self) -> str:
-        """A short text that states whether the nodes have the same metadata, such as "3 of 3 agree"."""
+        """A text on whether all nodes have the same metadata, such as "3 of 3 agree"."""
         if self.same_state is None:
             return "standalone" if len(self.nodes) == 1 else "not compared"
         return f"{self.compared_nodes} of {len(self.nodes)} agree" if self.same_state else "DIFFERENT STATES"

@@ -18,7 +18,10 @@ BYTES_OUT: Final = "chronik_sent_bytes_total"
 
 
 class SourceResponses(NamedTuple):
-    """The responses of brokers and HTTP ports from which node facts are merged; None for a missing response."""
+    """Responses of brokers and HTTP ports, from which facts about nodes are merged.
+
+    A missing response is None.
+    """
 
     cluster: DescribeClusterResponse | None = None
     nodes: DescribeNodesResponse | None = None
@@ -26,7 +29,7 @@ class SourceResponses(NamedTuple):
     pages: tuple[NodePages, ...] = ()
     levels: Mapping[int, tuple[int, int]] = {}
     silent: Mapping[int, str] = {}
-    """Errors of the brokers that did not respond, by node id."""
+    """Errors of the brokers that did not respond to requests, by node id."""
     unresponsive: frozenset[int] = frozenset()
     """Ids of the brokers that accept connections but do not respond to requests."""
     folders: Mapping[int, LogDirs] = {}

@@ -31,7 +31,7 @@ ERRORS_BY_STATUS: Final = {
 
 
 def sum_metrics(text: str) -> dict[str, float]:
-    """Return the sum of each metric's samples over all labels."""
+    """Return the value of each metric on a node's page, summed over all labels."""
     found: dict[str, float] = {}
     for line in text.splitlines():
         match = _SAMPLE.fullmatch(line)
@@ -46,7 +46,10 @@ def sum_metrics(text: str) -> dict[str, float]:
 
 
 def find_first_metric(found: MetricSums, *names: str) -> int | None:
-    """Return the value of the first metric that exists. Metric names may differ between versions of Chronik."""
+    """Return the value of the first metric in a list that a node reports.
+
+    Metric names may differ between versions of Chronik.
+    """
     return next((int(found[name]) for name in names if name in found), None)
 
 
@@ -64,7 +67,7 @@ class NodePages(NamedTuple):
     metrics: MetricSums
     metrics_text: str
     requested_ms: float
-    """Local time at which the request was sent, in milliseconds."""
+    """Local time in milliseconds at which the pages were requested."""
     responded_ms: float
 
     @property
@@ -73,7 +76,10 @@ class NodePages(NamedTuple):
 
     @property
     def clock_ahead_ms(self) -> float | None:
-        """Offset of the node's clock relative to the local clock, assuming symmetric delays; None if it is unknown."""
+        """Time in milliseconds by which the node's clock is ahead of the local clock, or None if unknown.
+
+        Symmetric delays are assumed.
+        """
         status_json = self.status.get("time_ms")
         return None if status_json is None else float(status_json) - (self.requested_ms + self.responded_ms) / 2
 

@@ -30,7 +30,10 @@ QUIT_WORDS: Final = ("quit", "exit")
 
 CACHE_SECONDS: Final = 30.0
 TIMEOUT_SECONDS: Final = 2.0
-"""Request timeout in seconds. It is short because the prompt blocks until completion is done."""
+"""Timeout in seconds of requests for the completion of table and column names.
+
+The prompt blocks in the meantime.
+"""
 
 HALVES: Final = ("", "_cold", "_hot")
 
@@ -42,7 +45,7 @@ class SplitInput(NamedTuple):
     statements: list[str]
     """Complete statements."""
     rest: str
-    """The incomplete statement at the end of the input."""
+    """The incomplete SQL statement at the end of the input."""
 
 
 def split_input(text: str) -> SplitInput:
@@ -56,7 +59,7 @@ def split_input(text: str) -> SplitInput:
 
 
 def _end_of_complete_statements(found: list[SqlToken]) -> int:
-    """Return the position in the input at which the last complete SQL statement ends."""
+    """Return the position after the last complete statement in SQL input."""
     end, first = 0, True
     in_script = False
     for number, each in enumerate(found):
@@ -71,7 +74,7 @@ def _end_of_complete_statements(found: list[SqlToken]) -> int:
 
 
 def _ends_script(found: list[SqlToken], semicolon: int) -> bool:
-    """Return whether a semicolon ends a SQL script, that is, whether all its `BEGIN` blocks are closed there.
+    """Return whether a semicolon ends a SQL script, in which all `BEGIN` blocks are closed.
 
     `END IF` and `END WHILE` close no block.
     """
@@ -105,7 +108,7 @@ class SqlPrompt:
         self._tell = tell
         self._remember = remember
         self.pending_input = ""
-        """The lines of a statement that is not complete yet."""
+        """The input lines of a SQL statement that is not complete yet."""
 
     def run(self) -> None:
         while True:
@@ -122,7 +125,10 @@ class SqlPrompt:
                 return
 
     def _process_line(self, line: str) -> bool:
-        """Process an input line, running the statements that it completes. Return whether the prompt continues."""
+        """Process a line of SQL input by running the statements that it completes.
+
+        Return whether the prompt continues.
+        """
         if not self.pending_input.strip() and not line.strip():
             return True
         if not self.pending_input.strip() and (
@@ -155,7 +161,10 @@ class SqlPrompt:
         return True
 
     def _run_statement(self, statement: str) -> bool:
-        """Run a statement, and return whether it succeeded. If it failed, the rest of the input is discarded."""
+        """Run a SQL statement, and return whether it succeeded.
+
+        If it failed, the rest of the input is discarded.
+        """
         try:
             self._run(statement)
         except ChronikError as error:
@@ -176,7 +185,7 @@ class TableCatalog:
         self._columns: dict[str, tuple[float, list[str]]] = {}
 
     def tables(self) -> list[str]:
-        """Return the names of all tables, cached for a short time."""
+        """Return the names of all tables that SQL can query, cached for a short time."""
         from chronik.pipeline.query.topic_snapshots import SnapshotReader
         from chronik.pipeline.tables.storage import to_absolute_root
 
@@ -237,7 +246,7 @@ def quote_identifier(name: str) -> str:
 def complete_word(
     before: str, word: str, tables: Sequence[str], columns: Callable[[str], Iterable[str]], after: str = ""
 ) -> list[str]:
-    """Return the completions of a word in a statement.
+    """Return the completions of a partial word in a SQL statement.
 
     Args:
         before: The statement up to the word.
@@ -294,7 +303,10 @@ def history_file() -> Path:
 
 
 class LineEditor:
-    """A line editor; as a context manager, it loads the history and saves it on exit."""
+    """A line editor for SQL input, with a history and completion.
+
+    As a context manager, it loads the history and saves it on exit.
+    """
 
     def __init__(
         self, typed: Callable[[], str], tables: Callable[[], list[str]], columns: Callable[[str], Iterable[str]]

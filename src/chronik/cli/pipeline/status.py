@@ -142,7 +142,7 @@ def _format_notes(topic: TopicStatus) -> list[str]:
 
 
 def _describe_blocking_transaction(topic: str, partition: PartitionStatus) -> str:
-    """Describe the open transaction that keeps a pipeline from reading further, and its producer."""
+    """Describe the open transaction that blocks a pipeline's reads, and its producer."""
     from chronik.pipeline.journal.progress_bar import format_duration
 
     holder = partition.held_by
@@ -183,7 +183,10 @@ def _print_requests(arguments: argparse.Namespace, requests: Sequence[PipelineTo
 
 
 def _warn_if_unknown(arguments: argparse.Namespace) -> None:
-    """Warn if no driver has reported for the pipeline: it may not have started, or the name may be misspelled."""
+    """Warn the user if no driver has reported for the named pipeline.
+
+    It may not have started, or the name may be misspelled.
+    """
     from chronik.pipeline.journal.pipeline_status import list_reported_pipelines
 
     if arguments.pipeline is None:

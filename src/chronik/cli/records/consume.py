@@ -31,7 +31,10 @@ from chronik.escaping import escape_except_line_breaks
 from chronik.wording import pluralize
 
 PROGRESS_DELAY_SECONDS = 1.0
-"""Seconds after which a progress bar is shown, so that short commands show none."""
+"""Time in seconds after which consuming shows a progress bar.
+
+Short commands show none.
+"""
 
 COMMIT_RECORDS_MAX = 1000
 """Maximum number of records between two offset commits. After a crash, up to this many records are printed again."""
@@ -91,7 +94,10 @@ def _consume_records(
 
 @contextmanager
 def _show_progress(arguments: argparse.Namespace, positions: Offsets, ends: Offsets) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar while records are consumed, if stderr is a terminal and stdout is not."""
+    """Show a progress bar while records are consumed.
+
+    This requires that stderr is a terminal and stdout is not.
+    """
     if not sys.stderr.isatty() or sys.stdout.isatty() or arguments.follow:
         yield lambda count: None
         return

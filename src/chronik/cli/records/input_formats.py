@@ -25,8 +25,7 @@ from chronik.limits import MIB
 from chronik.wording import pluralize
 
 LINE_BYTES_MAX = 64 * MIB
-"""Maximum length of a line in bytes. It bounds the memory for input without line breaks; no topic accepts larger
-records."""
+"""Maximum length in bytes of an input line, from which records are parsed."""
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """The UTF-8 byte order mark, which spreadsheet programs write at the start of files."""
@@ -43,11 +42,11 @@ class LineTooLong(InvalidInput):
 
 
 NumberedRecords = list[tuple[int, OutgoingRecord]]
-"""Records that are sent together, each preceded by the line number at which it starts in the input."""
+"""Records that are produced together, each with the number of its first input line."""
 
 
 def split_lines(chunks: Iterable[bytes], *, keep_carriage_returns: bool = False) -> Iterator[list[bytes]]:
-    """Split an input that arrives in chunks, and yield the lines that each chunk completes.
+    """Split input that arrives in chunks into lines, and yield the lines that each chunk completes.
 
     The last line needs no line break. Raise LineTooLong if a line is too long.
     """
@@ -67,7 +66,7 @@ def split_lines(chunks: Iterable[bytes], *, keep_carriage_returns: bool = False)
 
 
 def number_lines(groups: Iterable[list[bytes]]) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield each group of lines together with the line number of its first line."""
+    """Yield groups of input lines, each with the line number of its first line."""
     number = 1
     for lines in groups:
         yield number, lines
@@ -112,7 +111,7 @@ class _CsvRows:
 
     @property
     def would_block(self) -> bool:
-        """Return whether all received input has been parsed, so that reading the next row would block."""
+        """Return whether reading the next CSV row would block, because all received input is parsed."""
         return not self._arrived
 
     def _decode_lines(self, chunks: Iterable[bytes]) -> Iterator[str]:

@@ -25,14 +25,17 @@ from chronik.wording import pluralize
 
 READ_BYTES_MAX = MIB
 PROGRESS_DELAY_SECONDS = 1.0
-"""Seconds after which a progress bar is shown, so that short commands show none."""
+"""Time in seconds after which producing shows a progress bar.
+
+Short commands show none.
+"""
 
 ProgressCallback = Callable[[int, int], None]
 """A callback that receives the number of bytes read and of records produced."""
 
 
 class ProduceError(ChronikError):
-    """Records were not acknowledged by the broker. The message contains their line numbers."""
+    """An error for input records that the broker has not acknowledged, with their line numbers."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -119,7 +122,7 @@ class _RecordWriter:
         return record._replace(partition=partition, headers=record.headers + self._headers)
 
     def _count_valid(self, records: list[OutgoingRecord]) -> int:
-        """Return the number of records before the first one whose partition does not exist."""
+        """Return the number of records that precede the first record for an unknown partition."""
         if all(record.partition is None for record in records):
             return len(records)
         existing = {None, *(each.partition for each in self._list_partitions())}
@@ -159,7 +162,7 @@ class _InputChunks:
 
 @contextmanager
 def _open_input(file: Path | None) -> Iterator[int]:
-    """Open the file, or stdin for None, and return its file descriptor."""
+    """Open the input file, or stdin if the file is None, and return its file descriptor."""
     if file is None:
         yield sys.stdin.fileno()
         return

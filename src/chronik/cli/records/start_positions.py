@@ -17,7 +17,7 @@ from chronik.client.records import TopicPartition
 Offsets = dict[TopicPartition, int]
 
 SEARCH_GROWTH_FACTOR: Final = 4
-"""Factor by which the offset range that is searched for the last records grows while it contains too few."""
+"""Factor by which the searched offset range grows until it contains the last `count` records."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,10 @@ def resolve_start_offsets(start: StartPosition, cluster: ClusterClient, ends: Of
 
 
 def _resolve_last_records(cluster: ClusterClient, count: int, ends: Offsets) -> Offsets:
-    """Return the offset of the `count`-th last record of each partition. Records are read, as offsets have gaps."""
+    """Return the offset in each partition from which `count` records follow.
+
+    Records are read, as offsets have gaps.
+    """
     if not count:
         return ends
     starts = list_earliest_offsets(cluster, ends)
@@ -113,7 +116,10 @@ def _resolve_last_records(cluster: ClusterClient, count: int, ends: Offsets) -> 
 def _find_last_offsets(
     cluster: ClusterClient, count: int, start_offsets: Offsets, ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, deque[int]]:
-    """Return the offsets of the last `count` records of each partition, or of all records if there are fewer."""
+    """Return the offsets of the last `count` records of each partition.
+
+    If there are fewer, return those of all records.
+    """
     seen: dict[TopicPartition, deque[int]] = {each: deque(maxlen=count) for each in start_offsets}
     for record in Consumer(cluster, start_offsets).read_until(ends):
         seen[TopicPartition(record.topic, record.partition)].append(record.offset)

@@ -29,11 +29,14 @@ from chronik.protocol.errors import KafkaError
 EXIT_OK: Final = 0
 INTERVAL_S: Final = 2.0
 ONCE_INTERVAL_S: Final = 1.0
-"""Seconds between the two collections of facts from which `--once` computes rates."""
+"""Interval in seconds over which `chronik top --once` measures rates."""
 
 TIMEOUT_S: Final = 3.0
 PAUSE_FACTOR: Final = 3
-"""Minimum pause after a collection of facts, as a multiple of its duration. It limits the load on the cluster."""
+"""Minimum pause between collections of facts, as a multiple of the duration of a collection.
+
+It limits the load on the cluster.
+"""
 
 WIDTH_UNLIMITED: Final = 200
 STALE_AFTER_S: Final = 5.0
@@ -142,7 +145,7 @@ class CollectorThread(threading.Thread):
         self._stop_event = threading.Event()
         self.paused = threading.Event()
         self.snapshots: tuple[ClusterFacts | None, ClusterFacts | None] = None, None
-        """The latest facts and the previous ones, replaced atomically."""
+        """The latest and the previous facts about the cluster, replaced atomically."""
         self.failure: str | None = None
         self.on_update: Callable[[], object] = bool
         """A callback that is called after each collection of facts."""

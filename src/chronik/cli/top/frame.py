@@ -21,11 +21,11 @@ MISSING: Final = "-"
 _UNITS: Final = ("", "k", "M", "G", "T", "P")
 
 PROBLEMS_DIVISOR: Final = 4
-"""The list of problems uses at most the height of the frame divided by this number."""
+"""Divisor of the frame height that limits the list of problems."""
 NODES_DIVISOR: Final = 3
 ROWS_MIN: Final = 1
 ROWS_UNLIMITED: Final = 20
-"""Maximum number of rows per table if the frame height is unlimited."""
+"""Maximum number of table rows in a frame of unlimited height."""
 
 HASH_CHARACTERS: Final = 8
 
@@ -127,7 +127,10 @@ class TopicOrder(Enum):
 def render_frame(
     view: TopView, width: int, height: int | None, *, order: TopicOrder = TopicOrder.TRAFFIC, footer: str = ""
 ) -> list[StyledLine]:
-    """Render a view of the cluster as the lines of a frame. If `height` is None, the frame height is unlimited."""
+    """Render a view of the cluster as lines of text for the terminal.
+
+    If `height` is None, the frame height is unlimited.
+    """
     head = [*_render_header(view), *([StyledLine(footer, TextStyle.FAINT)] if footer else [])]
     head, last = (head[:-1], head[-1:]) if footer else (head, [])
     attention, nodes = _render_problems(view), _render_nodes(view, width)
@@ -165,7 +168,10 @@ def _shorten_section(section: Sequence[StyledLine], lines_max: int) -> list[Styl
 def _split_lines(
     topics: Sequence[StyledLine], groups: Sequence[StyledLine], available_lines: int
 ) -> tuple[list[StyledLine], list[StyledLine]]:
-    """Split the available lines evenly between topics and groups. Unused lines of one table go to the other."""
+    """Divide the frame's lines evenly between the tables of topics and groups.
+
+    Unused lines of one table go to the other.
+    """
     if available_lines < 2:
         return [], []
     half = max(2, available_lines // 2)
@@ -230,7 +236,7 @@ class FrameColumn(NamedTuple):
     optional: bool = False
     """Whether the column is omitted if all its cells are empty."""
     drop_priority: int = 0
-    """Priority with which the column is dropped if the terminal is too narrow, highest first; 0 means never."""
+    """Priority with which a narrow terminal omits the column, highest first; 0 means never."""
 
 
 _NODES: Final = (
@@ -336,7 +342,7 @@ class _ColumnCells(NamedTuple):
 
 
 def _fit_columns(width: int, filled: Iterable[_ColumnCells]) -> list[_ColumnCells]:
-    """Drop empty optional columns, then columns by drop priority until the table fits the width."""
+    """Remove columns until the table fits the width: empty optional columns first, then by priority."""
     shown = [each for each in filled if not each.column.optional or any(text != "-" for text in each.texts)]
     while sum(each.width + 2 for each in shown) - 2 > width:
         drop_priority = max(shown, key=lambda each: each.column.drop_priority)

@@ -37,7 +37,7 @@ SIGNALS: Final = (signal.SIGWINCH, signal.SIGTSTP, signal.SIGTERM, signal.SIGHUP
 
 
 class Terminated(SystemExit):
-    """Raised on SIGTERM and SIGHUP, so that the program exits through all context managers."""
+    """An exception raised on SIGTERM and SIGHUP, so that the program exits through all context managers."""
 
 
 def render_lines(lines: Sequence[StyledLine], *, use_color: bool) -> str:
@@ -93,7 +93,7 @@ class TerminalScreen:
             return
 
     def read_keys(self, timeout_s: float) -> str:
-        """Return the typed characters; an empty string after a timeout, a resize or a call of `wake`."""
+        """Return the typed characters, or an empty string after a timeout, a resize or a call of `wake`."""
         woken = self._wake_receiver.fileno()
         ready, _, _ = select.select([self._in, woken], [], [], timeout_s)
         if woken in ready:

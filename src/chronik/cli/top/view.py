@@ -12,7 +12,7 @@ from chronik.cli.doctor.findings import DoctorFinding, Severity, sort_by_severit
 from chronik.cli.monitoring.facts import ClusterFacts, GroupFacts, NodeFacts, PartitionFacts
 
 SECONDS_MIN: Final = 0.05
-"""Minimum number of seconds between two collections of facts for computing rates from them."""
+"""Minimum interval in seconds between two collections of facts from which rates are computed."""
 
 
 class NodeRow(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class GroupRow(msgspec.Struct, frozen=True):
 class TopView(msgspec.Struct, frozen=True):
     facts: ClusterFacts
     seconds: float | None
-    """Seconds between the two collections of facts that are compared, or None if there is no previous one."""
+    """Interval in seconds over which the view's rates are measured, or None without previous facts."""
     nodes: tuple[NodeRow, ...]
     topics: tuple[TopicRow, ...]
     groups: tuple[GroupRow, ...]
@@ -66,7 +66,7 @@ class TopView(msgspec.Struct, frozen=True):
 
 
 def sum_known(values: Iterable[float | None]) -> float | None:
-    """Return the sum of the values that are not None, or None if all are None."""
+    """Return the sum of the known values, or None if all values are None."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
@@ -147,7 +147,7 @@ class _RowBuilder:
         return GroupRow(group, (group.lag - before.lag) / self._seconds)
 
     def _rate(self, before: int | None, now: int | None) -> float | None:
-        """Return the rate of a counter, or None if it has decreased because of a restart or truncation."""
+        """Return the change of a counter per second, or None if it has decreased because of a restart."""
         if before is None or now is None or not self._seconds or now < before:
             return None
         return (now - before) / self._seconds

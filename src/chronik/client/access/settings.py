@@ -49,14 +49,16 @@ _FIELD_BY_SETTING: Final = {
     "ssl.truststore.type": "store_type",
     "ssl.keystore.type": "store_type",
 }
-"""The ClientSecurity field of each setting. Settings unrelated to security, such as timeouts, are ignored."""
+"""The ClientSecurity field for each client setting of Kafka.
+
+Settings unrelated to security, such as timeouts, are ignored.
+"""
 
 SECURITY_SETTINGS: Final = frozenset(_FIELD_BY_SETTING)
 """Names of the settings that `parse_security` evaluates."""
 
 _MISSPELLING_SIMILARITY_MIN: Final = 0.85
-"""Minimum similarity at which an unknown name is rejected as a misspelling of a known setting. Ignoring the name could
-disable TLS or authentication. Kafka's other settings are less similar."""
+"""Minimum similarity of an unknown setting to a known one that makes it a misspelling."""
 
 _FILE_FIELDS: Final = ("token_file", "ca_file", "certificate_file", "key_file")
 

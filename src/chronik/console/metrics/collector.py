@@ -27,7 +27,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 OTHER: Final = "_other"
-"""Label value of the series that aggregates all topics or groups without a series of their own."""
+"""Label value of the time series that aggregates the topics or groups without a time series of their own."""
 
 NAME_CHARACTERS_MAX: Final = 255
 """Maximum length of a topic or group name in a label. Groups with longer names, which Kafka allows, are aggregated into
@@ -60,12 +60,12 @@ SELF_METRICS: Final = ("chronik_metrics_series", "chronik_metrics_series_left_ou
 
 
 def is_aggregated(*names: str) -> bool:
-    """Return whether one of these topic or group names is always aggregated instead of getting its own series."""
+    """Return whether a topic or group name is always exported in the aggregated time series, never in its own."""
     return OTHER in names or any(len(name) > NAME_CHARACTERS_MAX for name in names)
 
 
 class SeriesBudget(NamedTuple):
-    """The maximum number of topics, and of group lags, that are exported as separate time series."""
+    """How many topics and how many group lags get their own Prometheus time series."""
 
     topics: int
     lags: int
@@ -79,7 +79,7 @@ def divide_series(series: int, topics: int, topic_families: int, lags: int, lag_
 
 
 class LargestRows(Generic[K, V]):
-    """The rows of a mapping with the largest values, and the sum of the others. `select_steps` computes them."""
+    """The rows with the largest values of a mapping, and the sum of all other rows."""
 
     def __init__(
         self,
@@ -101,7 +101,9 @@ class LargestRows(Generic[K, V]):
         self._is_other = is_aggregated
 
     def select_steps(self) -> Iterator[None]:
-        """Select the largest rows and sum up the others. Yield after each row, so that the caller can pause."""
+        """Select the rows with the largest values and sum up the others, yielding after each row so that the caller can
+        pause.
+        """
         heap: list[tuple[float, int]] = []  # A min-heap of (size, -row number): keys may not be comparable.
         limit = self._limit if len(self._rows) <= self._limit else max(self._limit - 1, 0)
         for number, (key, value) in enumerate(self._rows.items()):
@@ -135,7 +137,7 @@ class MetricsCollector:
         return self._surveyor.collect()
 
     def collect(self) -> Iterator[Metric | None]:
-        """Yield all metric families, and None wherever the caller must yield to the event loop before continuing."""
+        """Yield all Prometheus metric families. Yield None where the caller must let the event loop run."""
         series = len(PARTITION_METRICS) + len(SELF_METRICS)
         for metric in counter_metrics(self._parts):
             samples = list(metric.samples)
@@ -149,7 +151,7 @@ class MetricsCollector:
 
 
 def limited_metrics(survey: PartitionStats, series: int, series_max: int) -> Iterator[Metric | None]:
-    """Yield the metric families with a series per topic or group, and the metrics about the collection itself.
+    """Yield the metrics per topic and per group, limited to a maximum number of time series.
 
     Series beyond `series_max`, including the `series` of all other families, are aggregated. None ends an iteration.
     """

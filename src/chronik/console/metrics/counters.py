@@ -30,7 +30,7 @@ from chronik.quorum.watchdog import EventLoopWatchdog
 from chronik.server.listener import ClientListeners
 
 CONNECTION: Final = "connection"
-"""Value of the `quota` label for connections delayed by `max.connection.creation.rate`."""
+"""Value of the `quota` label for connections that the connection rate quota (`max.connection.creation.rate`) delays."""
 
 
 def cpu_seconds() -> float:
@@ -69,7 +69,7 @@ def open_files_max() -> int | None:
 
 
 def process_metrics(started_seconds: float) -> Iterator[Metric]:
-    """Yield the `process_…` metrics that the operating system provides."""
+    """Yield Prometheus's standard `process_…` metrics, as far as the operating system provides them."""
     yield single_sample("process_cpu_seconds_total", cpu_seconds())
     yield single_sample("process_start_time_seconds", started_seconds)
     found = {
@@ -99,7 +99,7 @@ class MetricSources(msgspec.Struct, frozen=True):
 
 
 def counter_metrics(parts: MetricSources) -> Iterator[Metric]:
-    """Yield the metric families whose number of series does not depend on the number of topics and groups."""
+    """Yield the metrics whose number of time series does not grow with the number of topics and groups."""
     yield from api_metrics(parts.router.meters)
     yield from _network_metrics(parts)
     yield from _disk_metrics(parts)
@@ -115,7 +115,7 @@ def counter_metrics(parts: MetricSources) -> Iterator[Metric]:
 
 
 def api_metrics(meters: Mapping[int, ApiMeter]) -> Iterator[Metric]:
-    """Yield the request counters of every API, and latencies and errors of the APIs that have recorded any."""
+    """Yield the request metrics of each Kafka API: counts, and latencies and errors where there are any."""
     named = [(APIS[key].name, meter) for key, meter in meters.items()]
     counts: dict[str, Callable[[ApiMeter], int]] = {
         "chronik_requests_total": lambda meter: meter.requests,
@@ -207,7 +207,7 @@ def image_metrics(image: Image) -> Iterator[Metric]:
 
 
 def collect_node_stats(meters: Mapping[int, ApiMeter], connections: int) -> NodeStats:
-    """Return the node's current statistics from its API meters."""
+    """Return the node's cumulative statistics, summed up from the request meters of all APIs."""
     produce, fetch = meters[PRODUCE_KEY], meters[FETCH_KEY]
     return NodeStats(
         in_bytes=sum(meter.received_bytes for meter in meters.values()),

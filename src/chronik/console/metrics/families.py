@@ -254,5 +254,5 @@ FAMILIES: Final = {family.name: family for section in SECTIONS for family in sec
 
 
 def single_sample(name: str, value: float) -> Metric:
-    """Return a metric of the named family with a single sample without labels."""
+    """Return a Prometheus metric without labels, with one value."""
     return FAMILIES[name].with_samples((Sample(value),))

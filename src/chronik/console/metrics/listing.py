@@ -9,14 +9,14 @@ from typing import Final
 from chronik.console.metrics.families import SECTIONS, MetricFamily
 
 PAGE: Final = Path("docs", "reference", "metrics.md")
-"""Path of the metrics documentation page, relative to the root of the repository."""
+"""Path of the documentation page that lists the metrics, relative to the repository root."""
 
 GENERATED_MARK: Final = "<!-- generated from here on by `.venv/bin/python -m chronik.console.metrics.listing` -->"
 """Marker between the handwritten part of the documentation page and the generated tables below it."""
 
 
 def format_tables() -> str:
-    """Return the tables of all metric families in Markdown."""
+    """Format the documentation tables of all Prometheus metrics as Markdown."""
     return "\n".join(
         [
             GENERATED_MARK,
@@ -27,7 +27,7 @@ def format_tables() -> str:
 
 
 def update_page(before: str) -> str:
-    """Return the metrics documentation page with its generated tables updated."""
+    """Return the text of the metrics documentation page with its generated tables updated."""
     handwritten, _, _ = before.partition(GENERATED_MARK)
     return handwritten + format_tables()
 

@@ -24,12 +24,12 @@ SLICE_SECONDS: Final = 0.002
 """Time in seconds after which a long computation pauses, so that it does not block the event loop."""
 
 STEPS_PER_CLOCK_READ: Final = 16
-"""Number of computation steps between two reads of the clock. A step takes microseconds."""
+"""Number of steps of a sliced computation between two reads of the clock. A step takes microseconds."""
 
 T = TypeVar("T")
 
 CACHE_FACTOR: Final = 20
-"""Cache lifetime of the statistics, as a multiple of the event-loop time spent on collecting them."""
+"""How long partition statistics are cached, as a multiple of the event-loop time that collecting them takes."""
 
 RECORD_TIMES_MAX: Final = 20_000
 """Maximum number of offsets whose record timestamp is read from the log. For further offsets, the time lag is measured
@@ -40,14 +40,14 @@ RecordTimeKey = tuple[bytes, int, int]
 
 
 class TimeSlicer:
-    """A runner that splits a long computation into short time slices, between which the event loop can run."""
+    """A helper that interrupts a long computation after each time slice, so that the event loop can run."""
 
     def __init__(self) -> None:
         self._previous_seconds = 0.0
         self._slice_started = time.perf_counter()
 
     def run(self, steps: Iterable[object]) -> Iterator[None]:
-        """Run all steps of a computation, and yield whenever the current time slice has expired."""
+        """Run a computation step by step, and yield at the end of each time slice."""
         for number, _ in enumerate(steps):
             if number % STEPS_PER_CLOCK_READ == 0 and time.perf_counter() - self._slice_started > SLICE_SECONDS:
                 self._previous_seconds += time.perf_counter() - self._slice_started
@@ -55,12 +55,12 @@ class TimeSlicer:
                 self._slice_started = time.perf_counter()
 
     def total_seconds(self) -> float:
-        """Return the time in seconds for which the computation has run, without its pauses."""
+        """Return the processing time of the sliced computation in seconds, without its pauses."""
         return self._previous_seconds + time.perf_counter() - self._slice_started
 
 
 class TopicTotals(msgspec.Struct, gc=False):
-    """Totals over the replicas of one topic on this node."""
+    """Sums over a topic's replicas on this node: bytes, partitions and produced bytes."""
 
     log_bytes: int = 0
     partitions: int = 0
@@ -88,7 +88,7 @@ class PartitionStats(msgspec.Struct):
     replica_lag: int = 0
     damaged: int = 0
     loop_seconds: float = 0.0
-    """Total event-loop time that collecting the statistics took."""
+    """Event-loop time in seconds that collecting the partition statistics took."""
 
 
 class PartitionStatsCollector:
@@ -104,7 +104,7 @@ class PartitionStatsCollector:
         """Cached record timestamps of the committed offsets, reused until an offset changes."""
 
     def collect(self) -> CollectionSteps[PartitionStats]:
-        """Return the statistics. Yield whenever the current time slice has expired, so that the event loop can run."""
+        """Return the partition statistics. Yield at the end of each time slice, so that the event loop can run."""
         if self._last is not None and self._clock.monotonic() < self._cached_until:
             return self._last
         survey = PartitionStats()

@@ -25,36 +25,36 @@ SESSION_ENDED: Final = "the session has expired or was ended: log in again"
 
 
 class Authentication(msgspec.Struct, frozen=True, eq=False):
-    """The result of authenticating a request."""
+    """The principal of an authenticated HTTP request, and the session or credentials that it used."""
 
     principal: Principal
     session: str = ""
     """The session token; empty if the request was authenticated by password, http_token or certificate."""
     credentials: object = None
-    """The user's stored credentials that verified the password."""
+    """The user's stored SCRAM credentials against which the password was verified."""
 
 
 class ResponseAccess:
-    """The client's authorization for one response in progress, which ends if the client's permission is revoked."""
+    """A client's authorization to receive an HTTP response in progress, which ends when a permission is revoked."""
 
     def __init__(self, why_ended: Callable[[], RestError | None]) -> None:
         self._why_ended = why_ended
         self.ended: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
 
     def recheck(self) -> None:
-        """Check the authorization again, and complete the future `ended` if it was revoked."""
+        """Check the authorization again, and complete the future `ended` if the permission was revoked."""
         if not self.ended.done() and self._why_ended() is not None:
             self.ended.set_result(None)
 
     def check(self) -> None:
-        """Raise RestError if the authorization was revoked."""
+        """Raise RestError if the client's authorization was revoked."""
         revocation = self._why_ended()
         if revocation is not None:
             raise revocation
 
 
 class AccessMonitor:
-    """A monitor that checks the authorizations of all responses in progress again when users or ACLs change."""
+    """A monitor that rechecks the authorization of all HTTP responses in progress when users or ACLs change."""
 
     def __init__(self) -> None:
         self._accesses: set[ResponseAccess] = set()
@@ -67,7 +67,7 @@ class AccessMonitor:
     def monitor(
         self, why_ended: Callable[[], RestError | None], seconds_max: float | None = None
     ) -> Iterator[ResponseAccess]:
-        """Monitor the authorization of a response until the context exits. Also check it after `seconds_max`."""
+        """Monitor the authorization of an HTTP response until the context exits, and recheck it after `seconds_max`."""
         access = ResponseAccess(why_ended)
         timer = None
         if seconds_max is not None:
@@ -81,7 +81,7 @@ class AccessMonitor:
                 timer.cancel()
 
     def on_delta(self, delta: Delta) -> None:
-        """Check all authorizations again after a change of users or ACLs."""
+        """Recheck the authorization of all responses in progress when users or ACLs have changed."""
         if delta.users or delta.acls:
             self.recheck()
         if delta.acls:
@@ -89,13 +89,13 @@ class AccessMonitor:
                 listener()
 
     def recheck(self) -> None:
-        """Check all monitored authorizations again."""
+        """Recheck the authorization of all responses in progress."""
         for access in list(self._accesses):
             access.recheck()
 
 
 async def run_while_authorized(access: ResponseAccess, operation_result: Awaitable[T]) -> T:
-    """Return the result of an operation. Raise RestError if its authorization is revoked first."""
+    """Await an operation's result. Raise RestError if the client's authorization is revoked before it is available."""
     task = asyncio.ensure_future(operation_result)
     try:
         await _wait_for_any(task, access.ended)
@@ -109,7 +109,7 @@ async def run_while_authorized(access: ResponseAccess, operation_result: Awaitab
 async def stream_while_authorized(
     access: ResponseAccess, events: AsyncGenerator[bytes, None], error_event: Callable[[RestError], bytes]
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the events of a stream. When its authorization is revoked, yield an error event and stop."""
+    """Yield the events of a stream until the client's authorization is revoked, then yield an error event."""
     pending: asyncio.Future[bytes | None] | None = None
     async with aclosing(events):
         try:

@@ -51,20 +51,19 @@ THREADS_PER_ACCOUNT: Final = 4
 """Maximum number of threads per account, so that one account's operations on a slow node do not occupy the whole
 pool."""
 WAITING_MAX: Final = 64
-"""Maximum number of queued operations. If it is exceeded, an operation of the account with the most queued operations
-is rejected."""
+"""Maximum number of admin API operations that wait for a worker thread. Beyond it, operations are rejected."""
 
 OPERATIONS_PACKAGE: Final = "chronik.console.rest.operations"
 
 
 class AsyncOperationContext(OperationContext):
-    """The context of an operation that runs on the event loop and may access the application's state."""
+    """The context of an admin API operation that runs on the event loop and has access to the application's state."""
 
     application: RestApplication
     request: HttpRequest
     client: ClientInfo
     permission: WatchedRight | None = None
-    """The permission that the principal must have until the response is sent completely."""
+    """The permission that the principal must keep until the whole response is sent."""
 
 
 class RestApplication:
@@ -85,10 +84,10 @@ class RestApplication:
         self._functions: dict[str, Callable[..., Any]] = {}
         self.streams: Final = EventStreams(self.loop_bridge)
         self.shared_state: Final[dict[str, Any]] = {}
-        """Objects that operations of the admin API keep between requests, by name."""
+        """State that admin API operations keep between requests, such as caches, by name."""
 
     def close(self) -> None:
-        """Cancel all operations in progress and stop the worker threads."""
+        """Cancel all admin API operations in progress and stop the worker threads."""
         self.loop_bridge.close()
         self.streams.close()
         self.authenticator.close()
@@ -124,7 +123,7 @@ class RestApplication:
         return prepared if isinstance(prepared, PreparedRequest) else PreparedRequest(None, prepared)
 
     async def _catch_errors(self, request: HttpRequest, awaitable: Awaitable[T]) -> T | HttpResponse:
-        """Await a result. If this raises an exception, return the corresponding HTTP error response instead."""
+        """Await a result, and convert an exception to the HTTP error response for the client."""
         try:
             return await awaitable
         except MethodNotAllowed as error:
@@ -139,7 +138,7 @@ class RestApplication:
             return error_response(RestError(HTTPStatus.INTERNAL_SERVER_ERROR, message))
 
     async def _prepare(self, request: HttpRequest, caller: ClientInfo) -> PreparedRequest:
-        """Route and authenticate a request. Raise RestError if it is rejected."""
+        """Route and authenticate an admin API request. Raise RestError if it is rejected."""
         if not request.target.startswith(f"{BASE_PATH}/"):
             raise RestError(
                 HTTPStatus.NOT_FOUND, f"path not found; the console is at /, the API at {BASE_PATH}/openapi.json"
@@ -223,7 +222,7 @@ class RestApplication:
     async def _stream_authorized_events(
         self, events: AsyncGenerator[bytes, None], context: AsyncOperationContext, authentication: Authentication
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the events of a stream until its authorization is revoked."""
+        """Yield server-sent events until the client's authorization is revoked."""
         with self.authenticator.monitor(authentication, context.host, context.permission) as access:
             try:
                 async with aclosing(stream_while_authorized(access, events, encode_error_event)) as authorized:

@@ -59,17 +59,17 @@ TOO_MANY_ATTEMPTS: Final = "too many login attempts are waiting: try again later
 
 
 class LoginSession(msgspec.Struct):
-    """A login session."""
+    """A login session in the web console, identified by a session cookie."""
 
     principal: Principal
     credentials: object
-    """The user's stored credentials at login. The session ends when they change."""
+    """The user's stored SCRAM credentials at login. The session ends when they change."""
     started: float
     last_used: float
 
 
 class LoginSessions:
-    """All login sessions of the node, kept in memory."""
+    """The login sessions of this node's web console, kept in memory."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class LoginSessions:
         credentials_of: Callable[[Principal], object],
         on_removed: Callable[[], None] | None = None,
     ) -> None:
-        """Create an empty set of sessions. `on_removed` is called when sessions are removed before they expire."""
+        """Create an empty set of sessions. `on_removed` is called when a session is removed before it expires."""
         self._when_ended = on_removed or (lambda: None)
         self._now = now
         self._proof_of = credentials_of
@@ -161,7 +161,7 @@ class HttpAuthenticator:
 
     @property
     def login_method(self) -> str | None:
-        """The required login method: "password" or "token", or None if no login is required."""
+        """The login method that clients must use: "password" or "token", or None if no login is required."""
         if self._side.requires_login:
             return "password"
         return None if self._page_authorizer.allows_anonymous else "token"
@@ -183,7 +183,7 @@ class HttpAuthenticator:
     def revocation_error(
         self, authentication: Authentication, host: str, right: MonitoredPermission | None
     ) -> RestError | None:
-        """Return an error if the authentication has expired or the permission was revoked, otherwise None."""
+        """Return an error if the client's session has expired or its permission was revoked, otherwise None."""
         principal = authentication.principal
         if authentication.session:
             is_valid = self.sessions.authenticate(authentication.session) == principal
@@ -249,7 +249,7 @@ class HttpAuthenticator:
         return ANONYMOUS
 
     async def _attempt_login(self, caller: ClientInfo, name: str, verify: Callable[[], Awaitable[bool]]) -> bool:
-        """Run a login attempt, delayed after previous failures. Raise RestError if too many attempts are queued."""
+        """Verify a login, with a delay after failed attempts. Raise RestError if too many attempts are queued."""
         try:
             return await self._attempts.run(caller.host, name, verify)
         except (Disconnect, TooManyLoginAttempts):

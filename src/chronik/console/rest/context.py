@@ -16,7 +16,7 @@ from chronik.request_reply import build_account_key
 
 READ_SECONDS_MAX: Final = 5.0
 CHANGE_SECONDS_MAX: Final = 15.0
-"""Maximum time in seconds for which a change is retried while no controller is available. Then the response is 503."""
+"""Maximum seconds for which an admin API operation retries a change while the cluster has no controller."""
 
 
 class OperationContext:
@@ -39,12 +39,12 @@ class OperationContext:
         self.path_parameters = path
         """The path parameters by name."""
         self.abandoned: Final = threading.Event()
-        """An event that is set when the client no longer needs the response. Open-ended operations then stop."""
+        """An event that tells a long operation to stop, because the client no longer needs its response."""
         self._timeout_s = CHANGE_SECONDS_MAX if is_mutation else READ_SECONDS_MAX
         self._cluster: InternalCluster | None = None
 
     def abandon(self) -> None:
-        """Stop a read-only operation whose response is no longer needed."""
+        """Stop a read-only operation, because the client no longer needs its response."""
         self.abandoned.set()
         self.loop_bridge.close(RestError(HTTPStatus.SERVICE_UNAVAILABLE, "the operation was cancelled"))
 
@@ -55,7 +55,7 @@ class OperationContext:
 
     @property
     def cluster(self) -> InternalCluster:
-        """A cluster client that sends requests as the principal."""
+        """A cluster client that sends Kafka requests with the principal's permissions."""
         if self._cluster is None:
             self._cluster = InternalCluster(self.node, self.loop_bridge, self.principal, self.host, self._timeout_s)
         return self._cluster

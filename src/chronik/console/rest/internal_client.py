@@ -33,13 +33,13 @@ T = TypeVar("T")
 NODE_STOPPING: Final = "the node is shutting down"
 CLIENT_ID: Final = "chronik-console"
 NODE_HOST: Final = "node"
-"""Placeholder host in addresses of this client, which identify a node by using the node id as the port."""
+"""Placeholder host in the addresses of nodes. The node id is used as the port."""
 THROTTLED_SECONDS_MAX: Final = 10.0
 _SIZE_BYTES: Final = struct.calcsize(">i")
 
 
 class LoopBridge:
-    """A bridge through which worker threads run coroutines on the node's event loop.
+    """A bridge through which the worker threads of the admin API run coroutines on the node's event loop.
 
     Closing the API or an operation cancels its pending calls.
     """
@@ -51,7 +51,7 @@ class LoopBridge:
         self._closed_with: Exception | None = None
 
     def create_child(self) -> LoopBridge:
-        """Return a bridge for one operation, which can be closed independently."""
+        """Return a bridge for a single operation, which can be closed without closing this one."""
         child = LoopBridge(self._loop)
         child._closed_with = self._closed_with
         self._children.add(child)
@@ -82,7 +82,7 @@ class LoopBridge:
             self._pending.discard(future)
 
     def close(self, error: Exception | None = None) -> None:
-        """Cancel all coroutines in progress. Their callers receive the error, by default ConnectionLost."""
+        """Cancel all coroutines in progress. Their callers get the given error, by default ConnectionLost."""
         self._closed_with = error or ConnectionLost(NODE_STOPPING)
         for future in list(self._pending):
             future.cancel()
@@ -137,7 +137,7 @@ class InternalConnection(BrokerConnection):
     def __init__(
         self, side: NodeInterface, loop: LoopBridge, peer: ConnectedClient, node_id: int, timeout_s: float
     ) -> None:
-        """Connect to a node. API versions are negotiated with a remote node, because it may run an older release.
+        """Create a connection to a node. A remote node negotiates API versions, because it may run an older release.
 
         Raises:
             BrokerUnreachable: The node cannot be reached.
@@ -208,14 +208,14 @@ class InternalConnection(BrokerConnection):
         return response_frame
 
     def _wait_for_quota(self) -> None:
-        """Wait for the throttle time of the last response, as a Kafka client does before its next request."""
+        """Wait for the throttle time that the last response imposed, as a Kafka client does before its next request."""
         delay_s, self._peer.throttle_seconds = self._peer.throttle_seconds, 0.0
         if delay_s > 0:
             time.sleep(min(delay_s, THROTTLED_SECONDS_MAX))
 
 
 async def dispatch_frame(side: NodeInterface, frame: bytearray, peer: ConnectedClient) -> bytes:
-    """Dispatch a request frame to the local router and return the response frame with its size prefix.
+    """Dispatch a Kafka request frame to this node's request router, and return the response frame.
 
     Raises:
         Disconnect: The request has no response.

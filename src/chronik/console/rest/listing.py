@@ -11,7 +11,7 @@ import msgspec
 from chronik.console.rest.operation_table import BASE_PATH, OPERATIONS, RestOperation
 
 PAGE: Final = Path("docs", "reference", "admin-api.md")
-"""Path of the admin API's documentation page, relative to the root of the repository."""
+"""Path of the documentation page of the admin API, relative to the repository root."""
 
 GENERATED_MARK: Final = "<!-- from here on written by .venv/bin/python -m chronik.console.rest.listing -->"
 
@@ -35,7 +35,7 @@ SECTION_TITLES: Final = {
 
 
 def format_operations() -> str:
-    """Return the generated part of the admin API's documentation page: a table of operations per section."""
+    """Format the documentation tables of all admin API operations as Markdown."""
     return "\n".join(_format_lines())
 
 
@@ -86,7 +86,7 @@ def _format_response_fields(response_type: Any) -> str:
 
 
 def update_page(page: str) -> str:
-    """Return the admin API's documentation page with its generated part updated."""
+    """Return the text of the admin API's documentation page with its generated tables updated."""
     head, mark, _ = page.partition(GENERATED_MARK)
     return f"{head}{mark}\n\nPaths are relative to `{BASE_PATH}`.\n{format_operations()}"
 

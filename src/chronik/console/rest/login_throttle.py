@@ -20,7 +20,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 FAILURE_RETENTION_SECONDS: Final = 300.0
-"""Time in seconds after the last failed attempt until a failure count is deleted."""
+"""Seconds after the last failed login until the count of failed logins expires."""
 COUNTS_MAX: Final = 10_000
 """Maximum number of stored failure counts. It applies separately to counts per network and to counts per network and
 user; if it is exceeded, the least recently updated count is deleted."""
@@ -32,7 +32,7 @@ NAME_CHARACTERS_MAX: Final = 64
 """Maximum length of a user name that is stored as text. Longer names, which clients can make up, are stored as a
 hash."""
 WAITING_MAX: Final = 16
-"""Maximum number of queued attempts for one user from one network."""
+"""Maximum number of queued login attempts for one user from one network."""
 
 
 class TooManyLoginAttempts(Exception):
@@ -52,7 +52,7 @@ class _Pair(_Failures, eq=False):
 
 
 class LoginThrottle:
-    """A throttle that delays login attempts depending on the number of previous failures."""
+    """A throttle that delays login attempts after failed ones, per user and per network."""
 
     def __init__(self, now: Callable[[], float], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._now = now
@@ -61,7 +61,7 @@ class LoginThrottle:
         self._pairs: dict[tuple[str, str], _Pair] = {}
 
     async def run(self, host: str, user: str, verify: Callable[[], Awaitable[bool]]) -> bool:
-        """Run a login attempt after a delay, and count its result. Attempts of a network and user run one at a time.
+        """Verify a login after a delay, and count the result. Logins of one user from one network run one at a time.
 
         Raises:
             TooManyLoginAttempts: More than WAITING_MAX attempts of the pair are queued.
@@ -81,7 +81,7 @@ class LoginThrottle:
             pair.waiting -= 1
 
     async def record_failure(self, host: str, user: str) -> None:
-        """Count a failed login attempt that was not made through `run`, and sleep for the resulting delay."""
+        """Count a failed login that did not go through `run`, and wait for the resulting delay."""
         network = client_network(host)
         self._record_result(network, user, self._get_pair(network, user), False)
         await self._sleep(self._delay_seconds(self._networks.get(network)))
@@ -125,7 +125,7 @@ def _hash_long_name(user: str) -> str:
 
 
 def _put(counts: dict[K, V], key: K, value: V) -> None:
-    """Store a failure count as the most recent entry. If there would be more than COUNTS_MAX, delete the oldest."""
+    """Store a count of failed logins as the newest entry. Delete the oldest entry if there are more than COUNTS_MAX."""
     counts.pop(key, None)
     if len(counts) >= COUNTS_MAX:
         del counts[next(iter(counts))]

@@ -13,12 +13,12 @@ from chronik.request_reply import Dispatch
 
 
 class OtherNodes(Protocol):
-    """The peer connections to the other nodes. Methods raise PeerUnavailable, CallTimedOut or CallRejected."""
+    """The interface through which the admin API sends requests to the other nodes of the cluster."""
 
     async def forward_request(
         self, node_id: int, principal: Principal, host: str, listener: str, frame: bytes, timeout_s: float
     ) -> tuple[bytes, float]:
-        """Forward a Kafka request to another node, which handles it with the permissions of this principal.
+        """Forward a Kafka request to another node, which handles it with this principal's permissions.
 
         Returns:
             The response frame, and the throttle time in seconds.
@@ -29,7 +29,7 @@ class OtherNodes(Protocol):
 
 
 class NoOtherNodes:
-    """An implementation of `OtherNodes` for standalone mode, without any peers."""
+    """The implementation of `OtherNodes` in standalone mode, which has no other nodes."""
 
     async def forward_request(
         self, node_id: int, principal: Principal, host: str, listener: str, frame: bytes, timeout_s: float
@@ -41,7 +41,7 @@ class NoOtherNodes:
 
 
 class NodeInterface(msgspec.Struct, frozen=True):
-    """The parts of a node that the admin API uses."""
+    """The services of a node that the admin API uses."""
 
     services: Services
     dispatch: Dispatch

@@ -73,7 +73,7 @@ NONE: Final = "none"
 
 
 class RestOperation(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation of the admin API."""
+    """An operation of the admin API: its HTTP method, path, parameters and handler."""
 
     method: str
     path: str
@@ -99,17 +99,17 @@ class RestOperation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The OpenAPI operation id."""
+        """The operation's id in the OpenAPI document."""
         return self.handler.replace(":", "_")
 
     @property
     def tag(self) -> str:
-        """The OpenAPI tag: the module that implements the operation."""
+        """The operation's tag in the OpenAPI document: the module that implements it."""
         return self.handler.partition(":")[0]
 
     @property
     def parameters(self) -> list[str]:
-        """The names of the path parameters."""
+        """The names of the operation's path parameters."""
         return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
 
     @property

@@ -62,7 +62,7 @@ def _decode_path(template: list[str], parts: list[str]) -> dict[str, Any]:
 
 
 def decode_query(operation: RestOperation, query: str) -> msgspec.Struct:
-    """Decode a query string. Raise RestError if it is invalid for the operation."""
+    """Decode an operation's query parameters. Raise RestError if they are invalid."""
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), errors="strict", max_num_fields=50)
     except ValueError:

@@ -50,7 +50,7 @@ def encode_error_event(error: RestError) -> bytes:
 
 
 class EventStreams:
-    """The server-sent event streams in progress, limited in total and per account."""
+    """The running server-sent event streams, limited in total and per account."""
 
     def __init__(self, loop: LoopBridge) -> None:
         self._loop = loop
@@ -62,7 +62,7 @@ class EventStreams:
             context.abandoned.set()
 
     def reserve(self, context: OperationContext) -> None:
-        """Reserve a slot for a stream before it starts. Raise RestError if too many are in progress."""
+        """Reserve a slot for an event stream. Raise RestError if too many streams are running."""
         of_account = sum(account == context.account for account in self._contexts.values())
         if len(self._contexts) >= STREAMS_MAX or of_account >= STREAMS_PER_ACCOUNT_MAX:
             raise RestError(
@@ -77,7 +77,7 @@ class EventStreams:
     def stream_events(
         self, context: OperationContext, produced: Iterator[ServerSentEvent]
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the encoded events of a stream. Its slot is released when the stream ends or is closed."""
+        """Yield the encoded server-sent events of a stream, and release its slot when it ends or is closed."""
         events = self._stream_encoded_events(context, produced)
         weakref.finalize(events, self._contexts.pop, context, None)  # A generator that never starts runs no `finally`.
         return events

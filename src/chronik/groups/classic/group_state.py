@@ -19,7 +19,7 @@ from chronik.protocol.errors import ErrorCode
 
 
 class GroupDeadlineKind(StrEnum):
-    """The kinds of deadlines that a group can have."""
+    """The kinds of deadlines of a consumer group, such as session timeouts and the rebalance timeout."""
 
     SESSION = "session"
     INITIAL_DELAY = "initial delay"
@@ -29,20 +29,21 @@ class GroupDeadlineKind(StrEnum):
 
 
 QUEUE_REBUILD_LENGTH_MIN = 64
-"""The minimum heap length for a rebuild. A heap with more than this plus two entries per deadline is rebuilt."""
+"""Minimum length of the deadline heap before outdated entries are removed by rebuilding the heap."""
 
 DeadlineKey = tuple[GroupDeadlineKind, str]
-"""The kind of a deadline and its member id, which is empty except for session timeouts."""
+"""The kind of a deadline, and the member id for session timeouts (otherwise empty)."""
 
 
 class _Deadline(msgspec.Struct):
     due_at_ms: int
     queued_at_ms: int
-    """The time of the deadline's heap entry. It is earlier than `due_at_ms` if the deadline was postponed."""
+    """The time under which the deadline is in the heap. It is earlier than `due_at_ms` if the deadline was postponed.
+    """
 
 
 class GroupDeadlines:
-    """The pending deadlines of a group, in a heap with lazy updates.
+    """The pending deadlines of a consumer group, such as its members' session timeouts.
 
     Heartbeats move deadlines thousands of times per second, and almost none expires. Moving a deadline later therefore
     only records its new time; its heap entry is corrected when the old time passes.
@@ -54,7 +55,7 @@ class GroupDeadlines:
 
     @property
     def wake_at_ms(self) -> int | None:
-        """The earliest time at which a deadline can expire, or None if there are no deadlines."""
+        """The earliest time at which a deadline of the group can expire, or None if there are no deadlines."""
         return self._queue[0][0] if self._queue else None
 
     def set(self, kind: GroupDeadlineKind, at_ms: int, member_id: str = "") -> None:
@@ -96,20 +97,22 @@ class GroupDeadlines:
 
 
 class PendingAssignment(msgspec.Struct, frozen=True):
-    """A pending write of the leader's assignment. The group becomes stable when the write is complete."""
+    """A pending write of the partition assignment. The group becomes stable when the write is complete."""
 
     generation: int
     assignments: dict[str, bytes]
 
 
 class PendingEmptyGroup(msgspec.Struct, frozen=True):
-    """A pending write of a group that became empty. After the write, the last members' LeaveGroup requests complete."""
+    """A pending write of a group without members. When it is complete, the last LeaveGroup requests get their
+    responses.
+    """
 
     leavers: list[tuple[int, LeaveResult]] = msgspec.field(default_factory=list)
 
 
 class PendingReplacement(msgspec.Struct, frozen=True):
-    """A pending write of a restarted static member's new id. After the write, the member joins without a rebalance."""
+    """A pending write of a restarted static member's new id, after which the member rejoins without a rebalance."""
 
     member_id: str
     waiter: int
@@ -118,11 +121,11 @@ class PendingReplacement(msgspec.Struct, frozen=True):
 
 
 class PendingMemberId(msgspec.Struct, frozen=True):
-    """A pending write of a static member's new id during a rebalance. The rebalance completes after the write."""
+    """A pending write of a static member's new member id during a rebalance, which waits for the write."""
 
 
 class PendingDeletion(msgspec.Struct, frozen=True):
-    """A pending write of the group's deletion."""
+    """A pending write that deletes the consumer group."""
 
     waiter: int
 
@@ -135,7 +138,7 @@ _MEMBER_ID_WRITES = PendingEmptyGroup | PendingReplacement | PendingMemberId
 
 
 class GroupSnapshot(msgspec.Struct, frozen=True):
-    """The persistent state of a group, from which another coordinator continues the current generation."""
+    """The stored state of a consumer group, from which another coordinator continues the current generation."""
 
     group_id: str
     generation: int
@@ -145,7 +148,7 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
     members: tuple[GroupMember, ...]
 
     def to_command(self, epoch: int, time_ms: int) -> UpdateConsumerGroup:
-        """Return the metadata command that stores this snapshot."""
+        """Return the metadata command that stores this state of the group."""
         return UpdateConsumerGroup(
             group_id=self.group_id,
             protocol_type=self.protocol_type or "",
@@ -160,17 +163,17 @@ class GroupSnapshot(msgspec.Struct, frozen=True):
 
 
 class GroupDeletion(msgspec.Struct, frozen=True):
-    """The deletion of a group, as a change for the metadata store."""
+    """A change that deletes a consumer group from the metadata."""
 
     group_id: str
 
     def to_command(self, epoch: int, time_ms: int) -> DeleteConsumerGroup:
-        """Return the metadata command that deletes the group."""
+        """Return the metadata command that deletes the consumer group."""
         return DeleteConsumerGroup(self.group_id, epoch)
 
 
 class ClassicGroupState:
-    """The state of a classic group. Only the handlers of this package change it, while they handle an event."""
+    """The state of a consumer group that uses the classic protocol (JoinGroup and SyncGroup)."""
 
     def __init__(
         self, group_id: str, config: GroupConfig, epoch: int = NO_EPOCH, state: GroupState = GroupState.EMPTY
@@ -178,7 +181,7 @@ class ClassicGroupState:
         self.key = group_id
         self.config = config
         self.epoch = epoch
-        """The epoch of the coordinator's term. Every command that the group stores carries it."""
+        """Epoch of the coordinator term. Every command that stores the group contains it."""
         self.lifecycle = GroupLifecycle(group_id, state)
         self.generation = 0
         self.protocol_type: str | None = None
@@ -187,15 +190,15 @@ class ClassicGroupState:
         self.deadlines = GroupDeadlines()
         self.now_ms = 0
         self.is_stored = False
-        """Whether the metadata store contains the group. A stored group remains when its last member leaves."""
+        """Whether the group is stored in the metadata. A stored group remains when its last member leaves."""
         self.pending_stores: dict[int, PendingStore] = {}
-        """The writes that the store has not confirmed yet, by ticket."""
+        """The writes whose outcome is not known yet, by ticket."""
         self.last_snapshot: GroupSnapshot | None = None
-        """The snapshot that was last sent to the store or loaded from it."""
+        """The group state that was last stored or loaded."""
         self.has_unstored_member_ids = False
-        """Whether the store may still contain an outdated member id of a static member."""
+        """Whether the metadata may still contain an outdated member id of a static member."""
         self.assignments_bytes = 0
-        """Total size of the assignments that were stored last."""
+        """Total size in bytes of the members' stored assignments."""
         self.has_joined_during_delay = False
         self.initial_delay_ms = 0
         self.remaining_initial_delay_ms = 0
@@ -222,17 +225,17 @@ class ClassicGroupState:
         member.sync_waiter = None
 
     def store_change(self, pending: PendingStore, what: StoredChange) -> None:
-        """Send a change to the store. `pending` describes how to continue when the write is complete."""
+        """Write a change of the group to the metadata. `pending` determines how to continue after the write."""
         self._last_ticket += 1
         self.pending_stores[self._last_ticket] = pending
         self.outbox.append(StoreState(self._last_ticket, what))
 
     def store_group(self, pending: PendingStore, assignments: dict[str, bytes] | None = None) -> None:
-        """Store a snapshot of the group. If given, `assignments` replaces the current assignments."""
+        """Write the group's state to the metadata. If given, `assignments` replaces the current assignments."""
         self._store_snapshot(pending, self.take_snapshot(assignments))
 
     def store_member_id(self, member: ClassicMember) -> None:
-        """Store the new member id of a static member that rejoins during a rebalance, without changing the generation.
+        """Store the new member id of a static member that rejoins during a rebalance, within the current generation.
 
         Otherwise, the next coordinator would load the old id and fence the running client.
         """
@@ -249,7 +252,7 @@ class ClassicGroupState:
         self._store_snapshot(PendingMemberId(), replace(sent, members=members, leader=leader))
 
     def store_member_ids(self) -> bool:
-        """Store the member ids of static members that are not stored yet. Return whether all were stored already.
+        """Store the static members' new member ids. Return whether all of them had been stored before.
 
         A write that failed earlier is sent again.
         """
@@ -269,7 +272,7 @@ class ClassicGroupState:
         self.store_change(pending, group)
 
     def take_snapshot(self, assignments: dict[str, bytes] | None = None) -> GroupSnapshot:
-        """Return a snapshot of the group. If given, `assignments` replaces the current assignments."""
+        """Return the group's state in its stored form. If given, `assignments` replaces the current assignments."""
         members = tuple(
             GroupMember(
                 member.member_id,
@@ -302,7 +305,7 @@ class ClassicGroupState:
         self.members.pending_member_ids.discard(member_id)
 
     def build_join_result(self, member: ClassicMember) -> JoinResult:
-        """Return the JoinGroup result for a member of the current generation. Only the leader gets the member list."""
+        """Return the JoinGroup result for a member of this generation. Only the leader receives the member list."""
         visible_members = self.members if member.member_id == self.members.leader else ()
         members = tuple(
             JoinedMember(each.member_id, each.group_instance_id, each.metadata(self.protocol_name))

@@ -80,11 +80,11 @@ from chronik.protocol.errors import ErrorCode
 
 
 class ClassicGroup(ClassicGroupState):
-    """The state machine of one classic consumer group."""
+    """The state machine of one consumer group that uses the classic protocol."""
 
     @classmethod
     def load(cls, stored: Group, config: GroupConfig, now_ms: int, epoch: int = NO_EPOCH) -> ClassicGroup:
-        """Restore a stored group. The session timeout of every member starts again."""
+        """Restore a consumer group from its stored state. Every member's session timeout starts again."""
         group = cls(stored.group_id, config, epoch, GroupState.STABLE if stored.members else GroupState.EMPTY)
         group.now_ms = now_ms
         group.is_stored = True
@@ -101,7 +101,7 @@ class ClassicGroup(ClassicGroupState):
         return group
 
     def handle(self, event: MachineEvent) -> list[Instruction]:
-        """Apply an event and return the resulting instructions.
+        """Process an event and return the resulting instructions to the host.
 
         Raises:
             InvariantError: The group is inconsistent, which is a bug. `IllegalGroupTransition` is a subclass.
@@ -179,7 +179,7 @@ class ClassicGroup(ClassicGroupState):
             complete_join_when_all_joined(self)  # the rebalance may have waited for static member ids to be stored
 
     def _on_coordinator_changed(self) -> None:
-        """Reject all waiting requests with NOT_COORDINATOR, so that clients look up the new coordinator."""
+        """Reject all waiting requests with NOT_COORDINATOR, so that the clients look up the new coordinator."""
         for member in self.members:
             self.reply_to_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
             self.reply_to_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
@@ -192,7 +192,7 @@ class ClassicGroup(ClassicGroupState):
         self._unload("another node takes over")
 
     def _unload_if_unused(self) -> None:
-        """Unload a group that was deleted or never stored, so that it does not stay in memory."""
+        """Unload the group if it has no members and is not stored, so that it does not stay in memory."""
         if self.is_idle and not self.is_stored:
             self._unload("nothing of it is stored")
 
@@ -245,7 +245,7 @@ class ClassicGroup(ClassicGroupState):
         return len(self.key) + self.members.memory_bytes + self.assignments_bytes
 
     def join_growth_bytes(self, request: JoinRequest) -> int:
-        """Return the change in the group's memory in bytes if a join request adds or replaces a member."""
+        """Return by how many bytes a join request changes the group's memory usage."""
         roster = self.members
         member = roster.get(roster.find_static_member_id(request.group_instance_id) or request.member_id)
         replaced_bytes = 0
@@ -256,12 +256,12 @@ class ClassicGroup(ClassicGroupState):
         return join_request_size(request) - replaced_bytes
 
     def sync_growth_bytes(self, request: SyncRequest) -> int:
-        """Return the change in the group's memory in bytes if a sync request replaces the assignments."""
+        """Return by how many bytes a sync request changes the group's memory usage."""
         return sum(len(assignment) for _, assignment in request.assignments) - self.assignments_bytes
 
     @property
     def is_idle(self) -> bool:
-        """Whether the group has no members, no pending member ids and no unconfirmed writes."""
+        """Whether the group has no members, no pending member ids and no pending writes."""
         return self.is_empty and not (self.members.pending_member_ids or self.pending_stores)
 
     def filter_subscribed(self, topics: Iterable[str]) -> frozenset[str]:

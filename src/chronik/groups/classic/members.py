@@ -14,7 +14,7 @@ from chronik.groups.requests import MemberProtocols
 from chronik.protocol.errors import ErrorCode
 
 PROTOCOL_OVERHEAD_BYTES: Final = 16
-"""Estimated memory of a protocol without its name and metadata, in bytes. A client may send 250,000 protocols."""
+"""Estimated memory of one assignor (protocol) of a member in bytes, without its name and metadata."""
 
 MEMBER_OVERHEAD_BYTES: Final = 500
 """Estimated memory of a member without its protocols and names, or of a pending member id, in bytes."""
@@ -36,7 +36,7 @@ class ClassicMember(msgspec.Struct):
     join_waiter: int | None = None
     sync_waiter: int | None = None
     is_new: bool = False
-    """Whether the member has not received its first JoinGroup response. Its client may already have disconnected."""
+    """Whether the member waits for its first JoinGroup response. Its client may already have disconnected."""
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
@@ -44,11 +44,13 @@ class ClassicMember(msgspec.Struct):
         return not self.is_new and (self.join_waiter is not None or self.sync_waiter is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Return the member's metadata for a protocol, or empty bytes if it does not support the protocol."""
+        """Return the subscription that the member sent for a protocol, or empty bytes if it does not support the
+        protocol.
+        """
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 
     def preferred_protocol(self, candidates: set[str]) -> str:
-        """Return the protocol in `candidates` that the member prefers."""
+        """Return the protocol among the candidates that the member prefers."""
         return next(name for name, _ in self.protocols if name in candidates)
 
 
@@ -63,7 +65,7 @@ def member_names_size(client_id: str, group_instance_id: str | None) -> int:
 
 
 class GroupMembers:
-    """The members of a group, with counters that keep the cost of a join independent of the number of members."""
+    """The members of a consumer group, with counters that make the cost of a join independent of the group's size."""
 
     def __init__(self) -> None:
         self._members: dict[str, ClassicMember] = {}
@@ -73,9 +75,9 @@ class GroupMembers:
         self._protocols_bytes = 0
         self._names_bytes = 0
         self.pending_member_ids: set[str] = set()
-        """Member ids returned with MEMBER_ID_REQUIRED whose clients have not rejoined yet."""
+        """Member ids returned with MEMBER_ID_REQUIRED, whose clients have not joined with them yet."""
         self.pending_sync_ids: set[str] = set()
-        """Ids of the members of this generation that have not sent SyncGroup yet."""
+        """Ids of the members that have not sent SyncGroup for the current generation."""
         self.leader: str | None = None
 
     def __len__(self) -> int:
@@ -95,7 +97,7 @@ class GroupMembers:
 
     @property
     def awaiting_join_count(self) -> int:
-        """Number of members whose JoinGroup request is waiting for the rebalance to complete."""
+        """Number of members whose JoinGroup request waits for the rebalance to complete."""
         return self._awaiting_join_count
 
     @property
@@ -109,7 +111,7 @@ class GroupMembers:
 
     @property
     def have_all_joined(self) -> bool:
-        """Whether every member has sent JoinGroup for this rebalance and no member id is pending."""
+        """Whether every member has sent JoinGroup for the current rebalance, and no member id is pending."""
         return self._awaiting_join_count == len(self._members) and not self.pending_member_ids
 
     @property
@@ -122,7 +124,7 @@ class GroupMembers:
         return None if group_instance_id is None else self._member_id_by_instance.get(group_instance_id)
 
     def member_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode | None:
-        """Return the error of a request whose member id and instance id match no current member, or None."""
+        """Return the error of a request whose member id or group instance id matches no current member, or None."""
         if group_instance_id is not None:
             owner = self._member_id_by_instance.get(group_instance_id)
             if owner is not None and owner != member_id:
@@ -132,7 +134,7 @@ class GroupMembers:
         return None if member_id in self._members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def add(self, member: ClassicMember) -> None:
-        """Add a member. The first member becomes the leader."""
+        """Add a member to the group. The first member becomes the leader."""
         check_invariant(member.member_id not in self._members, f"member {member.member_id!r} is added twice")
         if member.group_instance_id is not None:
             check_invariant(
@@ -148,7 +150,7 @@ class GroupMembers:
             self.leader = member.member_id
 
     def remove(self, member_id: str) -> None:
-        """Remove a member. If it was the leader, the oldest remaining member becomes the leader."""
+        """Remove a member from the group. If it was the leader, the oldest remaining member becomes the leader."""
         member = self._members.pop(member_id)
         self._remove_protocol_counts(member.protocols)
         self._names_bytes -= member_names_size(member.client_id, member.group_instance_id)
@@ -193,7 +195,7 @@ class GroupMembers:
         self._protocols_bytes -= protocols_size(protocols)
 
     def set_join_waiter(self, member: ClassicMember, waiter: int | None) -> int | None:
-        """Set the waiter of a member's JoinGroup request. Return the replaced waiter, which also needs a reply."""
+        """Set the request that waits for a JoinGroup response. Return the replaced one, which also needs a response."""
         previous = member.join_waiter
         member.join_waiter = waiter
         self._awaiting_join_count += (waiter is not None) - (previous is not None)
@@ -204,13 +206,13 @@ class GroupMembers:
         return any(self._supporter_counts[name] == len(self._members) for name in _list_distinct_names(protocols))
 
     def select_protocol(self) -> str:
-        """Return the protocol with the most votes among those that all members support. The first vote breaks ties."""
+        """Return the protocol that most members prefer among those that all members support."""
         candidates = {name for name, count in self._supporter_counts.items() if count == len(self._members)}
         votes = Counter(member.preferred_protocol(candidates) for member in self)
         return votes.most_common(1)[0][0]
 
     def elect_joined_leader(self) -> bool:
-        """Make a member that joined this rebalance the leader. Return False if no member joined."""
+        """Keep the leader if it has joined the rebalance, otherwise elect a member that has. Return False if none."""
         if self.leader is not None and self._members[self.leader].join_waiter is not None:
             return True
         self.leader = next((member.member_id for member in self if member.join_waiter is not None), self.leader)
@@ -239,7 +241,7 @@ class GroupMembers:
 
 
 def _list_distinct_names(protocols: MemberProtocols) -> tuple[str, ...]:
-    """Return the distinct protocol names in order, so that a repeated name counts as one vote."""
+    """Return the distinct protocol names in order of preference, so that a repeated name counts as one vote."""
     return tuple(dict.fromkeys(name for name, _ in protocols))
 
 

@@ -39,7 +39,7 @@ def handle_heartbeat(group: ClassicGroupState, event: HeartbeatRequested) -> Non
 
 
 def handle_commit_check(group: ClassicGroupState, event: CommitCheckRequested) -> None:
-    """Check whether the client may commit offsets now. A successful check resets the member's session timeout."""
+    """Handle a check whether a client may commit offsets now. If it may, reset the member's session timeout."""
     error_code = _find_commit_error(group, event)
     group.reply(event.waiter, error_code or ErrorCode.NONE)
     member = group.members.get(event.member_id)
@@ -65,7 +65,7 @@ def _find_commit_error(group: ClassicGroupState, event: CommitCheckRequested) ->
 
 
 def handle_leave(group: ClassicGroupState, event: LeaveRequested) -> None:
-    """Handle a LeaveGroup request. If the group becomes empty, respond after the empty group is stored."""
+    """Handle a LeaveGroup request. If no member remains, respond only after the empty group is stored."""
     previous_size = len(group.members)
     result = LeaveResult(
         ErrorCode.NONE, tuple(_remove_leaving_member(group, leaving) for leaving in event.request.members)
@@ -104,7 +104,7 @@ def _find_pending_empty_group(group: ClassicGroupState) -> PendingEmptyGroup | N
 
 
 def on_empty_group_stored(group: ClassicGroupState, awaited: PendingEmptyGroup, error: ErrorCode | None) -> None:
-    """Complete the waiting LeaveGroup requests, and schedule a retry if the write failed."""
+    """Respond to the waiting LeaveGroup requests. If the write of the empty group failed, schedule a retry."""
     for waiter, result in awaited.leavers:
         group.reply(waiter, result if error is None else LeaveResult(error))
     if error is not None:
@@ -117,7 +117,7 @@ def retry_store_empty_group(group: ClassicGroupState) -> None:
 
 
 def expire_session(group: ClassicGroupState, member_id: str) -> None:
-    """Remove a member whose session timeout has expired, and rebalance."""
+    """Remove a member whose session has timed out, and start a rebalance."""
     if member_id in group.members.pending_member_ids:
         group.remove_pending_member(member_id)
         complete_join_when_all_joined(group)
@@ -142,7 +142,7 @@ def handle_delete(group: ClassicGroupState, event: DeletionRequested) -> None:
 
 
 def on_deletion_stored(group: ClassicGroupState, awaited: PendingDeletion, error: ErrorCode | None) -> None:
-    """Complete a deletion. If a member has joined since the request, store the group again instead.
+    """Respond to the deletion of a group. If a member has joined in the meantime, store the group again.
 
     GROUP_ID_NOT_FOUND from the store means that an earlier deletion with an unknown outcome has succeeded.
     """

@@ -43,7 +43,7 @@ from chronik.wording import pluralize
 
 
 def rebalance_or_complete_join(group: ClassicGroupState, reason: str) -> None:
-    """Start a rebalance if the state allows it. Otherwise, complete the current one if all members have joined."""
+    """Start a rebalance or, during a rebalance, complete it if all members have joined."""
     if group.state in REBALANCEABLE_STATES:
         prepare_rebalance(group, reason)
     else:
@@ -51,7 +51,7 @@ def rebalance_or_complete_join(group: ClassicGroupState, reason: str) -> None:
 
 
 def prepare_rebalance(group: ClassicGroupState, reason: str) -> None:
-    """Start a rebalance: wait until all members have joined or their rebalance timeout expires."""
+    """Start a rebalance, which waits until all members have joined or the rebalance timeout expires."""
     if group.state is GroupState.COMPLETING_REBALANCE:
         reset_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS)
     group.members.pending_sync_ids.clear()
@@ -67,7 +67,7 @@ def prepare_rebalance(group: ClassicGroupState, reason: str) -> None:
 
 
 def reset_assignments(group: ClassicGroupState, error: ErrorCode) -> None:
-    """Clear all assignments and reject waiting SyncGroup requests, because the generation will not become stable."""
+    """Clear all assignments and reject waiting SyncGroup requests, because the current generation is abandoned."""
     group.assignments_bytes = 0
     for member in group.members:
         member.assignment = b""
@@ -94,7 +94,7 @@ def _start_initial_delay(group: ClassicGroupState) -> None:
 
 
 def on_initial_delay_expired(group: ClassicGroupState) -> None:
-    """Complete the first rebalance, or extend the delay up to the rebalance timeout if a member has joined."""
+    """Complete the first rebalance of a group, or extend its initial delay if another member has joined."""
     if not group.has_joined_during_delay or group.remaining_initial_delay_ms == 0:
         complete_join(group)
         return
@@ -146,7 +146,7 @@ def _start_generation(group: ClassicGroupState) -> None:
 
 
 def join_request_error(request: JoinRequest, config: GroupConfig) -> ErrorCode | None:
-    """Return the error of a join request that is invalid in any group state, or None."""
+    """Return the error of a JoinGroup request that is invalid in any group state, or None."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
@@ -162,7 +162,7 @@ def join_request_error(request: JoinRequest, config: GroupConfig) -> ErrorCode |
 
 
 def join_request_size(request: JoinRequest) -> int:
-    """Return the approximate memory that a join request adds to its group."""
+    """Return the approximate memory in bytes that a JoinGroup request adds to its group."""
     return protocols_size(request.protocols) + member_names_size(request.client_id, request.group_instance_id)
 
 
@@ -206,7 +206,7 @@ def _has_capacity_for(group: ClassicGroupState, request: JoinRequest) -> bool:
 
 
 def _reject_over_capacity(group: ClassicGroupState, event: JoinRequested) -> None:
-    """Reject a join that exceeds the capacity of the group, and remove the member if it exists."""
+    """Reject a JoinGroup request that exceeds the capacity of the group, and remove the member if it exists."""
     member = group.members.get(event.request.member_id)
     if member is not None:
         group.remove_member(member)
@@ -216,7 +216,7 @@ def _reject_over_capacity(group: ClassicGroupState, event: JoinRequested) -> Non
 
 
 def _supports_protocols(group: ClassicGroupState, request: JoinRequest) -> bool:
-    """Return whether the protocols of the request are compatible with the group."""
+    """Return whether a JoinGroup request supports a protocol of the group."""
     if group.state is GroupState.EMPTY:
         return bool(request.protocol_type) and bool(request.protocols)
     return request.protocol_type == group.protocol_type and group.members.supports_any_protocol(request.protocols)
@@ -243,7 +243,7 @@ def _generate_member_id(event: JoinRequested, name: str) -> str:
 
 
 def _reply_with_member_id(group: ClassicGroupState, event: JoinRequested, member_id: str) -> None:
-    """Reply with a new member id and MEMBER_ID_REQUIRED, so that a retried join does not add a second member."""
+    """Reply to a JoinGroup request with MEMBER_ID_REQUIRED and a new member id, with which the client must rejoin."""
     if len(group.members.pending_member_ids) >= PENDING_MEMBERS_MAX:
         group.reply(event.waiter, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID))
         return
@@ -279,7 +279,7 @@ def _add_member(group: ClassicGroupState, event: JoinRequested, member_id: str) 
 
 
 def _rejoin_member(group: ClassicGroupState, event: JoinRequested) -> None:
-    """Handle the join of a client that has a member id already."""
+    """Handle a JoinGroup request that contains a member id."""
     request = event.request
     error_code = group.members.member_error(request.member_id, request.group_instance_id)
     if error_code is not None:
@@ -313,7 +313,7 @@ def _update_member(group: ClassicGroupState, event: JoinRequested, member: Class
 
 
 def _replace_static_member(group: ClassicGroupState, event: JoinRequested, member: ClassicMember, new_id: str) -> None:
-    """Assign a new member id to a restarted static member. A client that still uses the old id is fenced."""
+    """Assign a new member id to a restarted static member. A client that still uses the old member id is fenced."""
     previous_leader = group.members.leader
     group.reply_to_join(member, JoinResult(ErrorCode.FENCED_INSTANCE_ID, member.member_id))
     group.reply_to_sync(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
@@ -350,7 +350,7 @@ def _build_restarted_member_result(
 
 
 def on_replacement_stored(group: ClassicGroupState, awaited: PendingReplacement, error: ErrorCode | None) -> None:
-    """Complete the join of a restarted static member. If a rebalance has started, the rebalance completes the join."""
+    """Respond to a restarted static member after its new member id is stored, unless a rebalance has started."""
     member = group.members.get(awaited.member_id)
     if member is None or member.join_waiter != awaited.waiter:
         return
@@ -390,7 +390,7 @@ def _sync_request_error(group: ClassicGroupState, request: SyncRequest) -> Error
 
 
 def _is_different_protocol(requested: str | None, actual: str | None) -> bool:
-    """Return whether a request's protocol differs from the group's. SyncGroup before version 5 sends none."""
+    """Return whether a request's protocol differs from the group's. SyncGroup before version 5 contains no protocol."""
     return requested is not None and actual is not None and requested != actual
 
 
@@ -415,14 +415,14 @@ def _count_bytes_to_store(group: ClassicGroupState, assignments: dict[str, bytes
 
 
 def _mark_synced(group: ClassicGroupState, member: ClassicMember) -> None:
-    """Record that a member has sent SyncGroup. Cancel the sync deadline when all members have."""
+    """Record that a member has sent SyncGroup. Cancel the sync timeout when all members have."""
     group.members.pending_sync_ids.discard(member.member_id)
     if not group.members.pending_sync_ids:
         group.deadlines.cancel(GroupDeadlineKind.SYNC)
 
 
 def _is_storing_assignment(group: ClassicGroupState) -> bool:
-    """Return whether the assignment of this generation is being stored. A retried SyncGroup must not store it again."""
+    """Return whether the assignment of this generation is being stored already, so that a retry must not store it."""
     return any(
         isinstance(awaited, PendingAssignment) and awaited.generation == group.generation
         for awaited in group.pending_stores.values()
@@ -435,7 +435,7 @@ def _build_assignment_result(group: ClassicGroupState, member: ClassicMember) ->
 
 
 def on_assignment_stored(group: ClassicGroupState, awaited: PendingAssignment, error: ErrorCode | None) -> None:
-    """Send the stored assignment to all waiting members, unless another rebalance has started."""
+    """Send the stored assignment to all members that wait for it, unless another rebalance has started."""
     if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != awaited.generation:
         return
     if error is not None:
@@ -453,7 +453,7 @@ def on_assignment_stored(group: ClassicGroupState, awaited: PendingAssignment, e
 
 
 def expire_pending_syncs(group: ClassicGroupState) -> None:
-    """Remove the members that joined but did not send SyncGroup in time, and rebalance."""
+    """Remove the members that have not sent SyncGroup in time, and start a rebalance."""
     for member in list(group.members):
         if member.member_id in group.members.pending_sync_ids:
             group.remove_member(member)

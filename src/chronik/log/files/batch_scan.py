@@ -21,7 +21,7 @@ _unpack_prefix = _PREFIX.unpack_from
 _BASE_OFFSET_AND_LENGTH = struct.Struct(">qi")
 
 EpochLookup = Callable[[int], int]
-"""A function that returns the leader epoch in which the batch at an offset was written."""
+"""A function that returns the leader epoch of the batch at an offset."""
 
 # The search for the next valid batch is limited to this distance when the index does not help.
 SEARCH_BYTES_MAX = 64 << 20
@@ -50,7 +50,7 @@ def validate_batch(buffer: memoryview, position: int, base_offset: int, epoch: i
 
 
 def declared_batch_size(buffer: memoryview, position: int) -> int:
-    """Return the batch size according to its length field, without validation; 0 if the field is incomplete."""
+    """Return the size that a batch's length field declares, without validation, or 0 if the field is incomplete."""
     if len(buffer) - position < LENGTH_END:
         return 0
     length: int = _BASE_OFFSET_AND_LENGTH.unpack_from(buffer, position)[1]
@@ -58,7 +58,7 @@ def declared_batch_size(buffer: memoryview, position: int) -> int:
 
 
 class BatchBoundary(NamedTuple):
-    """A file position and offset at which a batch is known to end, as a check for the batches before it."""
+    """A known end of a batch (file position and offset), with which batches found before it are verified."""
 
     position: int
     offset: int
@@ -67,7 +67,7 @@ class BatchBoundary(NamedTuple):
 def find_next_valid_batch(
     buffer: memoryview, start: int, after_offset: int, anchor: BatchBoundary, epoch_at: EpochLookup
 ) -> tuple[int, int] | None:
-    """Return the position and base offset of the first valid batch after damaged data at `start`, or None.
+    """Return the position and base offset of the first valid batch after damaged data, or None if there is none.
 
     `after_offset` is the offset that was expected at `start`.
     A batch is valid only if consecutive valid batches lead from it to the boundary, because the value of a damaged
@@ -102,7 +102,7 @@ def _leads_to_boundary(
 
 
 class DamagedSegment(Protocol):
-    """The interface of a damaged segment in which valid batches are searched."""
+    """The interface of a damaged log segment in which the next valid batch is searched."""
 
     size: int
     index: SegmentIndex
@@ -115,7 +115,7 @@ class DamagedSegment(Protocol):
 def find_valid_batch_after(
     segment: DamagedSegment, position: int, offset: int, epochs: LeaderEpochHistory, end_offset: int
 ) -> tuple[int, int]:
-    """Return (position, offset) of the next valid batch after damage, or the end of the segment if there is none."""
+    """Return (position, offset) of the first valid batch after damaged data, or the end of the segment."""
 
     def epoch_at(at: int) -> int:
         return epochs.find_epoch_at(at)[0]

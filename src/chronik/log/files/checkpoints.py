@@ -13,14 +13,14 @@ _COPY_BYTES = _OFFSET.size + _CRC.size
 
 
 class OffsetCheckpointFile:
-    """A checkpoint file with a single offset, which is replaced atomically."""
+    """A checkpoint file that contains one offset and is replaced atomically."""
 
     __slots__ = ("_files", "path", "stored_offset")
 
     def __init__(self, files: FileSystem, path: str) -> None:
         self.path = path
         self.stored_offset: int | None = None
-        """The last offset that was loaded from or stored in the file, or None."""
+        """The offset in the checkpoint file, or None if it is unknown."""
         self._files = files
 
     def load(self) -> int | None:
@@ -34,12 +34,13 @@ class OffsetCheckpointFile:
         return self.stored_offset
 
     def store(self, offset: int) -> None:
-        """Write the offset durably, and update `stored_offset`. Blocks on the disk."""
+        """Write the offset durably to the checkpoint file, and remember it in `stored_offset`. Blocks on the disk."""
         self.write(offset)
         self.stored_offset = offset
 
     def write(self, offset: int) -> None:
-        """Write the offset durably without updating `stored_offset`, so that another thread can call it.
+        """Write the offset durably to the checkpoint file. Another thread may call this, so `stored_offset` is not
+        changed.
 
         The file holds two copies of the offset, because no other file could tell what was deleted if one were damaged.
         """
@@ -48,7 +49,7 @@ class OffsetCheckpointFile:
 
 
 class LogCheckpoints:
-    """The log start offset and compacted offset checkpoints of a log.
+    """The checkpoint files of a log: its log start offset and the offset below which it is compacted.
 
     The compacted offset is never below the start offset.
     """
@@ -62,19 +63,19 @@ class LogCheckpoints:
 
     @property
     def durable_compacted_offset(self) -> int:
-        """The compacted offset that is stored in the checkpoint files."""
+        """The offset below which the log is compacted, as stored in the checkpoint files."""
         return max(self._compacted.stored_offset or 0, self.start_checkpoint.stored_offset or 0)
 
     def load(self, log_start_offset: int, log_end_offset: int) -> None:
-        """Load the compacted offset from its checkpoint file, limited to the offsets of the log."""
+        """Load the compacted offset from its checkpoint file, limited to the existing offsets of the log."""
         self.compacted_offset = max(log_start_offset, min(self._compacted.load() or 0, log_end_offset))
 
     def advance_compacted_offset(self, offset: int) -> None:
-        """Advance the compacted offset to `offset`, unless it is already higher."""
+        """Raise the compacted offset to `offset`, unless it is already higher."""
         self.compacted_offset = max(self.compacted_offset, offset)
 
     def truncate_to(self, log_start_offset: int, offset: int) -> None:
-        """Lower the compacted offset after the log was truncated to `offset`. Blocks on the disk."""
+        """Lower the compacted offset to `offset`, at which the log was truncated. Blocks on the disk."""
         self.compacted_offset = max(log_start_offset, min(self.compacted_offset, offset))
         if (self._compacted.stored_offset or 0) > self.compacted_offset:
             self._compacted.store(self.compacted_offset)
@@ -82,7 +83,7 @@ class LogCheckpoints:
     def pending_checkpoints(
         self, log_start_offset: int, first_segment: int | None, *, has_swaps: bool
     ) -> list[tuple[OffsetCheckpointFile, int]]:
-        """Return the checkpoints that the next sync must write."""
+        """Return the checkpoint files and offsets that the next sync must write."""
         offsets = []
         # A log whose start offset is the base offset of its first segment needs no checkpoint.
         if first_segment is not None and log_start_offset > max(

@@ -25,14 +25,14 @@ ENTRY_BYTES = _ENTRY.size
 
 
 class CorruptIndexError(Exception):
-    """An index entry is missing or fails its checksum; the index must be rebuilt."""
+    """A segment index entry is missing or fails its checksum, so the index must be rebuilt."""
 
 
 class IndexEntry(NamedTuple):
-    """An entry of a segment index: a batch's offset and position, and the largest timestamp before it."""
+    """An index entry: the offset and position of a batch, and the largest timestamp of the batches before it."""
 
     offset: int
-    """Base offset of the batch at `position`."""
+    """Base offset of the batch that starts at `position`."""
     position: int
     max_timestamp: int
     """The largest timestamp of all non-empty batches before this one; -1 if there is none."""
@@ -56,17 +56,17 @@ class SegmentIndex:
         return self._count_stored_entries() + len(self._buffered)
 
     def set_cache(self, cache: FileCache) -> None:
-        """Replace the cache through which the index file is opened."""
+        """Replace the file cache through which the index file is opened."""
         self._cache = cache
 
     def append(self, entry: IndexEntry) -> None:
-        """Append an entry in memory. `flush` writes it to the file."""
+        """Append an index entry in memory; `flush` writes it to the index file."""
         self._buffered.append(entry)
         if len(self._buffered) >= BUFFERED_ENTRIES_MAX:
             self.flush()
 
     def flush(self) -> None:
-        """Write the buffered entries to the file, without a sync, because a lost index can be rebuilt."""
+        """Write the buffered entries to the index file, without a sync, because a lost index can be rebuilt."""
         if not self._buffered:
             return
         stored = self._count_stored_entries()
@@ -100,7 +100,7 @@ class SegmentIndex:
         return self.entry(count - 1) if count else None
 
     def find_entry_by_offset(self, offset: int) -> int:
-        """Return the number of the last entry whose offset is at most `offset`, or -1.
+        """Return the number of the last index entry with an offset of at most `offset`, or -1.
 
         Raises:
             CorruptIndexError: An entry is missing or damaged.
@@ -108,7 +108,7 @@ class SegmentIndex:
         return self._find_last_entry(lambda entry: entry.offset <= offset)
 
     def find_entry_by_position(self, position: int) -> int:
-        """Return the number of the last entry whose position is at most `position`, or -1.
+        """Return the number of the last index entry with a position of at most `position`, or -1.
 
         Raises:
             CorruptIndexError: An entry is missing or damaged.
@@ -116,7 +116,7 @@ class SegmentIndex:
         return self._find_last_entry(lambda entry: entry.position <= position)
 
     def find_entry_by_timestamp(self, timestamp: int) -> int:
-        """Return the number of the last entry before which all batches are older than `timestamp`, or -1.
+        """Return the number of the last index entry before which every batch is older than `timestamp`, or -1.
 
         Raises:
             CorruptIndexError: An entry is missing or damaged.

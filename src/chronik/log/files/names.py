@@ -45,7 +45,7 @@ def parse_offset_file_name(name: str) -> tuple[int, str] | None:
 
 
 def parse_offsets(present: Iterable[str], suffix: str) -> list[int]:
-    """Return the sorted offsets in the names of all files with this suffix."""
+    """Return the sorted offsets in the file names that have this suffix."""
     parsed = (parse_offset_file_name(name) for name in present)
     return sorted(found[0] for found in parsed if found is not None and found[1] == suffix)
 

@@ -19,16 +19,16 @@ SLOT_BYTES = _SLOT.size + _CRC.size
 _EMPTY_SLOT = bytes(SLOT_BYTES)
 
 TRACKED_REMOVALS_MAX = 1000
-"""Number of tracked removals of partitions above which those that are already durable are no longer tracked."""
+"""Number of removed partitions beyond which those whose removal is already durable are no longer tracked."""
 
 PartitionSlotKey = tuple[bytes, int]
 
 
 class SyncedOffsets:
-    """The file that stores the synced offset of each partition of a node, that is, the end of its durable records."""
+    """The file that stores, for each partition of a node, up to which offset its log has been synced to disk."""
 
     def __init__(self, files: FileSystem, path: str) -> None:
-        """Open the file, or create it durably."""
+        """Open the file of synced offsets, or create it durably."""
         for directory in [*files.make_directory(parent_directory(path)), parent_directory(path)]:
             files.sync_directory(directory)
         is_new = not files.exists(path)
@@ -39,7 +39,7 @@ class SyncedOffsets:
         self._offsets: dict[PartitionSlotKey, int] = {}
         self._free: list[int] = []
         self._removed: dict[PartitionSlotKey, int] = {}
-        """The sequence number of the removal of each removed partition whose removal may not be durable yet."""
+        """Removed partitions whose removal may not be durable yet, with the sequence number of the removal."""
         self._removals = 0
         self._removals_synced = 0
         self._load()
@@ -47,7 +47,8 @@ class SyncedOffsets:
             self._file.fdatasync()  # a killed process may have left unsynced removals: see `get`
 
     def get(self, topic_id: bytes, partition: int) -> int:
-        """Return the synced offset of a partition, or 0 if unknown, which makes recovery validate the whole log.
+        """Return the offset up to which a partition's log is synced, or 0 if unknown. Recovery then validates the whole
+        log.
 
         If the partition was removed before, its removal is durable on return.
         """
@@ -57,13 +58,13 @@ class SyncedOffsets:
         return self._offsets.get(key, 0)
 
     def record(self, topic_id: bytes, partition: int, offset: int) -> None:
-        """Record that the partition's log is synced up to `offset`, unless a higher offset is recorded."""
+        """Record that a partition's log is synced up to `offset`, unless a higher offset is recorded already."""
         key = (topic_id, partition)
         if offset > self._offsets.get(key, 0):
             self._write_entry(key, offset)
 
     def lower(self, topic_id: bytes, partition: int, offset: int) -> None:
-        """Lower the synced offset before the log is truncated to `offset`. Durable on return."""
+        """Lower the synced offset of a partition before its log is truncated to `offset`. Durable on return."""
         key = (topic_id, partition)
         if offset < self._offsets.get(key, 0):
             self._write_entry(key, offset)
@@ -82,7 +83,7 @@ class SyncedOffsets:
                 self._removed = {key: each for key, each in self._removed.items() if each > self._removals_synced}
 
     def sync(self) -> None:
-        """Sync the file.
+        """Sync the file of synced offsets to disk.
 
         Called periodically in a thread, to limit how much recovery validates after a power failure.
         """
@@ -119,7 +120,7 @@ class SyncedOffsets:
             self._load_slot((topic_id, partition), slot, offset)
 
     def _load_slot(self, key: PartitionSlotKey, slot: int, offset: int) -> None:
-        """Load the slot of a partition. If a power failure left two slots, use the one with the lower offset."""
+        """Load the stored offset of a partition. If a power failure left two, use the lower one."""
         if key in self._offsets and self._offsets[key] <= offset:
             self._free.append(slot)
             return

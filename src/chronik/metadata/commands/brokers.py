@@ -20,7 +20,7 @@ class BrokerStatus(Enum):
     ONLINE = "online"
     OFFLINE = "offline"
     MAINTENANCE = "maintenance"
-    """The broker is drained: it gets no new replicas, and leads a partition only if no other ISR member can."""
+    """The broker is drained: it receives no new replicas and leads only if no other ISR member is available."""
 
 
 class Endpoint(CommandPart, frozen=True):
@@ -53,7 +53,7 @@ class RegisterBroker(CommandBase, frozen=True, tag=10):
     is_durable: bool = False
     listeners: tuple[Endpoint, ...] = ()
     levels: tuple[FeatureLevel, FeatureLevel] = (1, 1)
-    """The lowest and the highest feature level that the broker supports."""
+    """The lowest and the highest feature level (`chronik.version`) that the broker supports."""
     time_ms: TimeMs = -1
 
 

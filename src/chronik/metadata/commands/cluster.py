@@ -8,7 +8,8 @@ from chronik.metadata.commands.base import BrokerId, CommandBase, Port, TimeMs
 from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, since_level
 
 SET_FEATURE_LEVEL_TAG: Final = 4
-"""The type tag of SetFeatureLevel commands. With it, a node finds the feature level of a log before decoding it."""
+"""The type tag of SetFeatureLevel commands, by which a node finds the feature level in a log that it cannot decode yet.
+"""
 
 
 class CreateCluster(CommandBase, frozen=True, tag=1):

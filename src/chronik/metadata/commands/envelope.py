@@ -11,7 +11,7 @@ from chronik.metadata.commands.base import BrokerId, UuidBytes
 from chronik.metadata.levels import omit_default_fields
 
 COMMAND_BYTES_MAX: Final = 16 * 1024 * 1024
-"""The maximum size of an encoded command in bytes: enough for 3,000 topics of 30 partitions in one peer frame."""
+"""The maximum size of an encoded metadata command in bytes, enough to create 3,000 topics with 30 partitions each."""
 
 
 class UnknownCommandError(ChronikError):
@@ -70,7 +70,7 @@ Command = (
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """A command with its sender and sequence number, so that a retried command is applied only once.
+    """A metadata command with its sender's node id and a sequence number, by which a retried command is detected.
 
     `incarnation` identifies one run of the sending node, `sequence` counts the commands of that run from 1. All
     commands up to `answered` have completed and will not be retried, so their results need not be kept.

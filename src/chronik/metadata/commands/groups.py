@@ -30,7 +30,7 @@ class CreateConsumerGroup(CommandBase, frozen=True, tag=30):
 
 
 class UpdateConsumerGroup(CommandBase, frozen=True, tag=31):
-    """A command that stores the coordinator's state of a group, creating the group if necessary."""
+    """A command by which a group coordinator stores a group's state, creating the group if necessary."""
 
     group_id: str
     protocol_type: str
@@ -63,7 +63,7 @@ class UpdateGroupConfig(CommandBase, frozen=True, tag=37):
 
 
 class OffsetToCommit(CommandPart, frozen=True):
-    """The offset to commit for one partition."""
+    """A partition and the offset to commit for it."""
 
     topic: str
     partition: PartitionIndex
@@ -111,7 +111,7 @@ class DeleteOffsets(CommandBase, frozen=True, tag=35):
 
 
 class ExpiredOffset(CommandPart, frozen=True):
-    """A committed offset to expire, identified by its partition and by the commit time that the coordinator checked."""
+    """A committed offset to delete because it has expired, with the commit time that the coordinator has checked."""
 
     topic: str
     partition: PartitionIndex
@@ -119,7 +119,7 @@ class ExpiredOffset(CommandPart, frozen=True):
 
 
 class ExpireOffsets(CommandBase, frozen=True, tag=36):
-    """A command that deletes expired offsets, except those that have been committed again since the check.
+    """A command that deletes a group's expired offsets, except those committed again since the coordinator's check.
 
     The result's `value` is the number deleted. If `group_time_ms` is not negative, the command also deletes the group,
     provided that it has neither members nor offsets left and has not changed since that time.

@@ -11,14 +11,14 @@ from chronik.metadata.commands.topics import CreateTopic
 from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, IMPORTED_GROUPS_LEVEL, since_level
 
 IMPORTED_OFFSETS_MAX: Final = 100_000
-"""The maximum number of committed offsets in FinishImport.
+"""The maximum number of committed offsets in a FinishImport command.
 
 Applying an offset blocks the event loop of every node for about 5 µs. From level 5 on, ImportGroups transfers any
 number of offsets in several commands.
 """
 
 IMPORTED_GROUPS_PER_COMMAND_MAX: Final = 2000
-"""The maximum number of groups and committed offsets that one ImportGroups adds or one AbortImport removes.
+"""The maximum number of groups and committed offsets that one ImportGroups command adds or one AbortImport removes.
 
 Applying a command of this size blocks the event loop of every node for about 10 ms.
 """
@@ -39,7 +39,7 @@ class BeginImport(CommandBase, frozen=True, tag=60):
     """The display name of the source cluster."""
     topic_count: NonNegativeCount
     producer_ids: NonNegativeCount
-    """The number of ids to reserve: one more than the highest producer id of the source."""
+    """The number of producer ids to reserve: one more than the highest producer id in the source cluster."""
     time_ms: TimeMs
 
 
@@ -105,7 +105,7 @@ class FinishImport(CommandBase, frozen=True, tag=62):
 
 @since_level(DYNAMIC_MEMBERSHIP_LEVEL)
 class AbortImport(CommandBase, frozen=True, tag=63):
-    """A command that removes a part of an unfinished import: offsets, groups, topics and finally the import itself.
+    """A command that deletes a batch of an unfinished import's offsets, groups and topics, and finally the import.
 
     The result's `value` is the number of topics left. The proposer repeats the command until it is 0.
     """

@@ -15,7 +15,7 @@ from chronik.metadata.commands.base import (
 )
 
 PARTITIONS_PER_COMMAND_MAX: Final = 1000
-"""The maximum number of partitions per reassignment or election command, which takes about 5 ms to apply."""
+"""The maximum number of partitions in a reassignment or leader election command, which takes about 5 ms to apply."""
 
 Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
@@ -43,7 +43,7 @@ class SetPartitionLeader(CommandBase, frozen=True, tag=26):
 
 
 class IsrMember(CommandPart, frozen=True):
-    """An ISR member and the broker epoch in which it caught up with the leader."""
+    """A member of a proposed ISR, with the broker epoch in which it caught up with the leader."""
 
     broker_id: BrokerId
     broker_epoch: int
@@ -87,7 +87,7 @@ class UpdatePartitionOffset(CommandBase, frozen=True, tag=28):
 
 
 class Reassignment(CommandPart, frozen=True):
-    """A change of a partition's replicas. If `replicas` is None, the partition's current reassignment is cancelled."""
+    """A change of a partition's replicas. If `replicas` is None, the partition's ongoing reassignment is cancelled."""
 
     topic_id: UuidBytes
     partition: PartitionIndex
@@ -122,7 +122,7 @@ class ElectLeaders(CommandBase, frozen=True, tag=51):
 
 
 class ReportLostRecords(CommandBase, frozen=True, tag=52):
-    """A broker's command to report partitions for which its disk has lost acknowledged records.
+    """A command by which a broker reports the partitions whose acknowledged records its disk has lost.
 
     The broker leaves their ISRs, even as the last member, and stops leading them. Each partition succeeds or fails
     separately.

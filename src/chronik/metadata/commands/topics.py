@@ -8,11 +8,12 @@ from chronik.metadata.commands.base import BrokerId, CommandBase, CommandPart, P
 from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, added_fields
 
 NO_LEADER: Final = -1
-"""The leader id of a partition without a leader, because all its in-sync replicas are offline."""
+"""The leader id of an offline partition, which has no leader because all ISR members are offline."""
 
 
 TOPICS_PER_COMMAND_MAX: Final = 1000
-"""The maximum number of topics in one command, which blocks the event loop for under 10 ms when applied."""
+"""The maximum number of topics in a metadata command. Applying one of this size blocks the event loop for under 10 ms.
+"""
 
 
 class PartitionAssignment(CommandPart, frozen=True):

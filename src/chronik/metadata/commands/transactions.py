@@ -14,10 +14,10 @@ from chronik.metadata.commands.groups import OffsetToCommit
 from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, TRANSACTIONS_LEVEL, since_level
 
 NO_PRODUCER_ID: Final = -1
-"""A placeholder for a missing producer id or producer epoch."""
+"""The placeholder (-1) for a missing producer id or producer epoch."""
 
 NO_RECORD_INDEX: Final = -1
-"""The value of a command's `seen` field for a new transactional id, which has no record in the metadata yet."""
+"""The value of a command's `seen` field if the metadata contains no record of the transactional id yet."""
 
 TransactionalId = Annotated[str, Meta(min_length=1)]
 ProducerId = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
@@ -76,7 +76,7 @@ class EndTransaction(CommandBase, frozen=True, tag=42):
     seen: LogIndex
     commit: bool
     producer_epoch: ProducerEpoch
-    """The epoch of the transaction markers, and of the producer's later requests."""
+    """The producer epoch of the transaction markers and of the producer's later requests."""
     time_ms: TimeMs
     last_producer_id: ProducerId = NO_PRODUCER_ID
     last_epoch: ProducerEpoch = NO_PRODUCER_ID
@@ -121,7 +121,7 @@ class StageOffsets(CommandBase, frozen=True, tag=45):
 
 @since_level(DYNAMIC_MEMBERSHIP_LEVEL)
 class HoldCommits(CommandBase, frozen=True, tag=64):
-    """A command that blocks transaction commits until ReleaseCommits, so that a backup can record the log end offsets.
+    """A command that blocks transaction commits until ReleaseCommits, while a backup reads the log end offsets.
 
     The result's `value` identifies the hold. It replaces a hold that is already active.
     """
@@ -129,7 +129,7 @@ class HoldCommits(CommandBase, frozen=True, tag=64):
 
 @since_level(DYNAMIC_MEMBERSHIP_LEVEL)
 class ReleaseCommits(CommandBase, frozen=True, tag=65):
-    """A command that unblocks transaction commits after HoldCommits.
+    """A command that allows transaction commits again after a HoldCommits command.
 
     The result's `value` is 1 if the hold was still active, else 0.
     """

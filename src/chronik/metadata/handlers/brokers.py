@@ -25,14 +25,14 @@ from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
 PartitionReaction = Callable[[Partition, int, Mapping[int, Broker]], Partition]
-"""A function that updates a partition's ISR and leader after a broker's status has changed."""
+"""A function that returns a partition with its ISR and leader updated after a broker's status change."""
 
 BROKERS_MAX: Final = 1000
 """The maximum number of registered brokers, which bounds the image if a client keeps registering new ids."""
 
 
 def register_broker(writer: ImageWriter, command: RegisterBroker, index: int) -> ApplyResult:
-    """Register a broker incarnation and re-elect the leaders of its partitions."""
+    """Apply a RegisterBroker command: register the broker's new incarnation and re-elect its partitions' leaders."""
     known = writer.image.brokers.get(command.broker_id)
     if known is not None and known.incarnation == command.incarnation:
         return ApplyResult(value=known.epoch)
@@ -95,7 +95,7 @@ _REACTIONS: Final[dict[BrokerStatus, PartitionReaction]] = {
 
 
 def update_broker_status(writer: ImageWriter, command: UpdateBrokerStatus, index: int) -> ApplyResult:
-    """Change a broker's status, and update the ISRs and leaders of its partitions."""
+    """Apply an UpdateBrokerStatus command: fence or unfence a broker and update its partitions' ISRs and leaders."""
     broker = require_registered_broker(writer, command.broker_id, command.broker_epoch)
     is_back = command.status is BrokerStatus.ONLINE
     set_broker_status(writer, broker, running_broker_status(writer.image, broker.id) if is_back else command.status)
@@ -116,13 +116,13 @@ def set_broker_status(writer: ImageWriter, broker: Broker, status: BrokerStatus)
 
 
 def remove_broker(writer: ImageWriter, command: RemoveBroker, index: int) -> ApplyResult:
-    """Unregister a broker."""
+    """Apply a RemoveBroker command: delete a broker's registration."""
     unregister_broker(writer, require_registered_broker(writer, command.broker_id, command.broker_epoch).id)
     return ApplyResult()
 
 
 def unregister_broker(writer: ImageWriter, broker_id: int) -> None:
-    """Remove a broker's registration and configs, and fence it in all partitions."""
+    """Delete a broker's registration and dynamic configs, and fence the broker in its partitions."""
     writer.remove_broker(broker_id)
     _update_partitions(writer, broker_id, elections.after_fencing)
     if broker_id in writer.image.broker_configs:
@@ -130,7 +130,7 @@ def unregister_broker(writer: ImageWriter, broker_id: int) -> None:
 
 
 def update_broker_config(writer: ImageWriter, command: UpdateBrokerConfig, index: int) -> ApplyResult:
-    """Change a broker's dynamic configs. The broker need not be registered yet."""
+    """Apply an UpdateBrokerConfig command: change the dynamic configs of a broker, registered or not."""
     old = writer.image.broker_configs.get(command.broker_id, {})
     new = apply_config_changes(old, command.set, command.delete, replace=command.replace)
     if new != old:
@@ -139,7 +139,7 @@ def update_broker_config(writer: ImageWriter, command: UpdateBrokerConfig, index
 
 
 def require_registered_broker(writer: ImageWriter, broker_id: int, epoch: int) -> Broker:
-    """Return the broker with this id, after checking that it is registered under this epoch.
+    """Return the registered broker with this id, and reject the command if the broker epoch differs.
 
     Raises:
         CommandRejectedError: The broker is not registered, or has another epoch.

@@ -43,7 +43,7 @@ NODES_MAX: Final = 1000
 
 
 def create_cluster(writer: ImageWriter, command: CreateCluster, index: int) -> ApplyResult:
-    """Set the cluster id."""
+    """Apply a CreateCluster command: store the id of the new cluster."""
     if writer.image.cluster_id:
         raise CommandRejectedError(
             ErrorCode.INCONSISTENT_CLUSTER_ID, f"this is cluster {writer.image.cluster_id} already"
@@ -61,7 +61,7 @@ def create_cluster(writer: ImageWriter, command: CreateCluster, index: int) -> A
 
 
 def set_feature_level(writer: ImageWriter, command: SetFeatureLevel, index: int) -> ApplyResult:
-    """Set the level of a feature. Level 0 removes the feature."""
+    """Apply a SetFeatureLevel command: set the level of a feature, or remove the feature if the level is 0."""
     features = writer.image.features
     if not command.name:
         raise CommandRejectedError(ErrorCode.FEATURE_UPDATE_FAILED, "a feature needs a name")
@@ -81,7 +81,7 @@ def set_feature_level(writer: ImageWriter, command: SetFeatureLevel, index: int)
 
 
 def allocate_producer_ids(writer: ImageWriter, command: AllocateProducerIds, index: int) -> ApplyResult:
-    """Allocate a block of producer ids to a broker."""
+    """Apply an AllocateProducerIds command: reserve a block of producer ids for a broker."""
     require_registered_broker(writer, command.broker_id, command.broker_epoch)
     first = writer.image.next_producer_id
     if first > PRODUCER_ID_MAX - command.count:
@@ -91,7 +91,7 @@ def allocate_producer_ids(writer: ImageWriter, command: AllocateProducerIds, ind
 
 
 def add_node(writer: ImageWriter, command: AddNode, index: int) -> ApplyResult:
-    """Add a node, or change the address of a known node."""
+    """Apply an AddNode command: add a node to the cluster, or change the peer address of a known node."""
     nodes, has_dynamic_membership = writer.image.nodes, _has_dynamic_membership(writer.image)
     known = nodes.get(command.node_id)
     nodes_max = CLUSTER_MEMBERS_MAX if has_dynamic_membership else NODES_MAX
@@ -106,7 +106,7 @@ def add_node(writer: ImageWriter, command: AddNode, index: int) -> ApplyResult:
 
 
 def update_node(writer: ImageWriter, command: UpdateNode, index: int) -> ApplyResult:
-    """Update the address, the voter status or the draining status of a node. Fields that are None keep their values."""
+    """Apply an UpdateNode command: change the fields of a node's record that are not None in the command."""
     node = _require_node(writer.image, command.node_id)
     changes = {name: getattr(command, name) for name in ("host", "port", "voter", "draining")}
     node = replace(node, **{name: value for name, value in changes.items() if value is not None})
@@ -117,7 +117,7 @@ def update_node(writer: ImageWriter, command: UpdateNode, index: int) -> ApplyRe
 
 
 def remove_node(writer: ImageWriter, command: RemoveNode, index: int) -> ApplyResult:
-    """Remove a node."""
+    """Apply a RemoveNode command: remove a node from the cluster."""
     image = writer.image
     node = _require_node(image, command.node_id)
     if _has_dynamic_membership(image):
@@ -158,7 +158,7 @@ def _check_voters_remain(image: Image, node: NodeRecord) -> None:
 
 
 def _put(writer: ImageWriter, node: NodeRecord) -> None:
-    """Store a node record, and update the status of the node's running broker if draining starts or stops."""
+    """Store a node record, and update the status of the node's broker if draining has started or stopped."""
     if writer.image.nodes.get(node.id) == node:
         return
     writer.put_node(node)

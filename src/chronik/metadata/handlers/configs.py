@@ -18,7 +18,7 @@ CONFIG_CHARACTERS_MAX: Final = 64 * 1024
 def apply_config_changes(
     old: Mapping[str, str], set_: Mapping[str, str], delete: Sequence[str], *, replace: bool
 ) -> dict[str, str]:
-    """Return the configs after a change, sorted by key so that they are equal on every node."""
+    """Return a resource's configs after setting and deleting keys, sorted so that they are equal on every node."""
     new = {} if replace else dict(old)
     for key in delete:
         new.pop(key, None)
@@ -27,7 +27,7 @@ def apply_config_changes(
 
 
 def validate_configs(configs: Mapping[str, str]) -> dict[str, str]:
-    """Check the number and size of the configs, and return the configs sorted by key.
+    """Reject a resource's configs if they are too many or too large; otherwise return them sorted by key.
 
     Raises:
         CommandRejectedError: The configs are too many or too large.

@@ -38,7 +38,7 @@ A group need not exist to have configs, and its name may have 32 kB. Without a l
 
 
 def create_consumer_group(writer: ImageWriter, command: CreateConsumerGroup, index: int) -> ApplyResult:
-    """Create an empty group."""
+    """Apply a CreateConsumerGroup command: create a consumer group without members."""
     check_coordinator_epoch(writer.image, command.group_id, command.coordinator_epoch)
     if command.group_id in writer.image.groups:
         raise CommandRejectedError(ErrorCode.DUPLICATE_RESOURCE, f"group {command.group_id} exists already")
@@ -47,7 +47,7 @@ def create_consumer_group(writer: ImageWriter, command: CreateConsumerGroup, ind
 
 
 def update_consumer_group(writer: ImageWriter, command: UpdateConsumerGroup, index: int) -> ApplyResult:
-    """Store the coordinator's state of a group."""
+    """Apply an UpdateConsumerGroup command: store the group state that the group coordinator has sent."""
     check_coordinator_epoch(writer.image, command.group_id, command.coordinator_epoch)
     known = writer.image.groups.get(command.group_id)
     if known is not None and command.generation < known.generation:
@@ -69,7 +69,7 @@ def update_consumer_group(writer: ImageWriter, command: UpdateConsumerGroup, ind
 
 
 def delete_consumer_group(writer: ImageWriter, command: DeleteConsumerGroup, index: int) -> ApplyResult:
-    """Delete an empty group and its committed offsets."""
+    """Apply a DeleteConsumerGroup command: delete a consumer group without members, and its committed offsets."""
     image = writer.image
     check_coordinator_epoch(image, command.group_id, command.coordinator_epoch)
     group = image.groups.get(command.group_id)
@@ -89,7 +89,7 @@ def delete_consumer_group(writer: ImageWriter, command: DeleteConsumerGroup, ind
 
 
 def update_group_config(writer: ImageWriter, command: UpdateGroupConfig, index: int) -> ApplyResult:
-    """Change a group's configs."""
+    """Apply an UpdateGroupConfig command: change the configs of a consumer group."""
     known = writer.image.group_configs
     old = known.get(command.group_id, {})
     new = apply_config_changes(old, command.set, command.delete, replace=command.replace)
@@ -101,13 +101,13 @@ def update_group_config(writer: ImageWriter, command: UpdateGroupConfig, index: 
 
 
 def commit_offset(writer: ImageWriter, command: CommitOffset, index: int) -> ApplyResult:
-    """Commit offsets of one group."""
+    """Apply a CommitOffset command: store the committed offsets of one consumer group."""
     failures = [ItemFailure(item, code, message) for item, code, message in _commit_offsets(writer, command, index)]
     return ApplyResult(failures=tuple(failures))
 
 
 def commit_offset_batch(writer: ImageWriter, command: CommitOffsetBatch, index: int) -> ApplyResult:
-    """Commit offsets of several groups."""
+    """Apply a CommitOffsetBatch command: store the committed offsets of several consumer groups."""
     failures: list[ItemFailure] = []
     for item, commit in enumerate(command.commits):
         try:
@@ -144,7 +144,7 @@ def _commit_offsets(writer: ImageWriter, command: CommitOffset, index: int) -> l
 
 
 def partition_exists(image: Image, offset: OffsetToCommit) -> bool:
-    """Return whether the offset's partition exists.
+    """Return whether the topic and partition of the offset to commit exist.
 
     A commit must not leave offsets of a deleted topic: a new topic with the same name would inherit them.
     """
@@ -153,7 +153,7 @@ def partition_exists(image: Image, offset: OffsetToCommit) -> bool:
 
 
 def delete_offsets(writer: ImageWriter, command: DeleteOffsets, index: int) -> ApplyResult:
-    """Delete committed offsets."""
+    """Apply a DeleteOffsets command: delete committed offsets of a consumer group."""
     image = writer.image
     check_coordinator_epoch(image, command.group_id, command.coordinator_epoch)
     if command.group_id not in image.groups:
@@ -165,7 +165,7 @@ def delete_offsets(writer: ImageWriter, command: DeleteOffsets, index: int) -> A
 
 
 def expire_offsets(writer: ImageWriter, command: ExpireOffsets, index: int) -> ApplyResult:
-    """Delete expired offsets, except those that were committed again after the coordinator's check."""
+    """Apply an ExpireOffsets command: delete expired offsets, except those committed again since the check."""
     image = writer.image
     check_coordinator_epoch(image, command.group_id, command.coordinator_epoch)
     expired = 0
@@ -195,7 +195,7 @@ def check_coordinator_epoch(image: Image, group_id: str, epoch: int) -> None:
 
 
 def create_empty_group(group_id: str, protocol_type: str, time_ms: int) -> Group:
-    """Return a new group without members."""
+    """Return the record of a new consumer group without members."""
     return Group(
         group_id=group_id,
         protocol_type=protocol_type,

@@ -34,11 +34,11 @@ from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
 TOPICS_ABORTED_PER_COMMAND_MAX: Final = 20
-"""The maximum number of topics that one AbortImport removes, with their committed offsets."""
+"""The maximum number of topics that one AbortImport command deletes."""
 
 
 def begin_import(writer: ImageWriter, command: BeginImport, index: int) -> ApplyResult:
-    """Start an import and reserve its producer ids."""
+    """Apply a BeginImport command: record the import as started and reserve its producer ids."""
     known = writer.image.latest_import
     if known is not None and known.id == command.import_id:
         if known.is_finished:
@@ -56,7 +56,7 @@ def begin_import(writer: ImageWriter, command: BeginImport, index: int) -> Apply
 
 
 def import_topics(writer: ImageWriter, command: ImportTopics, index: int) -> ApplyResult:
-    """Create topics of an import."""
+    """Apply an ImportTopics command: create topics that stay invisible until the import is finished."""
     _require_unfinished_import(writer.image, command.import_id)
     if len(command.topics) > TOPICS_PER_COMMAND_MAX or len(command.topics) != len(command.leader_epochs):
         raise CommandRejectedError(
@@ -97,7 +97,7 @@ def _import_topic(writer: ImageWriter, command: CreateTopic, leader_epochs: tupl
 
 
 def import_groups(writer: ImageWriter, command: ImportGroups, index: int) -> ApplyResult:
-    """Add groups of an import and their committed offsets."""
+    """Apply an ImportGroups command: add consumer groups of an import with their committed offsets."""
     image = writer.image
     _require_unfinished_import(image, command.import_id)
     if len(command.groups) + _count_offsets(command.groups) > IMPORTED_GROUPS_PER_COMMAND_MAX:
@@ -110,7 +110,7 @@ def import_groups(writer: ImageWriter, command: ImportGroups, index: int) -> App
 
 
 def finish_import(writer: ImageWriter, command: FinishImport, index: int) -> ApplyResult:
-    """Make the topics of an import visible, and add its groups and configs."""
+    """Apply a FinishImport command: make the imported topics visible, and add the import's groups and configs."""
     image = writer.image
     known = _require_unfinished_import(image, command.import_id)
     if len(image.importing_topics) != known.topic_count:
@@ -162,7 +162,7 @@ def _add_group(writer: ImageWriter, group: ImportedGroup, time_ms: int) -> None:
 
 
 def abort_import(writer: ImageWriter, command: AbortImport, index: int) -> ApplyResult:
-    """Remove a part of an unfinished import."""
+    """Apply an AbortImport command: delete a batch of the unfinished import's topics, groups and offsets."""
     image = writer.image
     _require_unfinished_import(image, command.import_id)
     if cluster_level(image.features) >= IMPORTED_GROUPS_LEVEL:
@@ -177,7 +177,7 @@ def abort_import(writer: ImageWriter, command: AbortImport, index: int) -> Apply
 
 
 def _remove_topics_up_to_limit(writer: ImageWriter) -> None:
-    """Remove some topics of the unfinished import and their committed offsets, up to the limits per command.
+    """Delete topics of the unfinished import with their committed offsets, up to the limits of one AbortImport command.
 
     The order of names makes the choice the same on every node. The number of topics is limited as well, because finding
     the groups of a topic scans all groups.

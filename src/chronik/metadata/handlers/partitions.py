@@ -39,7 +39,7 @@ from chronik.protocol.errors import ErrorCode
 
 
 class PartitionChangeBatch:
-    """The partition changes of one command, which are collected and then written together.
+    """The partition changes of one metadata command, which are collected and then written together.
 
     Writing a topic copies the tuple of its partitions, so a command on thousands of partitions writes each topic once.
     """
@@ -52,14 +52,14 @@ class PartitionChangeBatch:
 
     @contextmanager
     def collect_failures(self, number: int) -> Iterator[None]:
-        """Record a rejection inside the `with` block as a failure of this item only."""
+        """Return a context manager that records a rejection in its block as the failure of one item of the command."""
         try:
             yield
         except CommandRejectedError as rejected:
             self._failures.append(ItemFailure(number, rejected.code, rejected.message))
 
     def partition(self, topic_id: bytes, number: int) -> Partition:
-        """Return the partition, including changes by earlier items of this command.
+        """Return a partition with the changes that earlier items of the same command made.
 
         Raises:
             CommandRejectedError: The partition does not exist.
@@ -72,7 +72,7 @@ class PartitionChangeBatch:
         self._changed.setdefault(topic_id, {})[number] = partition
 
     def write(self) -> ApplyResult:
-        """Write all changes to the image and return the result with the failures."""
+        """Write all collected changes to the image, and return the command's result with the failures of its items."""
         image = self._writer.image
         for topic_id, partitions in self._changed.items():
             topic = image.all_topics_by_id[topic_id]
@@ -83,7 +83,7 @@ class PartitionChangeBatch:
 
 
 def start_reassignment(partition: Partition, target: tuple[int, ...], brokers: Brokers) -> Partition:
-    """Return the partition with a reassignment to `target`.
+    """Return the partition with an ongoing reassignment to the replicas in `target`.
 
     A running reassignment is replaced: replicas that only it had added are removed, and cancelling still returns to the
     replicas before the first reassignment.
@@ -99,7 +99,7 @@ def start_reassignment(partition: Partition, target: tuple[int, ...], brokers: B
 
 
 def cancel_reassignment(partition: Partition, brokers: Brokers) -> Partition:
-    """Return the partition with its reassignment cancelled.
+    """Return the partition with its ongoing reassignment cancelled and its original replicas restored.
 
     Raises:
         CommandRejectedError: There is no reassignment, or no remaining replica would be in sync.
@@ -113,7 +113,7 @@ def cancel_reassignment(partition: Partition, brokers: Brokers) -> Partition:
 
 
 def complete_reassignment(partition: Partition, brokers: Brokers) -> Partition:
-    """Return the partition with its reassignment completed, if all target replicas are in sync.
+    """Return the partition with its reassignment completed if all target replicas are in the ISR, else unchanged.
 
     Completion is part of the ISR change that caused it, so the partition epoch is not incremented again.
     """
@@ -137,7 +137,7 @@ def _adapt_isr(before: Partition, changed: Partition, brokers: Brokers) -> Parti
 
 
 def _led(before: Partition, after: Partition, brokers: Brokers) -> Partition:
-    """Return the partition with a newly elected leader if the current leader has left the ISR.
+    """Return the changed partition with a newly elected leader if its leader is no longer in the ISR.
 
     The leader epoch is also incremented if any replica was removed. A removed replica may not know about it yet and
     still fetch, from a log that it will delete. If it were added again in the meantime, the leader could take it for in
@@ -152,7 +152,7 @@ def _led(before: Partition, after: Partition, brokers: Brokers) -> Partition:
 
 
 def assign_partition(writer: ImageWriter, command: AssignPartition, index: int) -> ApplyResult:
-    """Replace a partition's replicas."""
+    """Apply an AssignPartition command: replace a partition's replicas immediately, without a reassignment."""
     image = writer.image
     topic, partition = require_partition(image, command.topic_id, command.partition)
     if command.partition_epoch not in (NO_EPOCH, partition.partition_epoch):
@@ -180,7 +180,7 @@ def assign_partition(writer: ImageWriter, command: AssignPartition, index: int) 
 
 
 def set_partition_leader(writer: ImageWriter, command: SetPartitionLeader, index: int) -> ApplyResult:
-    """Make a replica the leader."""
+    """Apply a SetPartitionLeader command: make a replica the partition's leader."""
     image = writer.image
     topic, partition = require_partition(image, command.topic_id, command.partition)
     leader = command.leader
@@ -206,7 +206,7 @@ def set_partition_leader(writer: ImageWriter, command: SetPartitionLeader, index
 
 
 def reassign_partitions(writer: ImageWriter, command: ReassignPartitions, index: int) -> ApplyResult:
-    """Start or cancel reassignments."""
+    """Apply a ReassignPartitions command: start or cancel the reassignment of each partition."""
     changes = PartitionChangeBatch(writer)
     _check_partition_count(len(command.changes))
     for item, change in enumerate(command.changes):
@@ -234,7 +234,7 @@ def _apply_reassignment(
 
 
 def elect_leaders(writer: ImageWriter, command: ElectLeaders, index: int) -> ApplyResult:
-    """Elect preferred leaders, or any online replica in an unclean election."""
+    """Apply an ElectLeaders command: elect each partition's preferred leader or, if unclean, any online replica."""
     changes = PartitionChangeBatch(writer)
     _check_partition_count(len(command.partitions))
     for item, (topic_id, number) in enumerate((key.topic_id, key.partition) for key in command.partitions):
@@ -278,7 +278,7 @@ def _elect_unclean_leader(partition: Partition, brokers: elections.Brokers) -> P
 
 
 def report_lost_records(writer: ImageWriter, command: ReportLostRecords, index: int) -> ApplyResult:
-    """Remove a broker from the ISRs of partitions whose records it has lost."""
+    """Apply a ReportLostRecords command: remove the broker from the ISR of each partition whose records it has lost."""
     require_registered_broker(writer, command.broker_id, command.broker_epoch)
     changes = PartitionChangeBatch(writer)
     _check_partition_count(len(command.partitions))
@@ -291,7 +291,7 @@ def report_lost_records(writer: ImageWriter, command: ReportLostRecords, index: 
 
 
 def update_isr(writer: ImageWriter, command: UpdateISR, index: int) -> ApplyResult:
-    """Apply ISR changes as Kafka's AlterPartition does: only from the leader, and only if its epochs are current."""
+    """Apply an UpdateISR command: change ISRs like Kafka's AlterPartition, only for the current leader and epochs."""
     require_registered_broker(writer, command.broker_id, command.broker_epoch)
     changes = PartitionChangeBatch(writer)
     for item, change in enumerate(command.changes):
@@ -322,7 +322,7 @@ def _apply_isr_change(writer: ImageWriter, partition: Partition, broker_id: int,
 
 
 def _check_isr_member(writer: ImageWriter, broker_id: int, broker_epoch: int) -> None:
-    """Reject a proposed ISR member that is fenced, unknown, or has restarted since the leader saw it caught up.
+    """Reject a proposed ISR member that is fenced, unregistered, or restarted since it caught up with the leader.
 
     After a restart, the broker may have lost the end of its log.
     """
@@ -332,7 +332,7 @@ def _check_isr_member(writer: ImageWriter, broker_id: int, broker_epoch: int) ->
 
 
 def update_partition_offset(writer: ImageWriter, command: UpdatePartitionOffset, index: int) -> ApplyResult:
-    """Checkpoint high watermarks and log start offsets."""
+    """Apply an UpdatePartitionOffset command: store high watermarks and log start offsets as checkpoints."""
     changes = PartitionChangeBatch(writer, checkpoint=True)
     for item, checkpoint in enumerate(command.checkpoints):
         with changes.collect_failures(item):

@@ -22,7 +22,7 @@ Names from certificates have a few hundred characters.
 
 
 def create_acls(writer: ImageWriter, command: CreateAcls, index: int) -> ApplyResult:
-    """Add the ACLs, ignoring existing ones."""
+    """Apply a CreateAcls command: add the ACLs that do not exist yet."""
     known = writer.image.acls
     new = [acl for acl in dict.fromkeys(command.acls) if acl not in known]
     if len(known) + len(new) > ACLS_MAX:
@@ -33,7 +33,7 @@ def create_acls(writer: ImageWriter, command: CreateAcls, index: int) -> ApplyRe
 
 
 def delete_acls(writer: ImageWriter, command: DeleteAcls, index: int) -> ApplyResult:
-    """Remove the ACLs, ignoring missing ones."""
+    """Apply a DeleteAcls command: remove the ACLs that exist."""
     existing = [acl for acl in dict.fromkeys(command.acls) if acl in writer.image.acls]
     for acl in existing:
         writer.remove_acl(acl)
@@ -41,7 +41,7 @@ def delete_acls(writer: ImageWriter, command: DeleteAcls, index: int) -> ApplyRe
 
 
 def alter_quotas(writer: ImageWriter, command: AlterQuotas, index: int) -> ApplyResult:
-    """Alter the quotas of each entity separately."""
+    """Apply an AlterQuotas command: change the client quotas of each entity separately."""
     failures: list[ItemFailure] = []
     for item, alteration in enumerate(command.alterations):
         try:
@@ -65,7 +65,7 @@ def _alter_quotas_of_entity(writer: ImageWriter, alteration: QuotaAlteration) ->
 
 
 def alter_scram_user(writer: ImageWriter, command: AlterScramUser, index: int) -> ApplyResult:
-    """Update a user's SCRAM credentials."""
+    """Apply an AlterScramUser command: add, replace or remove a user's SCRAM credentials."""
     users = writer.image.users
     if not command.name:
         raise CommandRejectedError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")

@@ -28,7 +28,7 @@ from chronik.protocol.errors import ErrorCode
 
 
 def create_topic(writer: ImageWriter, command: CreateTopic, index: int) -> ApplyResult:
-    """Create a topic with all its partitions."""
+    """Apply a CreateTopic command: create a topic with all its partitions."""
     check_topic_name(writer.image, command)
     partitions = build_partitions(writer.image, command.partitions, existing=0)
     configs = validate_configs(command.configs)
@@ -46,7 +46,7 @@ def create_topic(writer: ImageWriter, command: CreateTopic, index: int) -> Apply
 
 
 def create_topics(writer: ImageWriter, command: CreateTopics, index: int) -> ApplyResult:
-    """Create topics; each succeeds or fails separately."""
+    """Apply a CreateTopics command: create several topics, each of which succeeds or fails separately."""
     if len(command.topics) > TOPICS_PER_COMMAND_MAX:
         raise CommandRejectedError(
             ErrorCode.INVALID_REQUEST, f"more than {TOPICS_PER_COMMAND_MAX} topics in one command"
@@ -61,7 +61,7 @@ def create_topics(writer: ImageWriter, command: CreateTopics, index: int) -> App
 
 
 def delete_topic(writer: ImageWriter, command: DeleteTopic, index: int) -> ApplyResult:
-    """Delete a topic, its committed and staged offsets, and its partitions in open transactions."""
+    """Apply a DeleteTopic command: delete a topic, its offsets, and its partitions in open transactions."""
     topic = require_topic(writer.image, command.topic_id)
     for group_id in writer.image.groups_with_offsets_of_topic(topic.name):
         writer.remove_offsets_of_topic(group_id, topic.name)
@@ -74,7 +74,7 @@ def delete_topic(writer: ImageWriter, command: DeleteTopic, index: int) -> Apply
 
 
 def update_topic_config(writer: ImageWriter, command: UpdateTopicConfig, index: int) -> ApplyResult:
-    """Change a topic's configs."""
+    """Apply an UpdateTopicConfig command: change the configs of a topic."""
     topic = require_topic(writer.image, command.topic_id)
     configs = apply_config_changes(topic.configs, command.set, command.delete, replace=command.replace)
     if configs != topic.configs:
@@ -83,7 +83,7 @@ def update_topic_config(writer: ImageWriter, command: UpdateTopicConfig, index: 
 
 
 def create_partitions(writer: ImageWriter, command: CreatePartitions, index: int) -> ApplyResult:
-    """Add partitions to a topic."""
+    """Apply a CreatePartitions command: add partitions to a topic."""
     topic = require_topic(writer.image, command.topic_id)
     count = len(topic.partitions)
     if command.partition_count != count:
@@ -106,7 +106,7 @@ def _get_changed_ms(topic: Topic, time_ms: int) -> int:
 
 
 def require_topic(image: Image, topic_id: bytes) -> Topic:
-    """Return the topic with this id.
+    """Return the topic with this id, or reject the command if the topic does not exist.
 
     Raises:
         CommandRejectedError: The topic does not exist.
@@ -118,7 +118,7 @@ def require_topic(image: Image, topic_id: bytes) -> Topic:
 
 
 def require_partition(image: Image, topic_id: bytes, number: int) -> tuple[Topic, Partition]:
-    """Return a topic and one of its partitions.
+    """Return a topic and one of its partitions, or reject the command if either does not exist.
 
     Raises:
         CommandRejectedError: The topic or the partition does not exist.
@@ -203,7 +203,7 @@ def check_replicas(image: Image, number: int, replicas: tuple[int, ...]) -> None
 
 
 def _check_leadership(image: Image, number: int, assignment: PartitionAssignment) -> None:
-    """Check the ISR and the leader of a new partition. Brokers may have been fenced since the proposer chose them."""
+    """Reject a new partition whose leader is not in its ISR, or whose ISR contains an unknown or fenced broker."""
     isr, leader = assignment.isr, assignment.leader
     for position, member in enumerate(isr):
         if member not in assignment.replicas or member in isr[:position]:

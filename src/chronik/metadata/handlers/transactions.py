@@ -48,7 +48,7 @@ FromCoordinator = InitTransaction | AddToTransaction | EndTransaction | Complete
 
 
 def init_transaction(writer: ImageWriter, command: InitTransaction, index: int) -> ApplyResult:
-    """Assign a producer id and epoch to a transactional id."""
+    """Apply an InitTransaction command: assign a producer id and producer epoch to a transactional id."""
     known = _check(writer.image, command)
     if known is not None:
         known = _complete_if_marked(known, command)
@@ -71,7 +71,7 @@ def init_transaction(writer: ImageWriter, command: InitTransaction, index: int) 
 
 
 def add_to_transaction(writer: ImageWriter, command: AddToTransaction, index: int) -> ApplyResult:
-    """Add partitions and groups to a transaction, starting it if necessary."""
+    """Apply an AddToTransaction command: add partitions and groups to a transaction, which starts if none is open."""
     known = _complete_if_marked(_require_record(writer.image, command), command)
     _check_transaction_state(not known.state.is_prepared, known)
     existing_partitions = [partition for partition in command.partitions if _partition_exists(writer.image, partition)]
@@ -88,7 +88,7 @@ def add_to_transaction(writer: ImageWriter, command: AddToTransaction, index: in
 
 
 def end_transaction(writer: ImageWriter, command: EndTransaction, index: int) -> ApplyResult:
-    """Commit or abort a transaction."""
+    """Apply an EndTransaction command: commit or abort a transaction."""
     known = _complete_if_marked(_require_record(writer.image, command), command)
     _check_transaction_state(not known.state.is_prepared, known)
     if command.commit and writer.image.commit_hold_index:
@@ -115,7 +115,7 @@ def end_transaction(writer: ImageWriter, command: EndTransaction, index: int) ->
 
 
 def complete_transaction(writer: ImageWriter, command: CompleteTransaction, index: int) -> ApplyResult:
-    """Complete a transaction after all its markers have been written."""
+    """Apply a CompleteTransaction command: complete a transaction after all its markers have been written."""
     known = _require_record(writer.image, command)
     _check_transaction_state(known.state.is_prepared, known)
     writer.put_transaction(replace(known.with_markers_written(), index=index, time_ms=command.time_ms))
@@ -123,7 +123,7 @@ def complete_transaction(writer: ImageWriter, command: CompleteTransaction, inde
 
 
 def expire_transaction(writer: ImageWriter, command: ExpireTransaction, index: int) -> ApplyResult:
-    """Delete an unused transactional id."""
+    """Apply an ExpireTransaction command: delete a transactional id that has expired."""
     known = _require_record(writer.image, command)
     _check_transaction_state(known.state.is_idle, known)
     writer.remove_transaction(command.transactional_id)
@@ -131,7 +131,7 @@ def expire_transaction(writer: ImageWriter, command: ExpireTransaction, index: i
 
 
 def stage_offsets(writer: ImageWriter, command: StageOffsets, index: int) -> ApplyResult:
-    """Store a group's offsets until the transaction ends."""
+    """Apply a StageOffsets command: keep a group's offsets until their transaction is committed or aborted."""
     image = writer.image
     check_coordinator_epoch(image, command.group_id, command.coordinator_epoch)
     known = image.transactions.get(command.transactional_id)
@@ -152,7 +152,7 @@ def stage_offsets(writer: ImageWriter, command: StageOffsets, index: int) -> App
 
 
 def _check(image: Image, command: FromCoordinator) -> Transaction | None:
-    """Check that the command is not outdated, and return the record of its transactional id, or None if there is none.
+    """Reject a transaction command of a replaced coordinator; return the transactional id's current record, or None.
 
     Raises:
         CommandRejectedError: The coordinator was replaced, or the record has changed since it was read.
@@ -171,7 +171,7 @@ def _check(image: Image, command: FromCoordinator) -> Transaction | None:
 
 
 def _require_record(image: Image, command: FromCoordinator) -> Transaction:
-    """Return the record of the command's transactional id like `_check`, but reject the command if there is none."""
+    """Return the current record of the command's transactional id, or reject the command if there is none."""
     known = _check(image, command)
     if known is None:
         raise CommandRejectedError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"there is no {command.transactional_id}")
@@ -181,7 +181,7 @@ def _require_record(image: Image, command: FromCoordinator) -> Transaction:
 def _complete_if_marked(
     known: Transaction, command: InitTransaction | AddToTransaction | EndTransaction
 ) -> Transaction:
-    """Return the record with its transaction completed if the command reports that all markers have been written."""
+    """Return the transaction as completed if the command reports that all its transaction markers have been written."""
     return known.with_markers_written() if command.is_marked and known.state.is_prepared else known
 
 
@@ -204,7 +204,7 @@ def _partition_exists(image: Image, partition: TransactionPartition) -> bool:
 
 
 def _settle_offsets(writer: ImageWriter, group_id: str, producer_id: int, *, commit: bool) -> None:
-    """Commit or discard the offsets that a group has staged in a transaction."""
+    """Commit or discard the offsets that a consumer group has staged in a transaction."""
     image = writer.image
     staged = dict(image.staged_offsets(group_id).get(producer_id, {}))
     for (topic, partition), each in staged.items():
@@ -223,13 +223,13 @@ def _new_among(wanted: Iterable[T], known: Iterable[T]) -> list[T]:
 
 
 def hold_commits(writer: ImageWriter, command: HoldCommits, index: int) -> ApplyResult:
-    """Block transaction commits until ReleaseCommits, for a backup."""
+    """Apply a HoldCommits command: block transaction commits while a backup reads the log end offsets."""
     writer.set_commit_hold_index(index)
     return ApplyResult(value=index)
 
 
 def release_commits(writer: ImageWriter, command: ReleaseCommits, index: int) -> ApplyResult:
-    """Unblock transaction commits, unless the hold to release has been released or replaced."""
+    """Apply a ReleaseCommits command: allow transaction commits again, unless another hold has replaced this one."""
     is_in_force = writer.image.commit_hold_index == command.hold
     if is_in_force:
         writer.set_commit_hold_index(0)

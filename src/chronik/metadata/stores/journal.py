@@ -20,7 +20,7 @@ from chronik.wal.log import WalEntry, WriteAheadLog
 from chronik.wal.snapshots import WalSnapshotWriter, find_newest_snapshot, read_snapshot, remove_older_snapshots
 
 METADATA_DIRECTORY: Final = "__meta"
-"""The name of the metadata log's directory within the data directory."""
+"""The name of the subdirectory of the data directory that contains a standalone node's metadata log."""
 
 
 class MetadataJournal:
@@ -41,7 +41,7 @@ class MetadataJournal:
         return self._opened_log.sync_times
 
     def recover(self) -> Image:
-        """Open the log and return the image after the last durable command.
+        """Open the metadata log, replay it, and return the image after the last durable command.
 
         Raises:
             DamagedDataError: The files are damaged.
@@ -56,24 +56,24 @@ class MetadataJournal:
         return image
 
     def append(self, commands: Sequence[bytes]) -> None:
-        """Append commands without a sync. They survive a crash of the process; the next `write` makes them durable."""
+        """Append commands to the log without a sync; the next `write` makes them durable."""
         self._opened_log.append(commands)
         self.entries_since_snapshot += len(commands)
 
     def write(self, commands: Sequence[bytes]) -> None:
-        """Append commands and sync the log. These and all earlier commands are durable on return."""
+        """Append commands and sync the log, which makes these and all earlier commands durable."""
         if commands:
             self.append(commands)
         self._opened_log.sync()
 
     def begin_snapshot(self) -> WalSnapshotWriter:
-        """Return a writer for a snapshot of the image. All written commands must be applied."""
+        """Return a writer for a snapshot of the current image, to which all written commands must have been applied."""
         self._opened_log.roll()
         self.entries_since_snapshot = 0
         return WalSnapshotWriter(self._files, self._directory, self._opened_log.last_index)
 
     def truncate_through(self, index: int) -> None:
-        """Remove the log up to `index`, which a durable snapshot covers."""
+        """Delete the log entries up to `index`, which a durable snapshot contains."""
         self._opened_log.drop_segments_through(index)
 
     def close(self) -> None:

@@ -46,20 +46,20 @@ from chronik.wal.snapshots import WalSnapshotWriter
 
 SNAPSHOT_ENTRIES: Final = 100_000
 SNAPSHOT_BYTES: Final = 64 * MIB
-"""The log size, in entries and bytes, at which a snapshot is taken. It limits log replay to about two seconds."""
+"""The number of log entries and the log size in bytes at which the store takes a snapshot of the metadata."""
 
 GROUP_BYTES_MAX: Final = 4 * MIB
-"""The maximum size in bytes of commands that are synced together. A larger batch would delay its first command."""
+"""The maximum total size of the commands written with one sync, in bytes."""
 
 PENDING_COMMANDS_MAX: Final = 50_000
 PENDING_BYTES_MAX: Final = 64 * MIB
-"""The maximum number and size of commands that wait to be written. If the disk is too slow, commands are rejected."""
+"""The maximum number and total size of commands waiting to be written. Above either limit, commands are rejected."""
 
 APPLY_SLICE_SECONDS: Final = 0.005
-"""The time after which applying commands yields to the event loop."""
+"""The time in seconds for which the store applies commands before it yields to the event loop."""
 
 RESULTS_KEPT: Final = 64
-"""The number of command results kept before all are dropped. This store never retries a command, so it needs none."""
+"""The number of command results kept before all are discarded; a standalone node never retries a command."""
 
 log = logging.getLogger("chronik.metadata.local_store")
 
@@ -68,7 +68,7 @@ T = TypeVar("T")
 
 
 def can_ack_before_sync(command: Command) -> bool:
-    """Return whether the command may be acknowledged before it is synced if `flush = "os"` is set.
+    """Return whether `flush = "os"` allows acknowledging the command before the metadata log is synced.
 
     A power failure can lose the last commands of the log. The transactional id then returns to an earlier state, while
     its producer continues from the later one. Acknowledging a command early must be safe in this case:
@@ -85,12 +85,12 @@ def can_ack_before_sync(command: Command) -> bool:
 
 
 def never_ack_early(command: Command) -> bool:
-    """Return False: every command is synced before it is acknowledged."""
+    """Return False, so that every command is synced before it is acknowledged."""
     return False
 
 
 class PendingCommand(NamedTuple):
-    """A proposed command that is not acknowledged yet."""
+    """An encoded command that the store has not acknowledged yet, with the future for its result."""
 
     data: bytes
     envelope: Envelope
@@ -247,7 +247,7 @@ class LocalStore:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many metadata commands are pending")
 
     def _encode_proposal(self, command: Command) -> PendingCommand:
-        """Encode a command with its sender and sequence number. The decoded bytes are applied, not the command."""
+        """Encode a command with its node id and sequence number, and check that it can be decoded."""
         levels.check_command_level(command, levels.cluster_level(self.image.features))
         sequence = self._sequence + 1
         answered = (sequence - 1) // RESULTS_KEPT * RESULTS_KEPT
@@ -277,7 +277,7 @@ class LocalStore:
             self._stop(error)
 
     async def _take_command_group(self) -> bool:
-        """Wait for commands and select those to write together. Return False if the store is closing or has failed."""
+        """Wait for commands and select those to write with one sync. Return False if the store is closing or failed."""
         while not self._pending:
             if self._closing or self._failure is not None:
                 return False
@@ -304,7 +304,7 @@ class LocalStore:
             self._group = self._group[len(early) :]
 
     async def _sync_group(self) -> None:
-        """Write the rest of the group and sync the log, which also makes the commands acknowledged early durable."""
+        """Write the remaining commands of the group and sync the metadata log."""
         assert self._log_thread is not None
         await self._run_in_executor(self._log_thread, self._journal.write, [pending.data for pending in self._group])
         self._durable_index = self._image.applied_index + len(self._group)
@@ -353,7 +353,7 @@ class LocalStore:
         )
 
     async def _begin_snapshot(self) -> None:
-        """Start a snapshot. All written commands must be applied, so that log and image have the same index."""
+        """Start writing a snapshot of the image in the background. All written commands must have been applied."""
         assert self._log_thread is not None
         writer = await self._run_in_executor(self._log_thread, self._journal.begin_snapshot)
         frozen = self._image.freeze()

@@ -50,20 +50,20 @@ PROPOSE_SECONDS: Final = 10.0
 """The default timeout of a proposal in seconds, long enough for several elections."""
 
 ATTEMPT_SECONDS: Final = 3.0
-"""The timeout in seconds of one attempt to propose a command. Several attempts fit into the proposal's timeout."""
+"""The timeout of a single attempt to propose a command, in seconds. A proposal may take several attempts."""
 
 LEADERLESS_SECONDS: Final = 0.1
-"""The delay in seconds before a read or a proposal is retried, unless a new leader is elected earlier."""
+"""The delay in seconds before a read or proposal is retried while the Raft cluster has no leader."""
 
 LEADERLESS_SECONDS_MAX: Final = 1.5
-"""The maximum time in seconds that a read waits for a leader: the maximum election timeout."""
+"""The maximum time in seconds that a read waits for the election of a Raft leader."""
 
 PENDING_PROPOSALS_MAX: Final = RESULTS_KEPT_MAX - 64
-"""The maximum number of pending commands, slightly less than the number of results kept to detect retries."""
+"""The maximum number of a node's pending proposals, below the number of results kept for detecting retries."""
 
 
 class _PendingProposal(msgspec.Struct):
-    """A proposed command that is not acknowledged yet."""
+    """A proposed command that is not acknowledged yet, with the future for its result."""
 
     answer: asyncio.Future[ApplyResult]
     limit: asyncio.Timeout
@@ -100,15 +100,15 @@ class RaftStore:
         self.machine: Final = ImageStateMachine(self._publish, self._on_command_applied, self._on_snapshot_restored)
 
     def _start_incarnation(self, incarnation: bytes) -> None:
-        """Start a new incarnation of this node's command session, without pending commands."""
+        """Start a new command session of this node under a new incarnation id."""
         self.incarnation = incarnation
         self._sequence = 0
         self._answered = 0
-        """The sequence number up to which all commands are completed or abandoned."""
+        """The sequence number up to which the results of all commands have been returned or abandoned."""
         self._pending: dict[int, _PendingProposal] = {}
 
     def attach(self, driver: RaftDriver) -> None:
-        """Set the Raft driver."""
+        """Set the Raft driver through which commands are proposed."""
         self._driver = driver
         self._forwarder = ProposalForwarder(driver)
 
@@ -124,7 +124,7 @@ class RaftStore:
         self._publish(diff_images(Image(), self.image))
 
     def limit_proposals(self, seconds: float) -> None:
-        """Limit the time of all pending and later proposals to `seconds` from now, because the node is stopping."""
+        """Limit all pending and future proposals to `seconds` from now, because the node is shutting down."""
         self._deadline = asyncio.get_running_loop().time() + seconds
         for pending in self._pending.values():
             when = pending.limit.when()
@@ -151,7 +151,7 @@ class RaftStore:
             pending.news.notify()
 
     async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
-        """Wait until the local image contains everything that was acknowledged before the call (ReadIndex).
+        """Wait until the local image contains every command acknowledged before the call (Raft's ReadIndex).
 
         Waits during a leader election. If no leader has been known for longer than an election takes, raises
         immediately, so that the client can try another node.
@@ -191,7 +191,7 @@ class RaftStore:
             raise StoreClosedError(str(error)) from error
 
     def _get_leader_wait_deadline(self) -> float:
-        """Return the time until which requests wait for a leader."""
+        """Return the time until which reads wait for the election of a Raft leader."""
         since = self._leaderless_since
         return float("inf") if since is None else since + LEADERLESS_SECONDS_MAX
 
@@ -231,7 +231,7 @@ class RaftStore:
     async def _propose_until_done(
         self, pending: _PendingProposal, data: bytes, acks: Acks, local_only: bool
     ) -> ApplyResult:
-        """Propose the command repeatedly until its outcome is known."""
+        """Propose the command, and retry after every failed attempt until the outcome is known."""
         until = CompletionPoint.APPLIED if acks is Acks.ALL else CompletionPoint.WRITTEN_BY_LEADER
         while not pending.answer.done():
             leader_changes = pending.news.generation  # a leader may be elected during the attempt
@@ -254,7 +254,7 @@ class RaftStore:
         return pending.answer.result()
 
     def _build_timeout_error(self, pending: _PendingProposal) -> KafkaError:
-        """Return the error of a proposal that has timed out."""
+        """Return the error for a proposal that has timed out; it tells whether the command may have been applied."""
         if pending.may_be_done:
             return KafkaError(ErrorCode.REQUEST_TIMED_OUT, "The outcome is unknown: no majority answered in time")
         return KafkaError(ErrorCode.NOT_CONTROLLER, "Nothing was changed: no controller is reachable")
@@ -292,7 +292,7 @@ class RaftStore:
             self._complete_proposal(envelope.sequence, result)
 
     def _on_snapshot_restored(self) -> None:
-        """After a snapshot was installed, complete the pending commands whose results it contains."""
+        """Complete the pending proposals whose results are contained in a snapshot that was just installed."""
         session = self.image.session(self._node_id)
         if self._has_incarnation_ended:
             self._restart_incarnation()
@@ -303,11 +303,11 @@ class RaftStore:
 
     @property
     def _has_incarnation_ended(self) -> bool:
-        """Return whether a command of another incarnation has ended the current command session."""
+        """Return whether another incarnation of this node has ended the current command session."""
         return has_incarnation_ended(self.image.session(self._node_id), self.incarnation)
 
     def _restart_incarnation(self) -> None:
-        """Start a new command session after a delayed command of an earlier incarnation has ended it (see `sessions`).
+        """Start a new command session after a delayed command of an earlier incarnation has ended the current one.
 
         Pending commands may have been applied before, but will not be applied any more.
         """

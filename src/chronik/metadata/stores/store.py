@@ -20,14 +20,14 @@ BARRIER_SECONDS: Final = 10.0
 
 
 class Acks(Enum):
-    """When a command is acknowledged. Only offset commits may use less than ALL."""
+    """The condition under which a metadata command is acknowledged. Only offset commits may use less than ALL."""
 
     ALL = "all"
     """Acknowledged when durable on a majority and applied on this node."""
     LEADER = "leader"
     """Acknowledged when durable on the leader, before replication. The result of the command is not returned."""
     NONE = "none"
-    """Acknowledged immediately."""
+    """Acknowledged immediately, before the command is written."""
 
 
 class StoreClosedError(ChronikError):
@@ -35,7 +35,7 @@ class StoreClosedError(ChronikError):
 
 
 class MetadataStore(Protocol):
-    """A node's access to the cluster metadata: the local image, proposals and deltas."""
+    """The interface through which a node reads the metadata image, proposes commands and receives deltas."""
 
     @property
     def image(self) -> Image:
@@ -54,7 +54,7 @@ class MetadataStore(Protocol):
         """
 
     def subscribe(self, subscriber: DeltaSubscriber) -> None:
-        """Call `subscriber` with each delta when it is applied, before the proposer receives the result.
+        """Register a callback that receives the delta of each applied command before the proposer receives the result.
 
         The first delta contains the whole image. It is delivered when the store starts, or immediately if it has
         started. An exception in a subscriber stops the node.
@@ -62,7 +62,7 @@ class MetadataStore(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Return whether other nodes change the metadata as well, so that the local image may be stale."""
+        """Return whether other nodes also change the metadata, in which case the local image may be stale."""
 
     async def read_barrier(self, seconds: float = BARRIER_SECONDS) -> None:
         """Wait until the local image contains all commands that any node acknowledged before the call.
@@ -73,13 +73,13 @@ class MetadataStore(Protocol):
         """
 
     def is_durable(self, index: int) -> bool:
-        """Return whether the command at `index` is applied here and survives a power failure.
+        """Return whether the command at log index `index` is applied on this node and survives a power failure.
 
         Data that depends on the command must not be written elsewhere before: it could outlive the command.
         """
 
     async def wait_durable(self, index: int, seconds: float = BARRIER_SECONDS) -> None:
-        """Wait until the command at `index`, possibly proposed by another node, is durable.
+        """Wait until the command at log index `index` is durable, whichever node proposed it.
 
         Raises the same errors as `read_barrier`.
         """

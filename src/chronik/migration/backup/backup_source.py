@@ -31,7 +31,7 @@ from chronik.protocol.batch import HEADER_BYTES, Bytes, iter_batches, parse_head
 from chronik.wording import pluralize
 
 READ_BYTES: Final = 1 * MIB
-"""Number of bytes read at a time to verify a file."""
+"""The number of bytes read at a time when a backup file is verified."""
 
 
 class BackupLog:
@@ -96,7 +96,7 @@ class BackupSource:
         return compute_manifest_digest(self.manifest)
 
     def topics(self) -> list[Topic]:
-        """Return the topics that still existed when the backup was finished."""
+        """Return the topics to restore, without those that were deleted during the backup."""
         return [topic for topic in list_visible_topics(self.image) if (topic.id, 0) in self._entries]
 
     def log(self, topic: Topic, partition: int) -> BackupLog:

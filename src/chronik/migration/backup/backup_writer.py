@@ -45,17 +45,17 @@ from chronik.protocol.messages.describe_image import DescribeImageRequest, Descr
 from chronik.protocol.messages.hold_commits import HoldCommitsRequest, HoldCommitsResponse
 
 ATTEMPTS_MAX: Final = 5
-"""Maximum number of attempts to create a consistent backup point."""
+"""The maximum number of attempts to read a consistent state of the cluster."""
 MARKERS_TIMEOUT_SECONDS: Final = 5.0
-"""Maximum time in seconds to wait for the markers of committed transactions while new commits are blocked."""
+"""The time in seconds to wait for the transaction markers of committed transactions while new commits are blocked."""
 POLL_INTERVAL_SECONDS: Final = 0.02
-"""Interval at which the metadata image is polled, in seconds."""
+"""The interval in seconds at which the backup polls the cluster's metadata image for pending transaction markers."""
 
 LOCK_FILE: Final = ".lock"
 
 
 class BackupPoint(NamedTuple):
-    """A consistent state of the cluster to back up: its metadata image and the log end offsets."""
+    """The state of the cluster that a backup contains: the metadata image and the log end offsets."""
 
     chunks: list[bytes]
     """The metadata image as encoded snapshot chunks."""
@@ -64,7 +64,7 @@ class BackupPoint(NamedTuple):
 
 
 def create_backup_point(cluster: ClusterClient) -> BackupPoint:
-    """Return a consistent state of the cluster to back up: its metadata image and the log end offsets.
+    """Read a consistent state of the cluster to back up, while transaction commits are blocked.
 
     Raises:
         MigrationError: Transaction markers are not written in time, or the hold was replaced repeatedly.
@@ -129,10 +129,10 @@ class BackupResult(NamedTuple):
 
     manifest: BackupManifest
     partitions_kept: int
-    """Number of partitions whose copy from an earlier run was continued."""
+    """The number of partitions whose copy in the previous backup was continued instead of restarted."""
     bytes_copied: int
     topics_gone: list[str]
-    """Names of topics that were deleted during the backup."""
+    """The names of the topics that were deleted while the backup was running."""
 
 
 class BackupWriter:
@@ -206,7 +206,7 @@ class BackupWriter:
         return BackupResult(manifest, len(kept), copying.bytes_copied, gone)
 
     def _check_restorable(self, manifest: BackupManifest, image: Image) -> None:
-        """Raise MigrationError if a restore would fail. The previous backup then remains valid."""
+        """Raise MigrationError if the new backup could not be restored; the previous backup then stays valid."""
         source = BackupSource(str(self.path), self._files, manifest, image)
         try:
             dry_run_restore(source, build_import_plan(source))
@@ -248,7 +248,7 @@ class BackupWriter:
         return entry
 
     def _remove_unlisted_files(self, manifest: BackupManifest | None = None) -> None:
-        """Remove files that are not in the manifest: those of interrupted runs and deleted partitions."""
+        """Delete backup files that are not in the manifest, such as those of interrupted runs and deleted topics."""
         manifest = manifest or self.before
         listed = {file.path for file in manifest.files()} if manifest is not None else set()
         for name in self._files.list_directory(""):

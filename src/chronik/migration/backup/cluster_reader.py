@@ -63,7 +63,7 @@ class ClusterReader:
     # --- offsets ---
 
     def read_log_ranges(self, keys: Iterable[TopicIdPartition]) -> dict[TopicIdPartition, LogRange]:
-        """Return the start and end offsets of partitions.
+        """Return the log start offset and the log end offset of each partition.
 
         Raises:
             MigrationError: A partition has no leader for the client's timeout.
@@ -75,7 +75,7 @@ class ClusterReader:
         return {key: LogRange(min(starts[key], ends[key]), ends[key]) for key in keys if key in starts and key in ends}
 
     def read_epoch_ends(self, epochs: Mapping[TopicIdPartition, int]) -> dict[TopicIdPartition, tuple[int, int]]:
-        """Return, for each partition, the largest leader epoch up to the given one and the end offset of that epoch."""
+        """Return the end offset of a leader epoch for each partition, as in Kafka's OffsetForLeaderEpoch API."""
         return self._query_leaders(
             list(epochs), lambda leader, some: self._fetch_epoch_ends(leader, {k: epochs[k] for k in some})
         )
@@ -83,7 +83,7 @@ class ClusterReader:
     def _query_leaders(
         self, keys: Iterable[TopicIdPartition], ask: Callable[[int, list[TopicIdPartition]], dict[TopicIdPartition, T]]
     ) -> dict[TopicIdPartition, T]:
-        """Query the leaders with `ask` until every partition has a result. Partitions of deleted topics are omitted."""
+        """Call `ask` for each partition leader, with retries, until every partition that still exists has a result."""
         found: dict[TopicIdPartition, T] = {}
         left, began, reason = dict.fromkeys(keys), time.monotonic(), "no leader"
         while left:
@@ -106,7 +106,7 @@ class ClusterReader:
         return found
 
     def refresh(self) -> None:
-        """Reload the leaders and the existing topics."""
+        """Reload the partition leaders and the list of existing topics."""
         self._cluster.invalidate_metadata()
         self._cluster.retry(lambda: self._cluster.metadata([]))
         self._image = read_cluster_image(self._cluster)
@@ -218,4 +218,4 @@ RETRIABLE_ERRORS: Final = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     }
 )
-"""Error codes after which a fetch is retried with refreshed metadata."""
+"""The error codes of a fetch after which the reader refreshes the metadata and fetches again."""

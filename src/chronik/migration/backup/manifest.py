@@ -23,7 +23,7 @@ DIGEST_BYTES: Final = 16
 
 
 class BackupFile(msgspec.Struct, frozen=True):
-    """A file of a backup with its size and checksum."""
+    """A file of a backup with its path, size and checksum."""
 
     path: str
     size: int
@@ -31,7 +31,7 @@ class BackupFile(msgspec.Struct, frozen=True):
 
 
 class BackupChunk(msgspec.Struct, frozen=True):
-    """A chunk of a partition: a file with complete batches. The first batch may start before offset `first`."""
+    """A file with consecutive record batches of a partition. The first batch may start before offset `first`."""
 
     file: BackupFile
     first: int
@@ -39,7 +39,7 @@ class BackupChunk(msgspec.Struct, frozen=True):
 
 
 class BackupPartition(msgspec.Struct, frozen=True):
-    """A partition of a backup with its chunks, the files that contain its batches."""
+    """The copy of a partition's log in a backup, with the files that contain its record batches."""
 
     topic_id: str
     partition: int
@@ -68,7 +68,7 @@ class BackupManifest(msgspec.Struct, frozen=True):
     partitions: tuple[BackupPartition, ...]
 
     def files(self) -> Iterator[BackupFile]:
-        """Yield all files of the backup."""
+        """Yield the metadata image file and all chunk files of the backup."""
         yield self.image
         for partition in self.partitions:
             for piece in partition.pieces:
@@ -76,12 +76,12 @@ class BackupManifest(msgspec.Struct, frozen=True):
 
 
 def compute_digest(data: bytes) -> str:
-    """Return the checksum of data as a hex string."""
+    """Return the checksum of the data as a hexadecimal string."""
     return blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
 def read_manifest(files: FileSystem) -> BackupManifest | None:
-    """Return the manifest, or None if there is none.
+    """Return the manifest in a backup directory, or None if the directory contains none.
 
     Raises:
         DamagedDataError: The manifest is damaged or has an unknown format.
@@ -103,11 +103,11 @@ def read_manifest(files: FileSystem) -> BackupManifest | None:
 
 
 def write_manifest(files: FileSystem, manifest: BackupManifest) -> None:
-    """Replace the manifest atomically."""
+    """Replace the backup's manifest atomically."""
     line = msgspec.json.encode(manifest)
     write_atomically(files, MANIFEST_FILE, line + b"\n" + compute_digest(line).encode() + b"\n")
 
 
 def compute_manifest_digest(manifest: BackupManifest) -> bytes:
-    """Return a 16-byte digest that identifies the backup's contents."""
+    """Return a 16-byte digest of the manifest, which identifies the backup's contents."""
     return blake2b(msgspec.json.encode(manifest), digest_size=16).digest()

@@ -34,23 +34,23 @@ from chronik.protocol.errors import ErrorCode
 from chronik.wording import pluralize
 
 CHUNK_BYTES_MAX: Final = 256 * MIB
-"""File size in bytes at which a new file starts. Files with only records before the log start offset are removed."""
+"""The size in bytes at which a backup chunk file is full and the next file is started."""
 
 CHUNK_BYTES_MIN: Final = 1 * MIB
-"""Minimum file size in bytes. To avoid many small files, the next run rewrites a smaller file with more records."""
+"""The size in bytes below which the next backup run rewrites the last chunk file instead of starting a new one."""
 
 CONCURRENT_PARTITIONS: Final = 250
-"""Maximum number of partitions copied concurrently."""
+"""The maximum number of partitions that a backup copies concurrently."""
 
 RESTARTS_MAX: Final = 5
-"""Maximum number of times that a run restarts the copy of a partition whose log start moved past the copy."""
+"""The maximum number of times that a partition's copy restarts because retention deleted the records to copy next."""
 
 
 class BackupChunkWriter:
-    """A writer of one partition's chunks in one run of a backup."""
+    """A writer of the chunk files of one partition in a backup."""
 
     def __init__(self, files: FileSystem, topic_id: str, partition: int, run: int, offset: int, end: int) -> None:
-        """Initialize a writer that starts at `offset` and ignores batches beyond `end`."""
+        """Create a writer that copies batches from offset `offset` up to offset `end`."""
         self._files = files
         self._directory = f"{LOGS_DIRECTORY}/{topic_id}/{partition}"
         self._about = f"{topic_id}/{partition}"
@@ -66,7 +66,7 @@ class BackupChunkWriter:
         self.pieces: list[BackupChunk] = []
 
     def continue_chunk(self, piece: BackupChunk) -> None:
-        """Start a chunk with the batches of the last chunk of an earlier run, which it replaces.
+        """Start a new chunk file with the batches of the last chunk file of the previous backup, which it replaces.
 
         Raises:
             DamagedDataError: The chunk is damaged.
@@ -78,7 +78,7 @@ class BackupChunkWriter:
         self._write(memoryview(data))
 
     def add(self, records: Bytes, *, continues: bool) -> None:
-        """Verify batches and append them to the copy, up to its end offset.
+        """Verify record batches and append them to the current chunk file, up to the end offset of the copy.
 
         With `continues`, the first batch must start at the end of the copy; otherwise it may start earlier.
 
@@ -123,7 +123,7 @@ class BackupChunkWriter:
         return f"{self._directory}/{self._first:020}-{self._run}.batches"
 
     def close(self) -> None:
-        """Sync the current chunk to disk, and add it to `pieces`, the list of finished chunks."""
+        """Sync the current chunk file and add it to `pieces`, the list of finished chunks."""
         if not self._size:
             return
         file = self._files.create(self._path)
@@ -200,7 +200,7 @@ class PartitionCopier:
         return writer
 
     def _copy_next_records(self) -> bool:
-        """Fetch and write the next records of all active partitions. Return whether any copy has progressed."""
+        """Fetch and write the next records of all partitions in progress. Return whether any copy has progressed."""
         has_progressed = False
         for key, data in self._reader.fetch({key: each.offset for key, each in self._under_way.items()}).items():
             code = ErrorCode(data.error_code)

@@ -14,11 +14,11 @@ from chronik.request_reply import Buffer, ConnectedClient, Disconnect, Dispatch,
 from chronik.scheduler import Scheduler
 
 _THROTTLED: Final = struct.Struct(">d")
-"""Layout of the prefix of each response: the client's throttle time in seconds."""
+"""The binary layout of the prefix of a forwarded response: the client's throttle time in seconds."""
 
 
 class ForwardedRequest(msgspec.Struct, array_like=True):
-    """A forwarded Kafka request with the client's principal, which the sending node has authenticated."""
+    """A client's Kafka request that a node forwards to another node, with the principal that it has authenticated."""
 
     principal_type: str
     principal_name: str
@@ -28,13 +28,13 @@ class ForwardedRequest(msgspec.Struct, array_like=True):
 
 
 class AdminCalls:
-    """The requests that a node's console sends to other nodes, and their handlers (see `OtherNodes`)."""
+    """The calls by which a node's web console queries other nodes, and their handlers (see `OtherNodes`)."""
 
     def __init__(self, calls: PeerCalls) -> None:
         self._calls = calls
 
     def serve(self, dispatch: Dispatch, scheduler: Scheduler, status: Callable[[], dict[str, Any]]) -> None:
-        """Register the handlers. Must be called before the peer transport starts."""
+        """Register the handlers of other nodes' console calls. Must be called before the peer transport starts."""
 
         async def answer(peer: int, payload: Buffer) -> Sequence[Buffer]:
             try:
@@ -59,7 +59,7 @@ class AdminCalls:
     async def forward_request(
         self, node_id: int, principal: Principal, host: str, listener: str, frame: bytes, timeout_s: float
     ) -> tuple[bytes, float]:
-        """Forward a Kafka request to a node; return the response frame and the throttle time in seconds."""
+        """Forward a Kafka request to another node; return the response frame and the throttle time in seconds."""
         asked = msgspec.msgpack.encode(ForwardedRequest(principal.type, principal.name, host, listener, frame))
         answer = await self._calls.call(node_id, CallKind.ADMIN, asked, timeout_s)
         (throttled_s,) = _THROTTLED.unpack_from(answer)

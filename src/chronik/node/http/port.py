@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("chronik.node")
 
 ACCEPT_BACKLOG: Final = 100
-"""Length of the accept queue."""
+"""The maximum number of TCP connections that wait to be accepted by the HTTP port."""
 
 SERVES_CONSOLE: Final = "node %d serves its console on %s"
 
 
 class LazyHttpPort:
-    """The HTTP port of a node. The HTTP server is loaded lazily."""
+    """The HTTP port of a node. By default, the HTTP server is loaded only when the first connection arrives."""
 
     def __init__(self, config: NodeConfig, make: Callable[[], NodeHttpServer]) -> None:
-        """Create the port; `make` imports and creates the server."""
+        """Create the HTTP port; the function `make` imports and creates the HTTP server."""
         self._config = config
         self._make = make
         self._side: NodeHttpServer | None = None
@@ -40,7 +40,7 @@ class LazyHttpPort:
         self.url: str | None = None
 
     async def open(self, address: Address) -> Sequence[Callable[[], Awaitable[None]]]:
-        """Bind the port and return the server's background jobs.
+        """Bind the HTTP port and return the background jobs of the HTTP server.
 
         Raises:
             OSError: The configured port cannot be bound. If the default port cannot, the node starts without HTTP.
@@ -74,7 +74,7 @@ class LazyHttpPort:
         self._loading_task = asyncio.ensure_future(self._load_and_serve(self._socket))
 
     async def _load_and_serve(self, listening: socket.socket) -> None:
-        """Load the server and accept the pending connections."""
+        """Load the HTTP server and let it accept the waiting connections."""
         try:
             self._side = await asyncio.to_thread(self._make)
             await self._side.serve(self._config.http or Address("127.0.0.1", 0), listening)
@@ -86,7 +86,7 @@ class LazyHttpPort:
             )
 
     async def stop(self) -> None:
-        """Stop the server. Do nothing if it is already stopped."""
+        """Stop the HTTP server if it is running."""
         if self._loading_task is not None:
             await asyncio.wait([self._loading_task])
         elif self._socket is not None and self._socket.fileno() >= 0:

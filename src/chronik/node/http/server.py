@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class NodeHttpServer:
-    """The HTTP server of a node and its application."""
+    """The HTTP server of a node, which serves the REST API, the web console, health probes and metrics."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class NodeHttpServer:
         return [] if self._tls is None else [self._tls.reload_certificates]
 
     async def serve(self, address: Address, listening: socket.socket | None = None) -> str:
-        """Bind the port, or use the bound socket `listening`, start serving, and return the URL.
+        """Start serving on the bound socket `listening` or, without one, on a newly bound port, and return the URL.
 
         Raises:
             OSError: The port cannot be bound.
@@ -70,7 +70,7 @@ class NodeHttpServer:
         return f"{self._listener.scheme}://{bound}"
 
     async def stop(self) -> None:
-        """Stop serving. Do nothing if the server is already stopped."""
+        """Stop the HTTP server if it is running."""
         if self._application is not None:
             self._application.close()
         if self._listener is not None:
@@ -84,7 +84,7 @@ class NodeHttpServer:
         return has_sasl or self._services.authorizer is not None
 
     def _load(self) -> Callable[[], RestApplication]:
-        """Import the REST application and return its factory. Called in a thread, because the import takes time."""
+        """Import the REST application and return its factory. Runs in a thread, because the import takes long."""
         from chronik.console.rest.application import RestApplication
         from chronik.console.rest.node_interface import NodeInterface
 
@@ -101,7 +101,7 @@ class NodeHttpServer:
 
 
 class _LazyApplication:
-    """A REST application that is imported on its first request. Most nodes serve only probes and metrics."""
+    """A wrapper of the REST application that imports it on the first request, because most nodes serve only probes."""
 
     def __init__(self, load: Callable[[], Callable[[], RestApplication]]) -> None:
         self._load = load

@@ -44,13 +44,14 @@ _PREFIX = struct.Struct(">qiib")  # base offset, length, leader epoch, magic
 _OFFSET = struct.Struct(">q")
 
 LIST_ATTEMPTS_MAX: Final = 20
-"""Maximum number of attempts to list and open segment files while retention or compaction deletes them."""
+"""Maximum number of attempts to list and open a log's segment files while retention or compaction deletes some of
+them."""
 
 PRODUCERS_MAX: Final = 10_000
 """Maximum number of producers whose last batch is cached to detect duplicates. A full cache is cleared."""
 
 GROUP_BYTES: Final = 4 * MIB
-"""Target size in bytes of a group of batches decoded together: a compromise between throughput and memory."""
+"""Size in bytes from which batches are decoded together: a compromise between throughput and memory use."""
 
 
 class SegmentReader:
@@ -98,7 +99,7 @@ class SegmentReader:
             return None  # the file was truncated since it was opened
 
     def is_unwritten(self, position: int) -> bool:
-        """Return whether nothing was written at a file position: preallocated zeros or the end of the file."""
+        """Return whether the file has no data at a position: only preallocated zeros, or the end of the file."""
         return not any(self.read(position, LENGTH_END))
 
     def find_next_valid_batch(self, position: int, min_offset: int) -> int:
@@ -124,12 +125,12 @@ class SegmentReader:
         return header is not None and verify_crc(self.read(position, header.size), 0, header.size)
 
     def base_offset_at(self, position: int, default: int) -> int:
-        """Return the base offset of the batch at a position, or `default` if there is none."""
+        """Return the base offset of the batch at a file position, or `default` if no batch starts there."""
         header = self.read_header(position)
         return default if header is None else header.base_offset
 
     def has_plausible_successor(self, next_position: int, header: BatchHeader) -> bool:
-        """Return whether the batch after a damaged one, if any, has the offset that the damaged header implies."""
+        """Return whether the next batch, if any, starts at the offset that the damaged batch's header implies."""
         follower = self.read_header(next_position)
         return self.is_unwritten(next_position) if follower is None else follower.base_offset == header.next_offset
 
@@ -147,12 +148,12 @@ class CheckedBatch(NamedTuple):
 
 
 ScanEvent = CheckedBatch | Finding
-"""An event of a log scan: a batch, or a finding about damaged or missing data."""
+"""A result of scanning a log: a record batch, or a finding about damaged or missing data."""
 
 
 @dataclass
 class BatchScanner:
-    """A single-use iterator over a replica's batches in [start, end) and the problems found (findings)."""
+    """A single-use iterator over a log's record batches with offsets in [start, end) and the findings about them."""
 
     directory: str
     replica_id: ReplicaId
@@ -160,11 +161,11 @@ class BatchScanner:
     end: int
     is_compacted: bool = False
     is_last: bool = True
-    """Whether no other scan continues at `end`. The last scan reports all records missing before `end`."""
+    """Whether this is the last scan of the log, which must report all records missing before `end`."""
     must_reach_end: bool = True
     """Whether the log must contain all records up to `end`, because the replica is in sync."""
     has_predecessor: bool = False
-    """Whether another scan ended at `start` and has checked the batch that spans `start`."""
+    """Whether an earlier scan ended at `start` and has already checked the batch that contains `start`."""
     next_offset: int = field(init=False)
     """Offset of the next batch to scan."""
     _epoch: int = -1
@@ -263,7 +264,7 @@ class BatchScanner:
         return position, expected
 
     def _skip_scanned(self, reader: SegmentReader, segment: SegmentFile, expected: int) -> tuple[int, int]:
-        """Return the position and offset at which to start, skipping batches that an earlier scan has checked.
+        """Return the file position and offset at which to start, after the batches that an earlier scan has checked.
 
         The index entry is used only if a batch with its offset is there.
         """
@@ -296,7 +297,7 @@ class BatchScanner:
         expected: int,
         offset_after_damage: int,
     ) -> Generator[ScanEvent, None, tuple[int, int]]:
-        """Yield a batch with the findings about it, and return the position and offset to continue with."""
+        """Verify a record batch; yield it with its findings, and return the position and offset of the next one."""
         next_position = position + header.size
         data = reader.read(position, header.size)
         problem = self._find_order_problem(reader, position, header, expected)
@@ -473,7 +474,7 @@ def _format_offset_list(offsets: list[int]) -> str:
 def decode_valid_batches(
     events: Iterable[ScanEvent], replica_id: ReplicaId, start: int, end: int
 ) -> Iterator[RecordColumns | Finding]:
-    """Yield the decoded records in [start, end) of all valid batches, and pass findings through unchanged.
+    """Decode the valid batches of a log scan; yield their records in [start, end), and all findings unchanged.
 
     Batches with a wrong checksum are skipped, since they are already reported. A batch that cannot be decoded although
     its checksum is correct is reported here.
@@ -507,7 +508,7 @@ def _decode_group(
 
 
 def _decode_columns(group: list[CheckedBatch], start: int, end: int) -> Iterator[RecordColumns]:
-    """Yield the records in [start, end) of several batches, which are decoded together.
+    """Decode a group of batches in one pass, and yield their records with offsets in [start, end).
 
     The bytes are copied, since the reader's buffer may have been reused.
     """

@@ -23,12 +23,13 @@ from chronik.pipeline.audit.partition_plan import AuditedReplica
 from chronik.pipeline.records.columns import RecordColumns
 
 KEYS_MAX: Final = 2_000_000
-"""Number of missing records after which their keys are looked up in the log. They use about 50 MB of memory."""
+"""Maximum number of missing records to collect before their keys are searched in the log. They use about 50 MB of
+memory."""
 
 FINDINGS_MAX: Final = 20
 
 OFFSET_LIMIT: Final = 2**62
-"""End offset of an unbounded read. A record may be superseded by one appended after the audit was planned."""
+"""End offset for reading a log to its end, including records appended after the audit was planned."""
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -46,20 +47,20 @@ class CompactedComparisonTask:
 
 
 class _ReplicaRecords(NamedTuple):
-    """The records of one replica in a range of offsets."""
+    """The records of one replica's log in a range of offsets, as hashes of their keys and contents."""
 
     start: int
     end: int
-    """Exclusive end of the searched range."""
+    """Exclusive end of the offset range that was read."""
     offsets: Int64Array
     contents: Int64Array
     keys: Int64Array
     droppable: npt.NDArray[np.bool_]
-    """For each record, whether compaction may remove it even without a later record of the same key."""
+    """Whether compaction may remove each record even if no later record has the same key."""
 
 
 class _MissingRecords(NamedTuple):
-    """Records that a replica lacks and other replicas have."""
+    """The records that one replica lacks although another replica of the partition has them."""
 
     node: int
     offsets: Int64Array
@@ -154,7 +155,7 @@ def _find_different_records(task: CompactedComparisonTask, held: dict[int, _Repl
 
 
 def _find_missing_records(held: dict[int, _ReplicaRecords]) -> Iterator[_MissingRecords]:
-    """Yield the records that a replica lacks and another one has, except those that compaction may always remove."""
+    """Yield the records that one replica lacks and another has, except those that compaction may always remove."""
     start = max(records.start for records in held.values())
     for node, lacking in held.items():
         for other, having in held.items():
@@ -167,7 +168,7 @@ def _find_missing_records(held: dict[int, _ReplicaRecords]) -> Iterator[_Missing
 
 
 def _find_unsuperseded_records(task: CompactedComparisonTask, missing: list[_MissingRecords]) -> Iterator[Finding]:
-    """Yield findings for missing records that no later record with the same key supersedes."""
+    """Yield a finding for each missing record that was the last one with its key, and so must not be missing."""
     if not missing:
         return
     wanted = np.unique(np.concatenate([each.keys for each in missing]))
@@ -187,7 +188,7 @@ def _find_unsuperseded_records(task: CompactedComparisonTask, missing: list[_Mis
 
 
 def _find_last_offsets_of_keys(task: CompactedComparisonTask, wanted: Int64Array, first: int) -> Int64Array:
-    """Return the highest offset of each key across all replicas."""
+    """Return the offset of the last record with each key, over all replicas of the partition."""
     last = np.full(len(wanted), -1, np.int64)
     for replica in task.replicas:
         _, columns = _scan_columns(task, replica, first, OFFSET_LIMIT)

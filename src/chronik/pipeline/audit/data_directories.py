@@ -61,7 +61,7 @@ class ReadOnlyFileSystem(DiskFileSystem):
 
 
 class AuditInputError(ChronikError):
-    """An audit input that cannot be read and therefore cannot be checked."""
+    """A file or directory to audit, such as a node's data directory, cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class NodeDataDirectory:
     node: int
     path: str
     identity: bytes
-    """Content of the directory's identity file, which is unique to the directory."""
+    """Content of the identity file, which differs between any two data directories."""
 
     def partition_directory(self, topic_id: str, index: int) -> str:
         return f"{self.path}/{TOPICS_DIRECTORY}/{topic_id}/{index}"

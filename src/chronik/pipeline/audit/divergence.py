@@ -44,7 +44,7 @@ _FIELDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DivergentChunk:
-    """A chunk of offsets in which the digests of the replicas differ."""
+    """A range of offsets in which the replicas of a partition have different data, as their digests show."""
 
     topic: str
     partition: int
@@ -53,11 +53,11 @@ class DivergentChunk:
     end: int
     replicas: tuple[AuditedReplica, ...]
     has_predecessor: bool = False
-    """Whether other chunks precede this one, since the partition starts before it."""
+    """Whether the partition has earlier chunks, that is, this chunk does not start at the log start offset."""
 
 
 class _StoredBatch(NamedTuple):
-    """The digest and location of a replica's batch."""
+    """The digest of a record batch, and its location in the replica's segment file."""
 
     base_offset: int
     next_offset: int
@@ -72,11 +72,12 @@ class _StoredBatch(NamedTuple):
 
 
 _BatchKey = tuple[int, int]
-"""The key of a batch: its base offset, and the number of earlier batches with the same base offset."""
+"""Key to match batches of several replicas: the base offset, and the number of earlier batches with this base
+offset."""
 
 
 def locate_differences(chunk: DivergentChunk) -> list[Finding]:
-    """Return the differences between the replicas in a chunk.
+    """Compare the replicas' batches in a chunk of offsets, and return a finding for each difference.
 
     There are none if a replica has only deleted records that others still have.
     """
@@ -106,7 +107,7 @@ def locate_differences(chunk: DivergentChunk) -> list[Finding]:
 def _scan_replica(
     chunk: DivergentChunk, replica: AuditedReplica, end: int
 ) -> tuple[int, dict[_BatchKey, _StoredBatch]]:
-    """Scan the part of a replica in the chunk; return the offset at which the scan started, and the batches found."""
+    """Scan one replica's batches in a chunk; return the offset at which the scan started, and the batches found."""
     replica_id = ReplicaId(chunk.topic, chunk.partition, replica.node)
     scanner = BatchScanner(
         replica.directory,
@@ -131,7 +132,7 @@ def _scan_replica(
 
 
 def _find_majority(digests: Mapping[int, bytes | None], leader: int) -> list[int]:
-    """Return the nodes with the most common version of a batch; in a tie, the leader's version is preferred."""
+    """Return the nodes with the most common version of a batch; the leader's version wins a tie."""
     alike: dict[bytes | None, list[int]] = {}
     for node, digest in digests.items():
         alike.setdefault(digest, []).append(node)
@@ -189,7 +190,7 @@ def _read_batch(stored: _StoredBatch) -> bytes:
 
 
 def _describe_differing_part(ours: bytes, theirs: bytes, here: _StoredBatch, at: int) -> tuple[int, str]:
-    """Return the affected offset and a description of the part of the batch that differs."""
+    """Return the affected offset, and a description of the header field or record that differs."""
     batch = f"the batch with offsets {here.offsets_text}"
     try:
         for mine, other in zip_longest(decode_batch(ours), decode_batch(theirs)):

@@ -37,7 +37,7 @@ class FindingKind(StrEnum):
     """A file of a table is missing or cannot be read."""
     COMMITTED_OFFSET = "committed_offset"
     STATE = "state"
-    """The nodes' metadata differs or is damaged."""
+    """The metadata images of two nodes differ, or a node's metadata is damaged."""
 
 
 def first_error_line(error: Exception) -> str:

@@ -21,13 +21,14 @@ from chronik.pipeline.audit.slice_scan import CHUNK_OFFSETS, SliceScan, scan_sli
 from chronik.pipeline.spark.tasks import TaskRunner
 
 CHUNKS_LOCATED_MAX: Final = 20
-"""Maximum number of differing chunks per partition in which the exact differences are located."""
+"""Maximum number of differing chunks per partition in which the audit searches for the exact differences."""
 
 AuditProgressCallback = Callable[[str, int, int], None]
-"""A callback for progress: the kind of work (`logs` or `tables`), the amount done and the total."""
+"""A callback that reports progress: the kind of data (`logs` or `tables`), the amount processed and the total
+amount."""
 
 DifferingChunks = dict[TopicPartition, list[tuple[int, int]]]
-"""Ranges [start, end) of chunks whose digests differ, by partition."""
+"""Offset ranges [start, end) in which the replicas of a partition differ, by partition."""
 
 
 def ignore_progress(what: str, done: int, total: int) -> None:
@@ -111,7 +112,7 @@ def _locate_differences(
 
 
 def find_differing_chunks(stretch: AuditRange, examined: Sequence[SliceScan]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges [start, end) of chunks whose digests differ between replicas.
+    """Yield the offset ranges in which the digests of the partition's replicas differ.
 
     It includes chunks that a replica has only in part, because its log ends or now starts there. The part that both
     have may still be equal.
@@ -124,7 +125,7 @@ def find_differing_chunks(stretch: AuditRange, examined: Sequence[SliceScan]) ->
 
 
 def merge_findings(replica_findings: Iterable[Finding], compared: Iterable[Finding]) -> list[Finding]:
-    """Merge findings about single replicas with those of comparing replicas, keeping one per location.
+    """Merge the findings of single replicas and of replica comparisons, keeping one finding per location.
 
     A wrong checksum is found in the replica itself; the comparison adds the position of the differing byte.
     """

@@ -44,11 +44,11 @@ class StoredMetadata:
     image: Image
     """The metadata image of the snapshot; empty without a snapshot."""
     snapshot_index: int
-    """Index of the last log entry in the snapshot. It stays fixed while entries are applied to the image."""
+    """Metadata log index that the snapshot covers. It stays fixed while later entries are applied to the image."""
     entries: tuple[RaftEntry, ...]
     """The log entries after the snapshot, in order."""
     commit_index: int
-    """Highest index known to be committed: a lower bound, since the commit index is stored lazily."""
+    """Lower bound of the commit index, which a node stores with a delay."""
 
     @property
     def last_index(self) -> int:
@@ -173,7 +173,7 @@ def compare_stored_metadata(directories: Mapping[int, NodeDataDirectory]) -> Met
 
 
 def _find_common_index(states: Sequence[StoredMetadata]) -> int:
-    """Return the highest index up to which the metadata logs of all nodes are known to be equal.
+    """Return the highest index up to which all nodes are known to have the same metadata log.
 
     An entry that all logs hold with the same term cannot be overwritten. The result is at least the lowest known commit
     index.
@@ -192,7 +192,7 @@ def _apply_entries(image: Image, entries: Sequence[RaftEntry]) -> None:
 
 
 def _select_comparable_states(states: list[StoredMetadata]) -> tuple[list[StoredMetadata], list[str]]:
-    """Return the states that can be compared, and notes about those that end before another node's snapshot."""
+    """Return the nodes whose metadata can be compared, and a note for each node that ends before another's snapshot."""
     chosen = sorted(states, key=lambda state: state.last_index)
     notes = []
     while max(state.snapshot_index for state in chosen) > chosen[0].last_index:

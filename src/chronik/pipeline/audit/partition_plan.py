@@ -40,7 +40,7 @@ class AuditedReplica:
     node: int
     directory: str
     end: int
-    """The offset up to which the replica must match the others."""
+    """Offset up to which this replica's log must match the other replicas."""
     is_in_sync: bool
 
 
@@ -84,7 +84,7 @@ class AuditedPartition:
 
 @dataclass(frozen=True, slots=True)
 class _PartitionDescription:
-    """A partition as described by the metadata or by brokers."""
+    """A partition's leader, replicas and end offset, as described by the metadata image or by brokers."""
 
     topic: str
     topic_id: str

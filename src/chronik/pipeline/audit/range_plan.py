@@ -14,16 +14,16 @@ from chronik.pipeline.audit.slice_scan import CHUNK_OFFSETS, ReplicaSlice
 from chronik.pipeline.source.segment_transport import list_segment_files
 
 SLICE_BYTES: Final = 256 * MIB
-"""Target size in bytes of a slice, the part of a replica that one task reads: less than a second of work."""
+"""Target size in bytes of the part of a replica's log that one task reads, in less than a second."""
 
 BUNDLE_BYTES_MIN: Final = 16 * MIB
-"""Minimum size in bytes of a bundle, the work of one task. Small partitions share a task to amortize its startup."""
+"""Minimum number of bytes that one audit task reads. Small partitions share a task to amortize its startup time."""
 
 BUNDLES_PER_ROUND: Final = 16
-"""Target number of bundles, each the work of one task, per round. As many cores can work in parallel."""
+"""Target number of tasks per audit round, and so the number of cores that the audit can use in parallel."""
 
 ROUND_BYTES: Final = 2048 * MIB
-"""Target size in bytes of a round, the work between two progress reports: a few seconds."""
+"""Target number of bytes that the audit reads between two progress reports: a few seconds of work."""
 
 Item = TypeVar("Item")
 
@@ -93,7 +93,7 @@ def group_into_rounds(work: Iterable[AuditRange]) -> Iterator[list[AuditRange]]:
 
 
 def bundle_by_size(items: Sequence[tuple[Item, int]]) -> list[list[Item]]:
-    """Group items, given with their sizes, in order into bundles of about equal size, one for each task."""
+    """Group (item, size) pairs in order into bundles of about equal size; each bundle becomes one Spark task."""
     total = sum(size for _, size in items)
     limit = max(BUNDLE_BYTES_MIN, min(SLICE_BYTES, total // BUNDLES_PER_ROUND))
     found: list[list[Item]] = []

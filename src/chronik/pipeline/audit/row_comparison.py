@@ -63,7 +63,7 @@ ROWS_SCHEMA: Final = pa.schema(
 )
 
 FINDINGS_MAX: Final = 20
-"""Maximum number of findings of one kind per slice, the range of offsets that is compared at once."""
+"""Maximum number of findings of each kind that the comparison of one row slice reports."""
 
 MAX_OFFSET: Final = 2**63 - 1
 
@@ -86,7 +86,7 @@ class DecodedFieldCheck:
     """A check that the decoded fields of table rows match the log's records, which are passed in batch by batch."""
 
     def __init__(self, partition: int, table: TableDescriptor, rows: pa.Table) -> None:
-        """Create a check of `rows`: the offsets and decoded fields, sorted by offset."""
+        """Create a check of `rows`, a table of offsets and decoded fields, sorted by offset."""
         self._partition = partition
         self._schema = table.schema
         self._value_schema = table.value_schema
@@ -113,13 +113,13 @@ class DecodedFieldCheck:
                         self.mismatches[offset] = name
 
     def _is_explained(self, row: pa.Table, value: bytes | None) -> bool:
-        """Return whether a row that the current schema would decode differently is nevertheless correct."""
+        """Return whether a row is correct although the current schema would decode the record's value differently."""
         return self._restores_value(row, value) or any(
             self._is_decoded_by(schema, row, value) for schema in self._earlier_schemas
         )
 
     def _restores_value(self, row: pa.Table, value: bytes | None) -> bool:
-        """Return whether the columns of a row and its `_rescued` together give the record's JSON value."""
+        """Return whether a row's columns and its `_rescued` value together contain the record's complete JSON value."""
         try:
             restored = restore_value(row, self._value_schema)
             expected = {} if value is None else decode_exact_json(value)
@@ -153,7 +153,7 @@ def _parse_rescued(text: str | None) -> Any:
 
 
 def _strip_null_fields(value: Any) -> Any:
-    """Return a decoded value without null fields, since a null in a column may also mean a missing field."""
+    """Return a decoded value without null fields, because a null column may stand for a field that is missing."""
     if isinstance(value, dict):
         return {name: _strip_null_fields(each) for name, each in value.items() if each is not None}
     if isinstance(value, list):
@@ -212,7 +212,7 @@ def read_log_rows(
     is_compacted: bool,
     fields: DecodedFieldCheck | None = None,
 ) -> LogRows:
-    """Read an offset range of the log as rows, using further replicas where the first one is damaged.
+    """Read an offset range of the log as table rows, using other replicas where the first replica is damaged.
 
     `fields` checks the value of each record while it is read, since values are not retained.
     """
@@ -307,7 +307,7 @@ def _is_aborted_batch(batch: CheckedBatch, aborted: Iterable[AbortedTransactionR
 
 @dataclass(frozen=True, slots=True)
 class RowSlice:
-    """A range of offsets that both the log and the table should contain, with the replicas and files to compare."""
+    """A range of offsets whose log records are compared with the table rows, and the replicas and files to read."""
 
     topic: str
     partition: int
@@ -319,7 +319,7 @@ class RowSlice:
     table: TableFiles
     dead_letters: TableFiles | None
     table_end: int | None
-    """In a partition's last slice, the table's next offset: the table must have no rows at or after it."""
+    """In a partition's last slice, the table's next offset: the table must have no row with this or a higher offset."""
 
 
 @dataclass(frozen=True, slots=True)

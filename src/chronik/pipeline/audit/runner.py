@@ -145,7 +145,7 @@ def choose_task_runner(spark: SparkSession | None, master: str | None, size_byte
 def wrap_with_input_verification(
     tasks: TaskRunner, directories: Iterable[NodeDataDirectory], table_root: str | None
 ) -> TaskRunner:
-    """Return a task runner whose tasks first check that their machine mounts the same directories and tables.
+    """Return a task runner that, before each task, checks that its machine mounts the same directories and tables.
 
     An unmounted directory would otherwise look like an empty log.
     """
@@ -170,7 +170,7 @@ def _verify_inputs_and_run(
 
 
 class _AuditRun:
-    """The state of one audit: the planned work and the report."""
+    """A running audit: the planned partitions and tables, and the report that it fills."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class _AuditRun:
             self._add_results(running.findings, running.notes)
 
     def plan(self, table_root: str | None) -> None:
-        """Plan the work: list tables first, then committed offsets, then the partitions' ends.
+        """Plan the audit: open the tables, then read the committed group offsets, then the partitions' end offsets.
 
         Each of them can only be behind the next one, so concurrent progress does not look like a problem.
         """
@@ -396,7 +396,7 @@ class _AuditRun:
     # Confirmation
 
     def drop_outdated_findings(self) -> None:
-        """Drop findings about partitions that were deleted or moved, or replicas that left the ISR, since planning."""
+        """Drop findings that no longer apply: the partition was deleted or moved, or the replica left the ISR."""
         if self._cluster is None or not self.report.findings:
             return
         now = {

@@ -22,19 +22,19 @@ from chronik.pipeline.audit.findings import Finding, ReplicaId
 from chronik.pipeline.records.columns import RecordColumns
 
 CHUNK_OFFSETS: Final = 16_384
-"""Number of offsets per chunk, for which one digest is computed. A chunk is small enough to scan again quickly."""
+"""Number of offsets that one digest covers. A chunk is small enough to read again quickly if its digests differ."""
 
 DIGEST_BYTES: Final = 16
 
 Digests = dict[int, bytes]
-"""Digests of a replica's chunks, by chunk number."""
+"""Digests of the data in each chunk of a replica's log, by chunk number."""
 
 FINDINGS_MAX: Final = 100
 """Maximum number of findings per slice."""
 
 
 class BatchDigests:
-    """Digests of the batches of an uncompacted log, one for each chunk of offsets."""
+    """A digest per chunk of offsets, computed from the stored batches of a log that is not compacted."""
 
     def __init__(self, start: int) -> None:
         self._start = start
@@ -52,7 +52,7 @@ class BatchDigests:
 
 
 class RecordDigests:
-    """Digests of a compacted log's records. Each column is hashed separately, so batch boundaries do not matter."""
+    """A digest per chunk of offsets, computed from a compacted log's records regardless of their batch boundaries."""
 
     def __init__(self) -> None:
         self._hashes: dict[int, list[Any]] = {}
@@ -83,7 +83,7 @@ class RecordDigests:
 
 
 def _build_column_streams(column: pa.Array) -> list[bytes | memoryview]:
-    """Return a column's bytes as streams to hash: lengths (-1 for null) and contents, or numbers."""
+    """Return the byte streams of an Arrow column to hash: the lengths (-1 for null) and contents, or the numbers."""
     if pa.types.is_list(column.type):
         # Few records have headers, so encoding them one by one is fast enough.
         return [b"".join(f"{each!r};".encode() for each in column.to_pylist())]

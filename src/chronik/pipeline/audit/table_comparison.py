@@ -26,20 +26,20 @@ from chronik.pipeline.tables.table_files import TableFiles
 from chronik.pipeline.tables.topic_table import TableError, TableMissingError
 
 ROWS_PER_SLICE: Final = 250_000
-"""Number of rows compared at once. A task holds them twice, from the log and the table: tens of megabytes."""
+"""Number of rows that a task compares at once. It holds them twice, from the log and the table: tens of megabytes."""
 
 FIELDS_COST: Final = 5
-"""Memory cost of a row with decoded fields, relative to one without."""
+"""Memory use of a row with decoded fields, as a multiple of a row without decoded fields."""
 
 ROW_BYTES: Final = 256
-"""Estimated cost of a row in bytes, used to bundle slices into tasks."""
+"""Estimated memory use of a row in bytes, by which row slices are grouped into tasks."""
 
 READ_ATTEMPTS_MAX: Final = 20
 """Maximum number of attempts to read a table that changes while it is read."""
 
 
 SuspectReplicas = Mapping[TopicPartition, Collection[int]]
-"""Nodes whose replica of a partition has findings, by partition."""
+"""Nodes whose replica of a partition has findings and is therefore not trusted, by partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ def compare_table(
 
 
 def _finding_key(finding: Finding) -> tuple[object, ...]:
-    """Return a key that identifies a finding about a row in a repeated comparison, even in another file."""
+    """Return a key that identifies a finding in repeated comparisons, even if its row has moved to another file."""
     file = finding.file if finding.kind is FindingKind.TABLE_FILE else None
     return finding.kind, finding.partition, finding.offset, file
 

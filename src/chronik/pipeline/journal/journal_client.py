@@ -61,7 +61,7 @@ def encode_schema(topic_key: PipelineTopicKey, schema: TableColumns) -> Outgoing
 
 
 def build_schema(columns: Sequence[ColumnInfo]) -> TableColumns:
-    """Build a schema from as many leading columns as fit into SCHEMA_BYTES_MAX."""
+    """Build the journal's schema record, keeping only the leading columns that fit into SCHEMA_BYTES_MAX."""
     remaining_bytes = SCHEMA_BYTES_MAX
     for count, column in enumerate(columns):
         remaining_bytes -= len(msgspec.json.encode(column))
@@ -130,7 +130,7 @@ class JournalReader:
 
 
 class JournalWriter:
-    """A writer of the pipeline journal, which creates the topic if necessary."""
+    """A writer of records to the pipeline journal, which creates the journal topic if it does not exist."""
 
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
@@ -187,7 +187,7 @@ def ensure_journal_topic(cluster: ClusterClient) -> None:
 
 
 def read_journal(cluster: ClusterClient) -> JournalState:
-    """Read the pipeline journal.
+    """Read the pipeline journal to its end, and return the reported state of all pipelines.
 
     Raises:
         ClientError: No broker responds.

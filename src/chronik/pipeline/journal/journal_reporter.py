@@ -33,17 +33,17 @@ from chronik.protocol.errors import KafkaError
 logger = logging.getLogger("chronik.pipeline")
 
 UPDATE_INTERVAL_SECONDS: Final = 0.5
-"""Interval between journal updates. Reports of a topic within one interval are merged."""
+"""Interval in seconds between writes to the pipeline journal. A topic's reports within one interval are merged."""
 
 HEARTBEAT_SECONDS: Final = 10.0
-"""Maximum time between two reports of a driver, even during a long round."""
+"""Maximum time in seconds between two journal records of a driver, even during a long landing round."""
 
 REQUEST_SECONDS_MAX: Final = 5.0
 FIRST_READ_SECONDS_MAX: Final = 5.0
-"""Maximum time that a starting driver waits for pause requests before it starts to write tables."""
+"""Maximum time in seconds that a starting driver waits for pause requests before it writes to tables."""
 
 FINAL_WRITE_SECONDS_MAX: Final = 5.0
-"""Maximum time that a stopping driver waits for its last reports to be written."""
+"""Maximum time in seconds that a stopping driver waits until its last reports are written."""
 
 
 class JournalReporter(ProgressReporter):
@@ -159,7 +159,7 @@ class JournalReporter(ProgressReporter):
 
 
 def _merge_progress(previous: TopicProgress, report: TopicReport, now_ms: int) -> TopicProgress:
-    """Merge a report into the previous progress. The rate is that of the last round with rows."""
+    """Merge a new report into the topic's progress, keeping the rate of the last round that wrote rows."""
     failed = report.state is LandingState.FAILING
     landed = report.round_rows > 0
     return msgspec.structs.replace(

@@ -160,9 +160,9 @@ class TopicStatus:
     quiet_seconds: float
     """Seconds since the last report."""
     round_rows: int = 0
-    """Number of rows of the last round with rows."""
+    """Number of rows written in the last landing round that wrote any."""
     misfits: Mapping[str, int] = field(default_factory=dict)
-    """Number of values in that round that did not fit their column, for columns with many of them."""
+    """Number of values that did not fit their column in the last round with rows, for columns with many such values."""
 
     @property
     def lag(self) -> int | None:

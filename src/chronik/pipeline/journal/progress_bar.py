@@ -18,7 +18,7 @@ from chronik.escaping import escape, raw_stream
 
 WIDTH: Final = 24
 REDRAW_SECONDS_MIN: Final = 0.1
-"""Minimum time between redraws."""
+"""Minimum time in seconds between two redraws of the progress bar."""
 
 LINE_START: Final = "\r"
 CLEAR_TO_END: Final = "\x1b[K"
@@ -83,7 +83,7 @@ class ProgressBar:
         self.update(self.done + count)
 
     def update(self, done: int, total: int | None = None) -> None:
-        """Set the amount done, and the total if given."""
+        """Set the amount of work done, and the total amount if given."""
         self.done = done
         if total is not None:
             self.total = total
@@ -94,7 +94,7 @@ class ProgressBar:
             self._draw(now)
 
     def close(self) -> None:
-        """Stop drawing and leave the last drawn state, if any, on the terminal."""
+        """Stop drawing, and leave the last drawn state of the progress bar on the terminal."""
         if self._drawn_at is not None:
             self._draw(self._clock.monotonic())
             self._write("\n")

@@ -35,7 +35,7 @@ class TopicReport:
     round_engine: str | None = None
     """Where the round ran: `driver` (in this process) or `spark`; None if it read nothing."""
     round_misfits: Mapping[str, int] = field(default_factory=dict)
-    """Number of values that did not fit, for columns with more than a few of them."""
+    """Number of values that did not fit their column in this round, for columns with more than a few such values."""
     total_rows: int = 0
     """Number of rows written to the table since the driver started."""
     total_dead_letters: int = 0
@@ -75,7 +75,7 @@ class ProgressReporter:
 
 
 class CombinedReporter(ProgressReporter):
-    """A reporter that forwards reports to several reporters. A topic is paused if any of them pauses it."""
+    """A reporter that forwards each report to several reporters. A topic is paused if any of them has paused it."""
 
     def __init__(self, *reporters: ProgressReporter) -> None:
         self._reporters = reporters
@@ -93,7 +93,7 @@ class CombinedReporter(ProgressReporter):
 
 
 def format_report(report: TopicReport) -> str | None:
-    """Format a report as one line; return None for a round that landed nothing."""
+    """Format a landing report as one line of text; return None for a round that wrote no rows."""
     if report.state is LandingState.FAILING:
         return f"{report.topic}: {report.last_error}"
     if report.state is LandingState.PAUSED:
@@ -110,7 +110,7 @@ def format_report(report: TopicReport) -> str | None:
 
 
 class ConsoleReporter(ProgressReporter):
-    """A reporter that prints lines and suppresses repetitions of the same line."""
+    """A reporter that prints each report as one line, omitting repetitions of a topic's last line."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream

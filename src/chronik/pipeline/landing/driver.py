@@ -35,7 +35,7 @@ RETRY_DELAY_SECONDS_MIN, RETRY_DELAY_DOUBLINGS_MAX = 0.5, 7
 """Delay before a failed topic is retried: doubled after each further failure, up to a minute."""
 
 ONCE_FAILURES_MAX = 4
-"""Number of consecutive failures after which a run with `once` abandons a topic."""
+"""Number of consecutive failures after which a `once` run stops retrying a topic."""
 
 PERMANENT_ERRORS = (ConfigError, RecordsDeletedError, TableMismatchError, TableStorageAccessError)
 """Errors that a retry cannot fix, because they need a change by an operator."""
@@ -73,7 +73,7 @@ class _TopicState:
 
 @dataclass(slots=True)
 class _TopicRound:
-    """One round of writing a topic's new records to its table: the plan, and the result or error."""
+    """One landing round of a topic: the planned offset ranges, and the committed result or the error."""
 
     topic: _TopicState
     started: float
@@ -298,7 +298,7 @@ class LandingDriver:
 
 @contextmanager
 def _capture_error(topic_round: _TopicRound) -> Iterator[None]:
-    """Store an exception as the round's error, so that a failing topic does not stop the others."""
+    """Store an exception as the topic's error, so that one failing topic does not stop the other topics."""
     try:
         yield
     except (ChronikError, OSError) as error:

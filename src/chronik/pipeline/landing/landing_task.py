@@ -64,7 +64,8 @@ class LandingTask:
     dead_letters: TableDescriptor | None = None
     """The dead-letter table, or None if the table stores values undecoded."""
     dead_letter_next_offsets: Mapping[int, int] = field(default_factory=dict)
-    """Next offset of the dead-letter table by partition. It is ahead of the table's after an interrupted commit."""
+    """Next offset of each partition in the dead-letter table. It is ahead of the table's after an interrupted
+    commit."""
     dead_letters_ahead: OffsetSets = field(default_factory=dict)
     """Offsets of dead-letter records that were committed ahead of the table and must not be written again."""
     allow_data_loss: bool = False
@@ -80,7 +81,7 @@ class LandingTask:
 
     @property
     def offset_count(self) -> int:
-        """Number of offsets in the ranges, at least that of the records."""
+        """Number of offsets in the task's ranges: an upper bound of the number of records."""
         return sum(each.end - each.start for each in self.ranges)
 
 
@@ -96,7 +97,7 @@ class LandingTaskResult:
     unknown_fields: FieldStatistics | None = None
     """Statistics of fields for which columns must be added. If not None, the task wrote nothing."""
     misfits: Mapping[str, int] = field(default_factory=dict)
-    """Number of values that did not fit, by column."""
+    """Number of values that did not fit their column's type, by column name."""
     error: str | None = None
     """The error of a failed task, which wrote nothing; None if it succeeded."""
     is_too_large: bool = False
@@ -133,7 +134,7 @@ def run_landing_task(task: LandingTask) -> LandingTaskResult:
 
 
 class _TaskTooLargeError(Exception):
-    """The records of a task exceed `bytes_max`."""
+    """The keys and values of a landing task's records exceed the limit `bytes_max`."""
 
 
 class _RecordReader:
@@ -167,7 +168,7 @@ def _land_raw_records(task: LandingTask, reader: _RecordReader) -> LandingTaskRe
 
 
 class _NewFieldsFound(Exception):
-    """New fields need columns, so the files written by the task must be discarded."""
+    """Records have new fields for which columns must be added, so the files written so far are discarded."""
 
 
 def _land_decoded_records(
@@ -232,7 +233,7 @@ def _decode_records(task: LandingTask, reader: _RecordReader) -> Iterator[Decode
 
 
 def _decode_rows_again(source: TableFiles, decoder: RowDecoder, excluded: OffsetSets) -> Iterator[DecodedRows]:
-    """Decode the rows of a table as if they were records of the topic."""
+    """Decode the records again that are stored as rows of a table, as if they were read from the topic."""
     needed = {*record_source_columns(source.schema), *(each for each in source.schema.names if each in RESERVED_NAMES)}
     columns = [name for name in source.schema.names if name in needed]
     for batch in scan(source, columns, batch_rows=DECODE_BATCH_ROWS):
@@ -254,7 +255,7 @@ def _exclude_offsets(records: RecordColumns, offsets: npt.NDArray[np.int64] | No
 
 
 def _compute_below_offsets_mask(dead_letter_table: pa.RecordBatch, next_offsets: Mapping[int, int]) -> pa.BooleanArray:
-    """Return a mask of the dead-letter records that are below the next offset of their partition."""
+    """Return a mask that selects the dead-letter records whose offset is below their partition's next offset."""
     partitions, offsets = dead_letter_table.column(PARTITION), dead_letter_table.column(OFFSET)
     return pa.array(
         [
@@ -278,7 +279,7 @@ def _disable_garbage_collection() -> Iterator[None]:
 
 
 class _WarningCollector(logging.Handler):
-    """A log handler that collects warnings."""
+    """A log handler that collects warning messages, so that a task can return them to the driver."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LOCAL_RECORDS_MAX: Final = 40_000
 LOCAL_BYTES_MAX: Final = 32 * MIB
-"""Limits of a round that runs in the driver's process. Larger ones take longer than Spark needs to start."""
+"""Maximum records and bytes of a landing round that runs in the driver's process. Spark starts for larger rounds."""
 
 
 class LandingTaskRunner:
@@ -38,7 +38,7 @@ class LandingTaskRunner:
         return self._spark.parallelism()
 
     def run(self, tasks: Sequence[LandingTask]) -> list[LandingTaskResult]:
-        """Return the results of all tasks in their order.
+        """Run landing tasks on Spark, and return their results in the order of the tasks.
 
         Raises:
             TaskFailedError: A task failed in all of Spark's attempts.
@@ -47,11 +47,11 @@ class LandingTaskRunner:
         return self._spark.run(run_landing_task, tasks)
 
     def close(self) -> None:
-        """Release what the runner has started."""
+        """Stop the Spark session, if this runner has started one."""
 
 
 class LocalFirstTaskRunner(LandingTaskRunner):
-    """A runner that starts Spark when a round is too large for this process, and keeps it for later rounds."""
+    """A task runner that runs small rounds in this process, and starts Spark for the first round that is too large."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class LocalFirstTaskRunner(LandingTaskRunner):
         return results + (self.start().run(run_landing_task, remaining) if remaining else [])
 
     def _run_here(self, tasks: Sequence[LandingTask]) -> list[LandingTaskResult]:
-        """Run tasks until their records exceed the limit, and return the results of those before."""
+        """Run tasks in this process until one exceeds the size limit; return the results of those before it."""
         results: list[LandingTaskResult] = []
         remaining_bytes = self._bytes_max
         for task in tasks:
@@ -89,7 +89,7 @@ class LocalFirstTaskRunner(LandingTaskRunner):
         return results
 
     def start(self) -> SparkTaskRunner:
-        """Start Spark if it is not running.
+        """Start a Spark session if none is running, and return its task runner.
 
         Raises:
             JavaNotFoundError, PySparkNotFoundError: Spark cannot be started.
@@ -108,7 +108,7 @@ class LocalFirstTaskRunner(LandingTaskRunner):
 
 @contextmanager
 def _keep_interrupt_handler() -> Iterator[None]:
-    """Restore the handler of SIGINT, which PySpark replaces when a session starts in the main thread."""
+    """Restore the SIGINT handler, which PySpark replaces when a session starts in the main thread."""
     handler = signal.getsignal(signal.SIGINT)
     yield
     if threading.current_thread() is threading.main_thread() and handler is not None:

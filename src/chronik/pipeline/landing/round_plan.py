@@ -10,7 +10,8 @@ from chronik.pipeline.source.offset_ranges import Offsets, limit_end_offsets
 from chronik.pipeline.tables.commit_plan import PartitionRange
 
 TASK_RECORDS_MIN = 20_000
-"""Minimum number of records per task. Smaller tasks take longer to start than to run, and write small files."""
+"""Minimum number of records per landing task. A smaller task takes longer to start than to run, and writes a small
+file."""
 
 RangeBundle = tuple[PartitionRange, ...]
 """The offset ranges that one task reads and writes."""
@@ -31,11 +32,11 @@ class RoundPlan:
     ranges: tuple[PartitionRange, ...]
     """At most one range per partition, starting at the table's next offset."""
     empty_ranges: tuple[PartitionRange, ...]
-    """For a new table, empty ranges that set the next offsets of partitions without a record to land."""
+    """Empty ranges that set a new table's next offset for partitions that have no record to land."""
     missing_offsets: tuple[str, ...]
     """Descriptions of offset gaps between the table and the topic."""
     is_complete: bool
-    """Whether this round writes all remaining records."""
+    """Whether the table contains all remaining records of the topic after this round."""
 
 
 def plan_round(

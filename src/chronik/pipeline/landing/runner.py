@@ -136,7 +136,7 @@ def run(
 def _create_task_runner(
     master: str | None, settings: Mapping[str, str], on_start: Callable[[], None]
 ) -> LandingTaskRunner:
-    """Return a runner that starts Spark at once if a master was given, and otherwise for the first large round."""
+    """Return a task runner; it starts Spark immediately if a master is given, else for the first large round."""
     is_chosen = resolve_master(master) is not None
 
     def start() -> SparkSession:

@@ -58,7 +58,7 @@ class LandingFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """Requested properties of a table. None means unspecified, and a fallback or the default applies."""
+    """The format, schema and partitioning requested for a table. None means that a fallback or the default applies."""
 
     kind: TableKind | None = None
     partitioning: Partitioning | None = None
@@ -79,14 +79,14 @@ OFFSET_PREFIX = "offset:"
 
 @dataclass(frozen=True, slots=True)
 class StartPosition:
-    """Where a new table starts. All fields None means the earliest records."""
+    """The position in the topic at which a new table starts: the earliest records unless one of the fields is set."""
 
     timestamp_ms: int | None = None
-    """The first record at or after this time."""
+    """Timestamp in milliseconds: the table starts at the first record with this or a later timestamp."""
     offset: int | None = None
-    """The offset in each partition."""
+    """Offset at which the table starts in every partition."""
     is_latest: bool = False
-    """Whether only records that are written after the table is created land."""
+    """Whether the table starts at the end of the topic, so that only records produced later are landed."""
 
 
 @dataclass(frozen=True, slots=True)

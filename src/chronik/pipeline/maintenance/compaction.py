@@ -37,16 +37,14 @@ from chronik.pipeline.tables.topic_table import TableMissingError, TopicTable
 from chronik.wording import pluralize
 
 DEFAULT_KEEP_HOURS = 7 * 24
-"""Default retention of replaced files in hours, as in Delta, for running queries and time travel."""
+"""Default number of hours for which replaced files are kept for running queries and time travel, as in Delta Lake."""
 
 KEEP_HOURS_MIN = 1
-"""Minimum retention in hours. Running queries and jobs may still read files that were replaced minutes ago."""
+"""Minimum number of hours for which replaced files are kept, because running queries and jobs may still read them."""
 
 MERGES_PER_ROUND = 32
-"""Number of merges per round. Their files are committed after all merges of the round are written.
-
-It suffices for the tasks of a small cluster, and limits the work lost if the driver is killed.
-"""
+"""Number of file merges per round. A round's merged files are committed together; a killed driver loses only one round.
+The number suffices for the tasks of a small cluster."""
 
 
 class VacuumRejectedError(ChronikError):
@@ -80,7 +78,8 @@ def check_retention_hours(keep_hours: int, pipeline_stopped: bool) -> None:
 
 
 SORT_BYTES_MAX = 256 * MIB
-"""Maximum size in bytes of the files whose rows one task sorts. They are several times larger in memory."""
+"""Maximum total size in bytes of the files that one task sorts by row order. In memory, rows are several times
+larger."""
 
 
 class CompactionFailedError(ChronikError):
@@ -204,7 +203,7 @@ def _open_tables(
 def _run_merges(
     joins: list[tuple[_CompactedTable, MergeTask]], tasks: TaskRunner, progress: Callable[[int, int], None]
 ) -> None:
-    """Run the merges in rounds, and run each merge of a failed round in a job of its own.
+    """Run the merges in rounds. If a round fails, repeat each of its merges in a Spark job of its own.
 
     One merge may crash its workers, for lack of memory for example, and Spark then fails the whole job.
 
@@ -228,7 +227,7 @@ def _run_merges(
 def _run_round(
     joins: list[tuple[_CompactedTable, MergeTask]], tasks: TaskRunner, failures: list[str]
 ) -> Iterator[tuple[tuple[_CompactedTable, MergeTask], tuple[WrittenFile, ...]]]:
-    """Yield the merges of a round that succeed with their files, and add the others to `failures`."""
+    """Run the merges of one round; yield each successful merge with its files, and add the others to `failures`."""
     try:
         yield from zip(joins, tasks(merge_files, [join for _, join in joins]), strict=True)
     except TaskFailedError as error:

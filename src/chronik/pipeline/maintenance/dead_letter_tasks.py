@@ -34,14 +34,14 @@ RECORD_COLUMNS = [*POSITION_COLUMNS, TIMESTAMP, TIMESTAMP_MS, KEY, HEADERS, VALU
 
 @dataclass(frozen=True, slots=True)
 class RetryScan:
-    """The result of decoding a file of dead-letter records again."""
+    """The result of decoding one file of dead-letter records again."""
 
     decodable: OffsetSets
     failing: int
     waiting: int
     """Number of records at or after the table's next offset, which were not retried."""
     unknown_fields: FieldStatistics
-    """Statistics of fields without a column."""
+    """Statistics of JSON fields for which the table has no column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +80,14 @@ def read_dead_letter_offsets(letters: TableFiles) -> OffsetSets:
 
 
 def find_offsets_in_table(wanted: OffsetSets, table: TableFiles) -> OffsetSets:
-    """Return those of the wanted offsets for which the table already has rows."""
+    """Return those of the wanted offsets that already have a row in the topic's table."""
     return collect_offsets(
         batch.filter(pa.array(offsets_mask(batch, wanted))) for batch in scan(table, POSITION_COLUMNS)
     )
 
 
 def write_decoded_rows(table: TableDescriptor, chosen: OffsetSets, letters: TableFiles) -> tuple[WrittenFile, ...]:
-    """Write the chosen dead-letter records as rows to new files, which a commit adds to the table."""
+    """Decode the chosen dead-letter records and write them as table rows to new files, which a commit adds later."""
     decoder = table.row_decoder()
     with table.writer() as writer:
         for batch in _iter_record_batches(letters):
@@ -97,7 +97,7 @@ def write_decoded_rows(table: TableDescriptor, chosen: OffsetSets, letters: Tabl
 
 
 def rewrite_without(settled: OffsetSets, letters: TableFiles) -> RewrittenFile:
-    """Rewrite a file of dead-letter records without the records that now have rows in the table."""
+    """Write a copy of a dead-letter file without the records that now have rows in the topic's table."""
     (file,) = letters.files
     removed = sum(int(offsets_mask(batch, settled).sum()) for batch in scan(letters, POSITION_COLUMNS))
     if not removed:
@@ -130,7 +130,7 @@ def _decode_batch(batch: pa.RecordBatch, schema: pa.Schema, decoder: RowDecoder)
 
 
 def _build_system_columns(batch: pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Array]:
-    """Return the system columns that landing would have created for these records."""
+    """Return the system columns of these records, such as the offset and date, as landing would have created them."""
     timestamps_ms = restore_timestamps_ms(pa.Table.from_batches([batch])).combine_chunks()
     records = RecordColumns(
         offset=batch.column(OFFSET),

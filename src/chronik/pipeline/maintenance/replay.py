@@ -80,12 +80,12 @@ class ReplayBound:
 
 
 UNBOUNDED = ReplayBound()
-"""A bound that includes all records."""
+"""A bound that excludes no records from the replay."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemainingRanges:
-    """The offset ranges, with exclusive ends, that are still to be replayed, by partition."""
+    """The offset ranges that a failed replay has not published yet, by partition."""
 
     ranges: Mapping[int, tuple[int, int]]
 

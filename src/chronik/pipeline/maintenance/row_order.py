@@ -18,10 +18,10 @@ from chronik.errors import ConfigError
 from chronik.wording import format_spelling_suggestion
 
 Z_ORDER_COLUMNS_MAX: Final = 4
-"""Maximum number of columns of a Z-order. With more, each has little effect."""
+"""Maximum number of columns of a Z-order. Each additional column makes the order less useful for all of them."""
 
 Z_ORDER_BITS: Final = 16
-"""Bits per column in a Z-order: 65,536 ranges of a column's values."""
+"""Number of bits per column in a Z-order, which divides a column's values into 65,536 ranges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class RowOrder:
     is_z_order: bool = False
 
     def check(self, schema: pa.Schema) -> None:
-        """Check that a table can be ordered in this way.
+        """Check that the table has these columns, and that their types can be sorted.
 
         Raises:
             ConfigError: A column does not exist or has no order, or there are too many.
@@ -46,14 +46,14 @@ class RowOrder:
                 raise ConfigError(f"column {name!r} has no order, because its values are lists or objects")
 
     def sort(self, rows: pa.Table) -> pa.Table:
-        """Return the rows in this order, with null last; rows with equal values keep their order."""
+        """Sort rows by these columns, nulls last. The sort is stable: rows with equal values keep their order."""
         if self.is_z_order:
             return rows.take(pa.array(np.argsort(self._compute_z_values(rows), kind="stable")))
         keys = [(name, "ascending") for name in self.columns]
         return rows.take(pc.sort_indices(rows, sort_keys=keys))
 
     def _compute_z_values(self, rows: pa.Table) -> npt.NDArray[np.uint64]:
-        """Return the position of each row on the curve: the bits of the columns' ranks, interleaved."""
+        """Return the position of each row on the Z-order curve, by interleaving the bits of the columns' ranks."""
         positions = np.zeros(rows.num_rows, np.uint64)
         ranks = [_compute_ranks(rows[name]) for name in self.columns]
         for bit in range(Z_ORDER_BITS):
@@ -64,7 +64,7 @@ class RowOrder:
 
 
 def _compute_ranks(column: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
-    """Return the rank of each value among the distinct ones, scaled to Z_ORDER_BITS."""
+    """Return the rank of each value among the column's distinct values, scaled to Z_ORDER_BITS bits."""
     options: Any = pc.RankOptions(sort_keys="ascending", tiebreaker="dense")
     ranks: npt.NDArray[np.uint64] = pc.rank(column, options=options).to_numpy(zero_copy_only=False).astype(np.uint64)
     highest = int(ranks.max()) if len(ranks) else 1

@@ -20,7 +20,7 @@ _PREFIX_BYTES = MAGIC_POSITION + 1
 
 
 class StoredBatch(NamedTuple):
-    """The position of a record batch in a buffer, with its header."""
+    """A record batch in a buffer: its position and its header."""
 
     position: int
     size: int

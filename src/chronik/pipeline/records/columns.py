@@ -16,14 +16,14 @@ HEADER_TYPE: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", 
 HEADERS_TYPE: Final = pa.list_(pa.field("element", HEADER_TYPE))  # Spark's own name of the field
 
 NO_TIMESTAMP_TYPE: Final = -1
-"""Timestamp type of messages of magic 0, which have no timestamp. The value equals that of Kafka's Java client."""
+"""Timestamp type of magic-0 messages, which have no timestamp. Kafka's Java client uses the same value."""
 
 _APPEND_TIME_BIT: Final = 0x08
 _ATTRIBUTES_POSITION: Final = MAGIC_POSITION + 1
 
 
 class ColumnSelection(NamedTuple):
-    """The optional columns to decode. Columns that are not selected are None in the result."""
+    """A selection of the optional record fields to decode. Fields that are not selected are None in the result."""
 
     key: bool = True
     value: bool = True
@@ -31,7 +31,7 @@ class ColumnSelection(NamedTuple):
 
 
 class RecordColumns(NamedTuple):
-    """The Arrow columns of a sequence of records."""
+    """A sequence of records as Arrow columns."""
 
     offset: pa.Int64Array
     timestamp_ms: pa.Int64Array

@@ -50,20 +50,21 @@ from chronik.protocol.records import RECORD_BYTES_MIN
 from chronik.protocol.varint import INT64_MAX, read_varint
 
 PARALLEL_SCANS_MIN: Final = 64
-"""Minimum number of batch parts (scans) for which scanning them in parallel is faster than plain Python."""
+"""Minimum number of batch parts for which parallel scanning (with NumPy) is faster than sequential scanning in
+Python."""
 
 RECORDS_PER_SCAN: Final = 200
-"""Number of records per scan, a part of a long batch: a compromise between parallelism and the cost of splitting."""
+"""Number of records in each part of a long batch. Shorter parts allow more parallelism but cost more to split."""
 
 WINDOW_RECORDS: Final = 3
 WINDOW_BYTES_MAX: Final = 1024
 """Maximum size in bytes of the search window for the start of a record, usually WINDOW_RECORDS average records."""
 
 CHAIN_RECORDS: Final = 5
-"""Number of consecutive plausible records required to accept a position as the start of a record."""
+"""Number of consecutive plausible records that must follow a position for it to count as the start of a record."""
 
 STEPS_EXCESS_MAX: Final = 4
-"""Maximum ratio of a scan's length to the average. Longer scans are decoded in plain Python, which is faster."""
+"""Maximum ratio of a part's record count to the average. Batches with longer parts are scanned sequentially."""
 
 _FIELDS_BYTES_MIN: Final = 6
 
@@ -90,7 +91,7 @@ class _ScanRanges(NamedTuple):
 def find_record_starts(
     data: ByteArray, bases: IntArray, ends: IntArray, counts: IntArray, bodies: Sequence[bytes | memoryview]
 ) -> IntArray:
-    """Return the positions of all records in `data`, in order; the bodies extend from `bases` to `ends`.
+    """Find the start position of every record in the batch bodies, which extend from `bases` to `ends` in `data`.
 
     Raises:
         VectorizedDecodeError: The lengths are invalid, or do not match the number of records.
@@ -154,7 +155,7 @@ def _split_into_scans(data: ByteArray, bases: IntArray, ends: IntArray, counts: 
 
 
 def _find_plausible_starts(data: ByteArray, guesses: IntArray, ends: IntArray, window: int) -> IntArray:
-    """Return, for each guessed position, the first one from there that starts a chain of plausible records, if any."""
+    """Find the first plausible record start at or after each guessed position; omit guesses without one."""
     candidates = (guesses[:, None] + np.arange(window)).ravel()
     origins = np.repeat(np.arange(len(guesses)), window)
     at = candidates
@@ -168,7 +169,7 @@ def _find_plausible_starts(data: ByteArray, guesses: IntArray, ends: IntArray, w
 
 
 def _step(data: ByteArray, at: IntArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
-    """Return the end of a record at each position, and whether the record is plausible.
+    """Parse a record length at each position; return where the record would end, and whether it is plausible.
 
     A plausible record has a sufficient length, encoded in one or two bytes, and attributes of 0.
     """
@@ -278,7 +279,7 @@ class _BatchArrays(NamedTuple):
 
 
 class _FieldArrays(NamedTuple):
-    """The fields of all records as arrays. Byte fields have a position and a length, which is -1 for null."""
+    """The positions and lengths of all records' fields, as NumPy arrays. The length of a null field is -1."""
 
     offset: IntArray
     timestamp: IntArray
@@ -389,7 +390,7 @@ def _check_record_ends(starts: IntArray, ends: IntArray, batches: _BatchArrays) 
 
 
 class _HeaderArrays(NamedTuple):
-    """The positions and lengths of all headers' names and values."""
+    """The positions and lengths of all record headers' names and values, as NumPy arrays."""
 
     name_at: IntArray
     name_length: IntArray
@@ -437,7 +438,7 @@ def _build_header_lists(source: pa.Buffer, headers: _HeaderArrays, counts: IntAr
 
 
 def _build_binary_array(source: pa.Buffer, at: IntArray, length: IntArray) -> pa.BinaryArray:
-    """Return the slices of `source` at these ascending positions as one binary array; a length of -1 means null."""
+    """Copy slices of `source` at ascending positions into one Arrow binary array; a length of -1 means null."""
     count = len(at)
     if not count:
         return pa.array([], pa.binary())

@@ -30,11 +30,11 @@ _ONE_BYTE: Final = np.array([byte >> 1 ^ -(byte & 1) for byte in range(0x100)], 
 
 
 class VectorizedDecodeError(Exception):
-    """Input that the vectorised decoder does not support; the record-by-record decoder then reports the error."""
+    """The vectorised decoder does not support the input; the record-by-record decoder must handle it."""
 
 
 def read_varints(data: ByteArray, at: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the 32-bit values at the given positions, and the positions after them.
+    """Decode a 32-bit varint at each position; return the values, and the positions after the varints.
 
     Raises:
         VectorizedDecodeError: A varint is too long.
@@ -43,7 +43,7 @@ def read_varints(data: ByteArray, at: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def read_varlongs(data: ByteArray, at: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the 64-bit values at the given positions, and the positions after them.
+    """Decode a 64-bit varint at each position; return the values, and the positions after the varints.
 
     Raises:
         VectorizedDecodeError: A varint is too long.

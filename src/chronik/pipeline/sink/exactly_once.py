@@ -46,10 +46,10 @@ attempt aborts the transaction of a failed one long before the timeout."""
 
 
 class TaskEpoch(NamedTuple):
-    """The identity of one task's part of an epoch (micro-batch), which is the same in every attempt."""
+    """The identity of one task's share of a micro-batch, which is the same in every attempt to write it."""
 
     query: str
-    """The consumer group of the query, which is also the prefix of its transactional ids."""
+    """Consumer group that stores the query's epochs. It is also the prefix of the query's transactional ids."""
     number: int
     task: int
 

@@ -36,11 +36,11 @@ SUCCESS_CODES: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 """Error codes of successful writes. A duplicate sequence number means that the earlier response was lost."""
 
 REQUEST_BYTES: Final = 8 * MIB
-"""Request size in bytes at which a request is sent even if some partitions have no batch in it yet."""
+"""Total size in bytes of a request's batches from which it is sent, even if some partitions have no batch in it yet."""
 
 
 class OutgoingRows(NamedTuple):
-    """Rows of one partition that fit into a single batch; never empty."""
+    """Rows for one partition that fit into a single record batch. There is at least one row."""
 
     keys: pa.BinaryArray
     values: pa.BinaryArray

@@ -15,7 +15,7 @@ from chronik.errors import ChronikError
 
 
 class DataSourceError(ChronikError):
-    """An error of the source or the sink, with the message as its first cause."""
+    """An error of the Spark source or sink, reported with its message before the traceback."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error) or type(error).__name__)
@@ -32,7 +32,7 @@ class DataSourceError(ChronikError):
 
 
 class MessageFirst(ContextDecorator):
-    """A context manager and decorator for code that PySpark calls: reports of its errors start with the message.
+    """A context manager and decorator that makes PySpark print the message of an error before its traceback.
 
     Use `with` in generators; the decorator covers only the call that creates the generator.
     """
@@ -60,7 +60,7 @@ def _prepend_message(error: Exception) -> BaseException:
 
 
 def _create_message(error: Exception) -> Exception:
-    """Return an exception without traceback that is formatted like the error."""
+    """Return an exception without a traceback that prints the same type and message as the error."""
     kind = type(error)
     message = type(kind.__name__, (Exception,), {"__module__": kind.__module__})(str(error))
     assert isinstance(message, Exception)

@@ -52,7 +52,7 @@ def fetch_chunks(cluster: ClusterClient, target: OffsetRange, settings: ReadSett
 
 
 class _RangeReader:
-    """A sequence of Fetch requests that reads one offset range."""
+    """A reader of one partition's offset range, which sends one Fetch request after another."""
 
     def __init__(self, cluster: ClusterClient, target: OffsetRange, settings: ReadSettings) -> None:
         self._cluster = cluster
@@ -125,7 +125,7 @@ class _RangeReader:
         return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{message}: the partition's leader does not have them yet")
 
     def _skip_deleted(self, position: int, error: KafkaError) -> int:
-        """Return the offset after a deleted range, or re-raise an error that does not indicate deleted records."""
+        """Return the offset after the records that retention has deleted, or re-raise an error with another cause."""
         target = self._target
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._report_data_loss(position, target.end, "the partition no longer exists")

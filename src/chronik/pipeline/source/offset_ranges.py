@@ -71,7 +71,7 @@ def _split_range(whole: OffsetRange, parts: int) -> list[OffsetRange]:
 def limit_end_offsets(
     starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], records_max: int
 ) -> Offsets:
-    """Return end offsets that limit the total to about `records_max` records, in proportion to each partition's size.
+    """Limit the end offsets so that about `records_max` records are read, in proportion to each partition's size.
 
     Every non-empty partition gets at least one record, as in Spark's Kafka source: a limit below the number of
     partitions is exceeded so that no partition starves.

@@ -18,7 +18,7 @@ NO_MATCHING_OFFSET: Final = -1
 
 
 class OffsetResolver:
-    """A resolver of subscriptions and offset bounds. It queries the brokers each time, since partitions may change."""
+    """A resolver of subscriptions and offset bounds. It always asks the brokers, since partitions may change."""
 
     def __init__(self, cluster: ClusterClient, isolation: IsolationLevel) -> None:
         self._cluster = cluster
@@ -57,7 +57,7 @@ class OffsetResolver:
     def resolve(
         self, bound: OffsetBound, partitions: list[TopicPartition], *, name: str, latest_if_no_timestamp: bool
     ) -> Offsets:
-        """Return the offset of each partition for a bound; `name` is the option's name in error messages.
+        """Return the offset of each partition for a starting or ending bound; `name` is the option in error messages.
 
         Raises:
             OptionError: The bound does not name the right partitions, or no record is at or after a timestamp.

@@ -58,7 +58,7 @@ SINK_OPTIONS: Final = (
     "transactionTimeoutMs",
     "transactionalId",
 )
-"""Options of the sink. Spark evaluates checkpointLocation and queryName itself, and passes them on."""
+"""Options of the sink. Spark itself evaluates checkpointLocation and queryName, but also passes them to the sink."""
 
 PATH_OPTIONS: Final = ("path", "paths")
 """Options that Spark adds for the argument of `load`, `save` and `start`. Spark's Kafka source ignores them, too."""
@@ -69,7 +69,7 @@ IGNORED_OPTIONS: Final = (
     "groupIdPrefix",
     "partition.metadata.cache.ttl.ms",
 )
-"""Options of Spark's Kafka source that configure its consumers, which this source does not have."""
+"""Options that configure the consumers of Spark's Kafka source. This source has no consumers and ignores them."""
 
 OPTIONS_IGNORED_BY_SINK: Final = ("includeHeaders",)
 """Options that programs set for Spark's Kafka sink. Headers are written if there is a column `headers`."""
@@ -117,7 +117,7 @@ _TUNING_SUFFIXES: Final = (".ms", ".seconds", ".jitter", ".factor")
 
 
 class _Side(NamedTuple):
-    """The option names of the source or of the sink."""
+    """The option names that the source or the sink accepts, ignores or rejects."""
 
     name: str
     options: tuple[str, ...]
@@ -211,7 +211,7 @@ def _describe_rejected_name(name: str, side: _Side, known: Mapping[str, str]) ->
 
 
 def _list_similar_candidates(name: str, known: Mapping[str, str]) -> list[str]:
-    """Return the known names with the same prefix, because `kafka.` alone would make all configs similar."""
+    """Return the known names with the same prefix, so that `kafka.` alone does not make all configs similar."""
     return [each for each in known.values() if each.startswith(PREFIX) == name.startswith(PREFIX)]
 
 

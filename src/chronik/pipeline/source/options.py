@@ -67,7 +67,7 @@ class IsolationLevel(IntEnum):
 
 
 class Transport(StrEnum):
-    """The transport by which a task reads a range: Fetch requests or segment files."""
+    """The way in which a task reads an offset range: Fetch requests, or segment files in a data directory."""
 
     FETCH = "fetch"
     SEGMENTS = "segments"
@@ -84,7 +84,7 @@ class Subscription:
 
 @dataclass(frozen=True)
 class OffsetBound:
-    """The start or end of a read: one position for all partitions, or one for each partition."""
+    """The start or end of a read: one position for all partitions, or an offset for each partition."""
 
     sentinel: int | None = None
     """EARLIEST or LATEST, for all partitions."""
@@ -102,7 +102,7 @@ class OffsetBound:
 
 @dataclass(frozen=True)
 class ReadSettings:
-    """The settings that a task needs to read an offset range."""
+    """The settings that a Spark task needs to read an offset range from a partition."""
 
     bootstrap: Bootstrap
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
@@ -121,7 +121,7 @@ class SourceOptions:
     subscription: Subscription
     starting: OffsetBound
     ending: OffsetBound | None
-    """The end of the read; None for a stream."""
+    """The offset bound at which a batch query ends; None for a stream."""
     latest_if_no_timestamp: bool
     records_per_trigger_max: int | None
     records_per_trigger_min: int | None

@@ -58,7 +58,7 @@ class ChronikReader(DataSourceReader):  # type: ignore[misc]
 
 
 def plan_batch_query(cluster: ClusterClient, options: SourceOptions) -> list[OffsetRange]:
-    """Return the offset ranges of a batch query.
+    """Plan a batch query: return the offset range to read from each partition.
 
     Raises:
         OptionError, ClientError, KafkaError: The bounds are invalid or cannot be resolved.

@@ -22,7 +22,7 @@ request negligible.
 
 
 class RecordChunk(NamedTuple):
-    """Consecutive batches of one partition. The first and the last may extend beyond the range that is read."""
+    """Consecutive record batches of one partition. The first and last batch may extend beyond the range to read."""
 
     buffer: Bytes
     batches: list[StoredBatch]

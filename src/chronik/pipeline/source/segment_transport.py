@@ -32,7 +32,7 @@ from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.messages.metadata import MetadataResponseTopic
 
 LISTINGS_MAX: Final = 20
-"""Maximum number of directory listings until two consecutive ones agree. Renames are seconds apart."""
+"""Maximum number of times that a directory is listed until two consecutive listings are equal."""
 
 TOPICS_DIRECTORY: Final = "topics"
 IDENTITY_FILE: Final = "node.json"
@@ -62,7 +62,7 @@ def list_segment_files(directory: str) -> list[SegmentFile]:
 
 
 def _list_until_stable(directory: str) -> set[str]:
-    """List the directory until two listings agree, because one listing may miss a file that is renamed concurrently.
+    """List the directory until two listings are equal, because one listing may miss a file that is renamed meanwhile.
 
     Raises:
         OSError: The directory cannot be read, or changes with every listing.

@@ -28,7 +28,7 @@ from chronik.pipeline.spark.masters import LOCAL_MASTER, LOOPBACK, is_local_mast
 from chronik.pipeline.spark.runtime import default_settings, spark_environment
 
 WARM_DAEMON_MODULE = "chronik.pipeline.query.warm_daemon"
-"""Module of the Python worker daemon, which Spark runs in its own process."""
+"""Python module that Spark runs as the worker daemon. The daemon is a process of its own."""
 
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
@@ -58,7 +58,8 @@ class ConnectServer:
     master: str
     log: str
     made_by: str = ""
-    """Python and package versions of the server, which may outlive the installation that started it."""
+    """Versions of Python and the packages with which the server was started. The installation may have changed since
+    then."""
 
     @property
     def url(self) -> str:
@@ -95,7 +96,7 @@ def find_matching_server(master: str | None = None, directory: Path | None = Non
 
 
 def find_running_server(directory: Path | None = None) -> ConnectServer | None:
-    """Return the server that is running and accepts connections, or None."""
+    """Return the recorded Connect server if it is running and accepts connections, or None."""
     found = _read_server_record(directory or _default_directory())
     return found if found is not None and _accepts_connections(found.port) else None
 

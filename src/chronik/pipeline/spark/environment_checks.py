@@ -45,7 +45,7 @@ class CheckStatus(StrEnum):
 
     OK = "good"
     WARNING = "doubtful"
-    """The environment may work, but the user should know about the problem."""
+    """The environment may work, but has a problem that the user should know about."""
     ERROR = "wrong"
 
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 END_SECONDS_MAX: Final = 5.0
-"""Maximum time between a closed connection and the end of the JVM's process."""
+"""Maximum time in seconds that a JVM's process takes to end after its connection was closed."""
 
 PY4J_MESSAGE: Final = "Exception while sending command."
-"""Message with which Py4J logs the stack trace of an exception that it also raises."""
+"""Format of Py4J's log message with the stack trace of an exception, which Py4J raises as well."""
 
 
 class SparkUnavailableError(ChronikError):
@@ -64,7 +64,7 @@ def _describe_exit_code(code: int) -> str:
 
 @contextmanager
 def report_ended_jvm(spark: SparkSession, seconds_max: float = END_SECONDS_MAX) -> Iterator[None]:
-    """Raise SparkUnavailableError for an error that occurs because the JVM of the session has ended.
+    """If an error occurs because the session's JVM has ended, raise SparkUnavailableError instead.
 
     Raises:
         SparkUnavailableError: The JVM has ended; the message says how.
@@ -91,7 +91,7 @@ def _is_not_logged_by_py4j(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def stopping(spark: SparkSession) -> Iterator[SparkSession]:
-    """Stop the session on exit. If its JVM has ended, forget the JVM instead, so that the next session starts one."""
+    """Stop the session on exit. If its JVM has ended, detach PySpark so that the next session starts a new one."""
     try:
         yield spark
     finally:
@@ -99,7 +99,7 @@ def stopping(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def stop_session(spark: SparkSession) -> None:
-    """Stop a session, or forget its JVM if that has ended: PySpark would raise an error that hides the first one."""
+    """Stop a Spark session. If its JVM has ended, only detach PySpark, which would otherwise raise another error."""
     if describe_ended_jvm(spark) is None:
         spark.stop()
     else:

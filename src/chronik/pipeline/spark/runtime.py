@@ -133,7 +133,7 @@ def session(master: str | None = None, **conf: str) -> SparkSession:
 
 @contextmanager
 def _bind_ui_to_loopback() -> Iterator[None]:
-    """Make a JVM that is started meanwhile bind Spark's UI, which has no authentication, to the loopback address."""
+    """Bind the web UI of a JVM started in this context to the loopback address, since the UI has no authentication."""
     earlier = os.environ.get(ADDRESS_VARIABLE)
     os.environ.setdefault(ADDRESS_VARIABLE, LOOPBACK)
     try:

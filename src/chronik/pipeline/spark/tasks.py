@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 PARALLELISM_PROBE_ROWS = 10_000
-"""Number of rows of the job that measures the parallelism: more than any cluster has cores."""
+"""Number of rows in the job that measures the session's parallelism: more than any cluster has cores."""
 
 OUTCOME_SCHEMA = pa.schema(
     [pa.field("item", pa.int64()), pa.field("result", pa.binary()), pa.field("error", pa.string())]

@@ -58,7 +58,7 @@ def connect_to_jvm() -> socket.socket | None:
 
 
 def use_connection(connection: socket.socket) -> None:
-    """Make pyspark use this connection for its first connection to the JVM."""
+    """Make pyspark use an existing connection to the JVM, instead of opening its own first connection."""
     import pyspark.util
 
     connect_and_authenticate: Callable[..., tuple[Any, ...]] = pyspark.util.local_connect_and_auth

@@ -53,7 +53,7 @@ class PartitionRange:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A Parquet data file of a table that is not committed yet."""
+    """A Parquet data file that a task has written and that is not part of the table until a commit adds it."""
 
     path: str
     """Path relative to the table."""
@@ -82,7 +82,7 @@ class TaskOutput:
 
 @dataclass(frozen=True, slots=True)
 class CommitPlan:
-    """A plan of a commit: the new task outputs, and the next offsets after the commit."""
+    """The task outputs that a commit adds to a table, and the table's next offsets after the commit."""
 
     new_outputs: tuple[TaskOutput, ...]
     committed_outputs: tuple[TaskOutput, ...]
@@ -124,7 +124,7 @@ def _advance_offsets(fresh: Iterable[TaskOutput], next_offsets: Mapping[int, int
 
 
 def exclude_committed_offsets(spans: Iterable[PartitionRange], next_offsets: Mapping[int, int]) -> list[PartitionRange]:
-    """Return the ranges without the offsets that the table already has, so that a retry writes no duplicates."""
+    """Remove the offsets that the table already has from the ranges, so that a retry writes no duplicates."""
     remaining = []
     for span in spans:
         start = max(span.start, next_offsets.get(span.partition, span.start))

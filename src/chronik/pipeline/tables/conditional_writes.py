@@ -45,12 +45,12 @@ STORE_OPTIONS: Final = frozenset(
         "aws_sse_kms_key_id", "aws_sse_bucket_key_enabled", "aws_sse_customer_key_base64",
     }
 )  # fmt: skip
-"""Options that the probe passes on. It supports the names of delta-rs only in part."""
+"""Object store options that the probe passes on: those of delta-rs that its client supports."""
 
 CLIENT_OPTIONS: Final = frozenset(
     {"connect_timeout", "proxy_ca_certificate", "proxy_excludes", "proxy_url", "timeout", "user_agent"}
 )
-"""Options of the HTTP client that the probe passes on."""
+"""HTTP client options that the probe passes on."""
 
 _checked_roots: set[str] = set()
 

@@ -45,7 +45,7 @@ SQL_TYPE_NAMES = {
 
 ROWS_MAX = 20
 FILES_READ_MAX = 5
-"""Maximum number of files to read for a sample, since each may have only one row."""
+"""Maximum number of files that a sample of rows reads. Each file may have only one row."""
 
 
 def describe_columns(schema: pa.Schema) -> tuple[ColumnInfo, ...]:
@@ -84,7 +84,7 @@ SAMPLE_SIZES = tuple(
 
 
 def encode_sample(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """Return rows as JSON of at most SAMPLE_BYTES_MAX bytes, with as many columns and characters as fit."""
+    """Encode rows as JSON of at most SAMPLE_BYTES_MAX bytes, with as many columns and characters as fit."""
     encoded = b""
     for columns_max, characters_max in SAMPLE_SIZES:
         shown_names = names[:columns_max]
@@ -97,12 +97,12 @@ def encode_sample(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> by
 
 
 def encode_sample_error(reason: str) -> bytes:
-    """Return an error in place of sample rows, as JSON."""
+    """Encode an error message as JSON, to be sent instead of sample rows."""
     return msgspec.json.encode(TableSample(error=shorten_text(reason, 1000)))
 
 
 def format_cell(value: Any, characters_max: int = CELL_CHARACTERS_MAX) -> str | None:
-    """Return a value as text. Bytes are decoded as UTF-8 if valid."""
+    """Format a value as text for display. Bytes are decoded as UTF-8 if they are valid."""
     if value is None or isinstance(value, str):
         text = value
     elif isinstance(value, bytes):

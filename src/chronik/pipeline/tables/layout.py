@@ -57,7 +57,7 @@ class TableKind(StrEnum):
 
 
 def initial_schema(kind: TableKind, partitioning: Partitioning = Partitioning.DATE) -> pa.Schema:
-    """Return the schema of a new table."""
+    """Return the Arrow schema of a new table of this kind: its system columns and computed partition columns."""
     fields = [
         pa.field(PARTITION, pa.int32()),
         pa.field(OFFSET, pa.int64()),
@@ -79,7 +79,7 @@ def initial_schema(kind: TableKind, partitioning: Partitioning = Partitioning.DA
 
 
 def value_fields(schema: pa.Schema) -> list[pa.Field]:
-    """Return the fields of a decoded table that hold values of records, and not system or partition columns."""
+    """Return the columns that hold decoded values: those that are neither system columns nor partition columns."""
     return [
         field for field in schema if field.name not in RESERVED_NAMES and PARTITION_KEY not in (field.metadata or {})
     ]
@@ -110,7 +110,7 @@ def system_columns(partition: int, records: RecordColumns, names: Container[str]
 
 
 def restore_timestamps_ms(table: pa.Table) -> pa.ChunkedArray:
-    """Return the records' original timestamps, from `_timestamp` and `_timestamp_ms`."""
+    """Restore the records' original timestamps in milliseconds, from the columns `_timestamp` and `_timestamp_ms`."""
     ms = pc.divide(table[TIMESTAMP].cast(pa.int64()), 1000)
     return pc.coalesce(table[TIMESTAMP_MS], ms)
 

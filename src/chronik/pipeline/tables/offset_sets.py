@@ -12,11 +12,11 @@ from chronik.pipeline.tables.layout import OFFSET, PARTITION
 from chronik.pipeline.tables.table_files import TableFiles
 
 OffsetSets = dict[int, npt.NDArray[np.int64]]
-"""Offsets by partition, each as an array in ascending order."""
+"""Sets of offsets by partition, each as a sorted NumPy array."""
 
 
 def collect_offsets(batches: Iterable[pa.RecordBatch]) -> OffsetSets:
-    """Return the distinct offsets of all rows."""
+    """Return the distinct offsets of all rows, by partition."""
     found: dict[int, list[npt.NDArray[np.int64]]] = {}
     for batch in batches:
         partitions, offsets = batch.column(PARTITION).to_numpy(), batch.column(OFFSET).to_numpy()
@@ -50,7 +50,7 @@ def count_offsets(sets: OffsetSets) -> int:
 
 
 def offsets_mask(batch: pa.RecordBatch, sets: OffsetSets) -> npt.NDArray[np.bool_]:
-    """Return a mask of the rows whose offsets are in the sets."""
+    """Return a mask that selects the rows whose offsets are in the sets."""
     partitions, offsets = batch.column(PARTITION).to_numpy(), batch.column(OFFSET).to_numpy()
     found = np.zeros(batch.num_rows, np.bool_)
     for partition in np.unique(partitions):
@@ -62,7 +62,7 @@ def offsets_mask(batch: pa.RecordBatch, sets: OffsetSets) -> npt.NDArray[np.bool
 
 
 def files_containing_offsets(table: TableFiles, sets: OffsetSets) -> list[TableFiles]:
-    """Return the files that may contain one of the offsets according to their statistics, each as a TableFiles."""
+    """Return the table's files that may contain one of the offsets, each file as a TableFiles of its own."""
     return [
         table.with_files(file)
         for file in table.files

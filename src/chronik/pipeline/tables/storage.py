@@ -37,7 +37,7 @@ def dead_letters_uri(root: str, topic: str) -> str:
 
 
 def parent_uri(uri: str) -> str:
-    """Return the root in which a table is stored."""
+    """Return the URI of the table root that contains a table."""
     return uri.rstrip("/").rpartition("/")[0]
 
 
@@ -60,7 +60,7 @@ def local_directory(uri: str) -> Path | None:
 
 
 def check_table_uri(uri: str) -> None:
-    """Check that delta-rs, which decodes directory names twice, resolves the URI to the same directory.
+    """Check that delta-rs, which decodes directory names twice, opens the same directory for this table URI.
 
     Raises:
         ConfigError: The directory name contains a percent-encoded character, or the URL is ambiguous.
@@ -112,7 +112,7 @@ class TableStorage:
         return path if self._directory is None else str(self._directory / path)
 
     def describe_path(self, path: str) -> str:
-        """Return the location of a file of the table for messages: a path, or a URI in an object store."""
+        """Return the location of a file of the table for use in messages: a path, or a URI in an object store."""
         return self.full_path(path) if self._directory is not None else f"{self._uri}/{path}"
 
     def create(self, path: str) -> Any:
@@ -129,7 +129,7 @@ class TableStorage:
             fsync_path((self._directory / path).parent)
 
     def modification_times(self, paths: Sequence[str]) -> dict[str, float]:
-        """Return the modification time of each file that exists, in seconds since the epoch."""
+        """Return the modification time of each existing file, in seconds since the Unix epoch."""
         full_paths = [self.full_path(path) for path in paths]
         if self._directory is not None:
             found = self.filesystem.get_file_info(full_paths)

@@ -43,7 +43,7 @@ ALIASES: Final = {
     "profile": PROFILE,
     "skip_signature": SKIP_SIGNATURE,
 }
-"""Other names that delta-rs accepts for options."""
+"""Alternative names of options that delta-rs accepts, with the names that Chronik uses."""
 
 ENVIRONMENT_VARIABLES: Final = {
     "AWS_REGION": REGION,
@@ -55,7 +55,7 @@ ENVIRONMENT_VARIABLES: Final = {
     "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "aws_virtual_hosted_style_request",
     "AWS_CA_BUNDLE": CERTIFICATE_PATH,
 }
-"""Environment variables and the options that they set; the first variable that is set counts."""
+"""Environment variables that set storage options. If several set the same option, the first one applies."""
 
 SDK_VARIABLES: Final = (
     "AWS_PROFILE",
@@ -157,7 +157,7 @@ def to_delta_options(options: Mapping[str, str] | None) -> dict[str, str] | None
 
 
 def _export_sdk_variables(options: Mapping[str, str]) -> None:
-    """Set the environment variables with which the AWS SDK of this process loads the driver's credentials."""
+    """Set the environment variables from which the AWS SDK in this process loads the driver's credentials."""
     if LOAD_WITH_SDK in options:
         for variable in SDK_VARIABLES:
             value = options.get(variable.lower())

@@ -27,7 +27,7 @@ ROWS_PER_BATCH = 16_384
 """Rows per batch: about 16 MiB for records of one kilobyte."""
 
 UNKNOWN_BOUNDS = (0, 2**63 - 1)
-"""Minimum and maximum that are assumed for a column without statistics."""
+"""The bounds assumed for a column without statistics: the smallest and the largest possible value."""
 
 COMMIT_HOURS_MAX = 12
 """Maximum age of a written file at its commit, in hours; older files are written again. Tasks take minutes."""
@@ -51,7 +51,7 @@ class LiveFile:
     """Lowest and highest offset in the file, over all partitions."""
 
     def may_contain(self, partition: int, start: int, end: int) -> bool:
-        """Return whether the file can contain records of the partition in [start, end)."""
+        """Return whether the file may contain records of the partition with offsets in [start, end)."""
         first_partition, last_partition = self.partitions
         return first_partition <= partition <= last_partition and self.offsets[0] < end and self.offsets[1] >= start
 
@@ -110,7 +110,7 @@ class TableFiles(TableDescriptor):
 
 
 def open_dataset(table: TableFiles) -> Any:
-    """Return an Arrow dataset of the files. Columns added after a file was written are null."""
+    """Open the files as an Arrow dataset, in which columns added after a file was written are null."""
     storage = table.storage
     return ds.FileSystemDataset.from_paths(
         [storage.full_path(file.path) for file in table.files],
@@ -133,7 +133,7 @@ def _build_partition_expression(table: TableDescriptor, file: LiveFile) -> Any:
 def scan(
     table: TableFiles, columns: Sequence[str] | None = None, where: Any = None, batch_rows: int = ROWS_PER_BATCH
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows; files and row groups excluded by their partition values and statistics are not read."""
+    """Yield rows; files and row groups that the filter excludes by their statistics are not read."""
     if not table.files:
         return
     yield from open_dataset(table).to_batches(

@@ -48,7 +48,7 @@ class ConnectionDecision(NamedTuple):
 
 
 class ConnectionLimits:
-    """The limits on client connections by address."""
+    """Limits on the number and rate of client connections per IP address."""
 
     def __init__(self, configs: BrokerConfigReader, policy: Callable[[], QuotaPolicy]) -> None:
         self._configs = configs

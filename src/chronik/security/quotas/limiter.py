@@ -24,7 +24,7 @@ BURST_SECONDS: Final = 0.5
 exceeds the time in which a throttled client sends its next request, so that the client can use its full quota."""
 
 REQUEST_BURST_SECONDS: Final = 1.0
-"""Burst capacity of the request-time quota, in seconds of the rate."""
+"""Burst capacity of the request-time quota: the quota that accrues in this number of seconds."""
 MUTATION_BURST_SECONDS: Final = 11.0
 """Burst capacity of the mutation quota, in seconds of the rate: Kafka's `controller.quota.window.num` windows of
 `controller.quota.window.size.seconds`."""
@@ -36,22 +36,22 @@ THROTTLE_SECONDS_MIN: Final = 0.002
 """Minimum throttle time in seconds, limited by timer precision. Shorter delays accumulate in the token bucket."""
 
 PERCENT_PER_LOOP_SECOND: Final = 100.0
-"""Units of `request_percentage` per second of event-loop time; a node handles all requests on one loop."""
+"""Number of percentage points of `request_percentage` in a second of event-loop time. One loop handles all requests."""
 
 BucketKey = tuple[str | None, str | None]
 """User and client id that share a token bucket; None for either if the quota does not depend on it."""
 
 
 class QuotaLimiter:
-    """The quota usage of all clients of a node."""
+    """The client quotas of a node, with a token bucket for each client to which a quota applies."""
 
     def __init__(self, clock: Clock, quotas: Callable[[], Mapping[Entity, QuotaValues]]) -> None:
-        """Create a limiter; `quotas` returns the quotas of the current metadata image."""
+        """Create a limiter; `quotas` returns the configured quotas from the current metadata image."""
         self._clock = clock
         self._quotas = quotas
         self._policy = QuotaPolicy({})
         self.is_active = False
-        """Whether any client quota is set; if not, no request is metered."""
+        """Whether any client quota is configured. If none is, requests are not measured."""
         self.produce: TokenBuckets[BucketKey] = TokenBuckets(BURST_SECONDS)
         self.fetch: TokenBuckets[BucketKey] = TokenBuckets(BURST_SECONDS)
         self.request: TokenBuckets[BucketKey] = TokenBuckets(REQUEST_BURST_SECONDS)
@@ -59,7 +59,7 @@ class QuotaLimiter:
         self.throttled_counts = dict.fromkeys(ClientQuotas._fields, 0)
         """Number of throttled requests by quota type."""
         self.throttled_seconds = dict.fromkeys(ClientQuotas._fields, 0.0)
-        """Sum of throttle times in seconds by quota type."""
+        """Total throttle time in seconds, by quota type."""
 
     @property
     def policy(self) -> QuotaPolicy:
@@ -71,7 +71,7 @@ class QuotaLimiter:
             self.reload()
 
     def reload(self) -> None:
-        """Reload the quotas."""
+        """Reload the client quotas from the metadata image."""
         self._policy = QuotaPolicy(self._quotas())
         self.is_active = self._policy.limits_clients
         if not self.is_active:
@@ -89,7 +89,7 @@ class QuotaLimiter:
 
 
 class QuotaUsage:
-    """The quota usage of one request."""
+    """The quotas that apply to one request, and the throttle time that the request causes."""
 
     __slots__ = ("_limiter", "_quotas", "_wait_until", "started_at")
 
@@ -115,7 +115,7 @@ class QuotaUsage:
 
     @property
     def fetch_bytes_max(self) -> int:
-        """Return the maximum size of a fetch response in bytes; a larger first batch is returned anyway."""
+        """Return the maximum size of a fetch response in bytes. The first batch is returned even if it is larger."""
         quota = self._quotas.fetch
         return LONG_MAX if quota is None else max(int(quota.rate * BURST_SECONDS), 1)
 
@@ -143,7 +143,7 @@ class QuotaUsage:
             self._charge_bucket("mutation", quota, buckets, count)
 
     def charge_request_time(self, seconds: float, *, may_throttle: bool = True) -> None:
-        """Charge the request quota for event-loop time. Without `may_throttle`, only later requests are throttled."""
+        """Charge the request-time quota for event-loop time; without `may_throttle`, throttle only later requests."""
         quota, buckets = self._quotas.request, self._limiter.request
         if quota is None:
             return

@@ -35,7 +35,7 @@ NO_QUOTAS: Final = ClientQuotas(None, None, None, None)
 
 
 class QuotaPolicy:
-    """The configured quotas, with a cache of the effective quotas per client."""
+    """The configured client quotas, and a cache of the quotas that apply to each client."""
 
     def __init__(self, quotas: Mapping[Entity, QuotaValues]) -> None:
         self._by_entity: dict[str | None, dict[str | None, QuotaValues]] = {}
@@ -75,7 +75,7 @@ class QuotaPolicy:
         return self._addresses.get(address, self._default_address)
 
     def _look_up_quota(self, key: str, user: str, client_id: str) -> RateQuota | None:
-        """Return the quota for one key by Kafka's order of precedence (eight levels)."""
+        """Return the quota for one quota key, following Kafka's order of precedence of entities (eight levels)."""
         for user_level in (user, DEFAULT_ENTITY):
             for client_level in (client_id, DEFAULT_ENTITY, None):
                 rate = self._rate(key, user_level, client_level)

@@ -22,35 +22,35 @@ from chronik.request_reply import ConnectedClient
 K = TypeVar("K", bound=Hashable)
 
 EXPIRED_PER_USE: Final = 2
-"""Number of least recently used buckets checked per access; full ones are discarded. An access creates at most one
-bucket, so idle buckets do not accumulate."""
+"""Number of least recently used buckets to check per access. Full buckets are discarded; since an access creates at
+most one bucket, idle buckets do not accumulate."""
 
 ClientKey = tuple[str, str]
 """A client's principal and address."""
 
 
 class TokenBucket(msgspec.Struct, gc=False):
-    """A token bucket."""
+    """A token bucket, which limits an average rate and allows bursts up to its capacity."""
 
     tokens: float
-    """Available tokens; negative when overdrawn."""
+    """Number of available tokens, which is negative if more tokens were taken than had accrued."""
     filled_at: float
     rate: float
     seconds_max: float
 
     def fill(self, rate: float, now: float) -> None:
-        """Add the tokens accrued since the last call, then set the rate. A new rate does not restore used tokens."""
+        """Add the tokens accrued since the last call, then change the rate. A new rate does not restore used tokens."""
         self.tokens = min(self.tokens + max(now - self.filled_at, 0.0) * self.rate, rate * self.seconds_max)
         self.filled_at = now
         self.rate = rate
 
     @property
     def throttle_seconds(self) -> float:
-        """Return the seconds from the last fill until the bucket is no longer overdrawn."""
+        """Return the time in seconds from the last fill until the number of tokens is no longer negative."""
         return -self.tokens / self.rate if self.tokens < 0 else 0.0
 
     def is_full(self, now: float) -> bool:
-        """Return whether the bucket is full."""
+        """Return whether the bucket has reached its capacity."""
         return self.tokens + (now - self.filled_at) * self.rate >= self.rate * self.seconds_max
 
 
@@ -67,7 +67,7 @@ class TokenBuckets(Generic[K]):
         return len(self._buckets)
 
     def get(self, key: K, rate: float, now: float) -> TokenBucket:
-        """Return the bucket of the key, filled up to now."""
+        """Return the token bucket of the key, filled with the tokens accrued until now."""
         bucket = self._buckets.pop(key, None)
         self._evict_unused_buckets(now)
         if bucket is None:

@@ -52,21 +52,22 @@ logger = logging.getLogger("chronik.security")
 K = TypeVar("K")
 
 FAILURE_TTL_SECONDS: Final = 300.0
-"""Seconds for which a failed login lowers the priority of later password checks from its network."""
+"""Time in seconds for which a failed login lowers the priority of password checks from the same network."""
 SUCCESS_TTL_SECONDS: Final = 86_400.0
-"""Seconds for which a successful login raises the priority of the user's later password checks from its network."""
+"""Time in seconds for which a successful login raises the priority of the user's password checks from the same
+network."""
 ENTRIES_MAX: Final = 10_000
 """Maximum number of recorded successes, and of networks with failures; the oldest entry is evicted. The limits are
 separate, so that password guesses from many networks cannot evict successes."""
 
 _DEFAULT_SHAPE: Final = CredentialShape(ITERATIONS_MIN, SALT_BYTES, True)
-"""Iteration count and salt format of the SCRAM credentials that Kafka's and Chronik's tools create by default."""
+"""The iteration count and salt format of SCRAM credentials that Kafka's and Chronik's tools create by default."""
 
 NONCE_BYTES: Final = 24
 
 
 class LoginHistory:
-    """Recent results of password checks by network and user, which determine the priority of later checks.
+    """The recent login results of users and networks, by which password checks are prioritised.
 
     Checking a password takes milliseconds of CPU time, whether it is right or wrong. While many networks guess
     passwords, users who recently logged in from the same network are checked first, then networks without recent
@@ -81,7 +82,7 @@ class LoginHistory:
         """Time of the last failed login by network, oldest first."""
 
     def priority(self, network: str, user: str) -> Priority:
-        """Return the priority with which a password of the user is checked."""
+        """Return the priority of a password check for this user and client network."""
         now = self._now()
         if now - self._verified.get((network, user), -math.inf) < SUCCESS_TTL_SECONDS:
             return Priority.HIGH
@@ -108,7 +109,7 @@ def _set_newest_time(times: dict[K, float], key: K, now: float) -> None:
 
 
 class ScramUsers:
-    """The SCRAM keys of users in the metadata image, and plausible fake keys of nonexistent users."""
+    """A lookup of users' SCRAM keys in the metadata image, with plausible fake keys for nonexistent users."""
 
     def __init__(self, image: Callable[[], Image]) -> None:
         self._image = image
@@ -137,7 +138,7 @@ class ScramUsers:
         return ScramKeySet(salt, shape.iterations, fake_key, fake_key), False
 
     def get_keys_of_any_mechanism(self, user: str) -> tuple[ScramMechanism, ScramKeySet, bool]:
-        """Return the user's keys for any one mechanism. A PLAIN password can be verified with the keys of each."""
+        """Return the user's keys for one of the SCRAM mechanisms. A PLAIN password can be verified with any of them."""
         users = self._image().users
         number = max(users.credentials(user), default=users.most_common_mechanism() or min(MECHANISMS_BY_NUMBER))
         scram = MECHANISMS_BY_NUMBER[number]
@@ -149,7 +150,7 @@ def _build_keys_from_credential(credential: ScramCredential) -> ScramKeySet:
 
 
 class Authenticator:
-    """The component that runs the SASL exchange of all client connections."""
+    """The SASL authenticator of a node, which handles the SASL messages of all client connections."""
 
     def __init__(
         self,
@@ -201,7 +202,7 @@ class Authenticator:
     def respond_or_await(
         self, session: SaslSession, peer: ConnectedClient, data: bytes
     ) -> SaslResponse | Awaitable[SaslResponse]:
-        """Return the response to a client's SASL message, or an awaitable if it needs a thread or a delay.
+        """Return the response to a SASL message, or an awaitable if computing it needs a thread or a delay.
 
         SCRAM messages need no thread, and no task either: a client that guesses passwords sends many of them.
         """
@@ -232,7 +233,7 @@ class Authenticator:
         return answer
 
     async def delay_failure(self, began: float) -> None:
-        """Wait until the fixed delay for failed authentications has elapsed."""
+        """Wait until the fixed response time of failed authentications has elapsed since `began`."""
         await asyncio.sleep(self._failure_delay_ms() / 1000 - (self._clock.monotonic() - began))
 
     async def _run_in_thread(

@@ -23,15 +23,15 @@ T = TypeVar("T")
 QUEUE_FULL_MESSAGE: Final = "too many authentications are queued"
 
 LONGEST_WAITING_EVERY: Final = 8
-"""Number of scheduling decisions after which the longest-waiting function runs, regardless of its priority."""
+"""Number of scheduling decisions after which the function that has waited longest runs, regardless of its priority."""
 
 EVICTABLE_QUEUE_DIVISOR: Final = 8
-"""Divisor of the queue's capacity. A client that occupies more than the quotient may lose a queued function even to a
-function of lower priority."""
+"""Divisor of the queue's capacity. A client with more than this fraction of the queue may lose a function even in favor
+of a function with lower priority."""
 
 
 class Priority(IntEnum):
-    """The priority of a queued function; smaller values run first."""
+    """The priority of a function in the thread pool's queue; smaller values run first."""
 
     HIGH = 0
     NORMAL = 1
@@ -39,15 +39,15 @@ class Priority(IntEnum):
 
 
 class _Waiter(NamedTuple):
-    """A queued function that waits for a thread."""
+    """A queued function that is waiting for a free thread."""
 
     sequence: int
-    """Sequence number in the queue; the smallest number has waited longest."""
+    """Sequence number of the function in the queue, by which the longest-waiting function is found."""
     granted: asyncio.Future[None]
 
 
 class FairThreadPool:
-    """A fair thread pool for authentication."""
+    """A thread pool for authentication that shares its threads fairly among clients."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class FairThreadPool:
         self._choices = 0
 
     async def run(self, client: Hashable, function: Callable[[], T], priority: Priority = Priority.NORMAL) -> T:
-        """Run the function in a thread when it is the client's turn, and return its result.
+        """Wait for the client's turn, run the function in a thread, and return its result.
 
         Raises:
             Disconnect: Too many functions are queued.
@@ -91,7 +91,7 @@ class FairThreadPool:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def _wait_for_turn(self, client: Hashable, priority: Priority) -> None:
-        """Wait until the client's next function may run, and count it as running."""
+        """Wait until the next function of the client may run, and count it as running."""
         if self._waiting_count >= self._waiting_max:
             self._evict_waiter(client, priority)
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -105,7 +105,7 @@ class FairThreadPool:
             raise
 
     def _evict_waiter(self, client: Hashable, priority: Priority) -> None:
-        """Evict a queued function of another client, or raise Disconnect if the given client must be rejected."""
+        """Evict another client's queued function to free its place, or raise Disconnect if none may be evicted."""
         victim_priority, victim = self._choose_client_to_evict(client, priority)
         waiters = self._waiting[victim_priority][victim]
         waiter = waiters.pop()
@@ -142,7 +142,7 @@ class FairThreadPool:
         self._release_slot(client)
 
     def _release_slot(self, client: Hashable) -> None:
-        """Release a slot and start the next client's function; that client moves to the end of the queue."""
+        """Free the slot of a finished function, and start the next function in the queue in round-robin order."""
         self._running[client] -= 1
         if not self._running[client]:
             del self._running[client]
@@ -159,7 +159,7 @@ class FairThreadPool:
                 return
 
     def _next(self) -> tuple[Priority, Hashable] | None:
-        """Return the priority and client of the next function to run, or None if no client may run one."""
+        """Return the priority and client of the function to run next, or None if no queued function may run."""
         firsts = [
             (priority, client)
             for priority, clients in self._waiting.items()

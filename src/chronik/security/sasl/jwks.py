@@ -31,7 +31,7 @@ READ_SECONDS_MAX: Final = 10.0
 """Timeout in seconds for loading the keys, and for clients that wait for them."""
 
 UNKNOWN_KEY_SECONDS: Final = 10.0
-"""Minimum interval in seconds between reloads triggered by unknown key ids, which any client can send."""
+"""Minimum interval in seconds between reloads caused by unknown key ids, which any client can send."""
 
 KeyReader = Callable[[], bytes]
 
@@ -39,11 +39,11 @@ KEYS_UNAVAILABLE_MESSAGE: Final = "the JWKS of token keys cannot be loaded"
 
 
 class KeysUnavailable(ChronikError):
-    """No keys are available because they have never been loaded successfully."""
+    """The token validation has no keys, because the key set has never been loaded successfully."""
 
 
 class KeysLoading(ChronikError):
-    """The keys are being loaded; retry when the future `loaded` is done."""
+    """The key set is being loaded; the caller must retry when the future `loaded` is done."""
 
     def __init__(self, reading: Future[None]) -> None:
         super().__init__(KEYS_UNAVAILABLE_MESSAGE)
@@ -69,7 +69,7 @@ def create_key_reader(url: str) -> KeyReader:
 
 
 class JwksCache:
-    """A thread-safe cache of the key set, which is reloaded in a separate thread so that callers never block."""
+    """A thread-safe cache of a JSON Web Key Set, which is reloaded in a thread so that lookups never block."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class JwksCache:
         self._loaded_at = float("-inf")
 
     def find_key(self, kid: str | None) -> Any:
-        """Return the key with the id, or the only key if the token names none; None if no key matches.
+        """Return the key with this id, or the only key if the token contains no key id; None if there is no such key.
 
         Raises:
             KeysLoading: The keys are being loaded.
@@ -106,7 +106,7 @@ class JwksCache:
         return _find_key(self._keys, kid)
 
     def _reload_if_older(self, seconds: float) -> Future[None] | None:
-        """Start a reload and return its future, or None if the last reload was less than `seconds` ago."""
+        """Reload the key set and return the reload's future, or None if the last reload is newer than `seconds`."""
         with self._lock:
             if self._reading is None:
                 if self._monotonic() - self._loaded_at < seconds:
@@ -181,7 +181,7 @@ def read_bounded(source: Any, bytes_max: int) -> bytes:
 
 
 class _FetchDeadline:
-    """A total time limit on outbound connections, which are shut down when it expires."""
+    """A time limit for an HTTP download. When it expires, the registered connections are shut down."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -205,7 +205,7 @@ class _FetchDeadline:
             raise TimeoutError(f"no complete response within {self._seconds:g} s") from None
 
     def add_socket(self, connected: socket.socket) -> None:
-        """Register a socket to shut down at the deadline. A duplicate is stored because TLS detaches the socket."""
+        """Register a socket to shut down at the deadline. A duplicate is stored, since TLS detaches the socket."""
         with self._lock:
             self._sockets.append(connected.dup())
         if self._is_expired:

@@ -18,8 +18,8 @@ class SaslChallenge(msgspec.Struct, frozen=True):
 
     data: bytes
     rejection_reason: str = ""
-    """Reason for rejecting the client's credentials, for the log; empty if the challenge is no rejection. RFC 7628
-    rejects a token with a challenge, which the client may never acknowledge."""
+    """Reason why the credentials were rejected, for the log; empty if they were not. RFC 7628 rejects a token with a
+    challenge that the client may never acknowledge."""
 
     def __repr__(self) -> str:
         return f"Challenge({len(self.data)} bytes)"

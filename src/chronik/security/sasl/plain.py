@@ -13,8 +13,8 @@ from chronik.security.sasl.scram_keys import ScramKeySet, ScramMechanism, derive
 WRONG_PASSWORD: Final = "Authentication failed: Invalid username or password"
 
 PlainKeyLookup = Callable[[str], tuple[ScramMechanism, ScramKeySet, bool]]
-"""Function that returns a user's SCRAM keys and whether the user exists. Verification takes equally long for
-nonexistent users."""
+"""Function that returns a user's SCRAM keys, and whether the user exists. A check takes the same time for nonexistent
+users."""
 
 
 class PlainServer:

@@ -68,13 +68,13 @@ def derive_keys(scram: ScramMechanism, salted_password: bytes, salt: bytes, iter
 
 
 def compute_client_proof(scram: ScramMechanism, salted_password: bytes, auth_message: bytes) -> bytes:
-    """Return the client's proof that it knows the password."""
+    """Compute the client's proof (RFC 5802), which shows that the client knows the password."""
     client_key = scram.hmac(salted_password, b"Client Key")
     return xor_bytes(client_key, scram.hmac(scram.hash(client_key), auth_message))
 
 
 def compute_server_signature(scram: ScramMechanism, server_key: bytes, auth_message: bytes) -> bytes:
-    """Return the server's proof that it knows the stored keys."""
+    """Compute the server's signature (RFC 5802), which proves to the client that the server knows the user's keys."""
     return scram.hmac(server_key, auth_message)
 
 
@@ -111,7 +111,7 @@ def derive_fake_salt(secret: bytes, mechanism: str, user: str, size: int, *, is_
 
 
 def xor_bytes(one: bytes, other: bytes) -> bytes:
-    """Return the bytewise XOR of two strings of equal length."""
+    """Return the XOR of two byte strings of equal length."""
     return bytes(a ^ b for a, b in zip(one, other, strict=True))
 
 

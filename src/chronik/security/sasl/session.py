@@ -24,7 +24,7 @@ LOGGED_USER_CHARACTERS_MAX: Final = 100
 
 
 class MechanismServer(Protocol):
-    """The server-side state machine of a SASL mechanism."""
+    """The interface of a SASL mechanism's server-side state machine."""
 
     def step(self, data: bytes) -> SaslOutcome: ...
 
@@ -44,7 +44,7 @@ class SaslResponse(msgspec.Struct, frozen=True):
 
     data: bytes = b""
     error: str | None = None
-    """Error message for the client, after which the connection is closed."""
+    """Error message for the client if the authentication failed; the connection is closed after the response."""
     lifetime_ms: int = 0
     rejection_reason: str = ""
     """Reason for rejecting the credentials, for the log; empty if they are not rejected."""
@@ -56,7 +56,7 @@ class SaslResponse(msgspec.Struct, frozen=True):
 
 
 class SaslSession:
-    """The SASL state of one connection."""
+    """The state of a connection's SASL authentication."""
 
     def __init__(
         self,
@@ -122,11 +122,11 @@ class SaslSession:
 
     @property
     def machine(self) -> MechanismServer | None:
-        """Return the mechanism's state machine that handles the next message, or None if no message is expected."""
+        """Return the state machine that handles the client's next SASL message, or None if no message is expected."""
         return self._machine
 
     def step(self, data: bytes) -> SaslOutcome:
-        """Pass a client's SASL message to the mechanism's state machine and return its outcome."""
+        """Pass a client's SASL message to the mechanism's state machine, and return the outcome."""
         if self._machine is None:
             return SaslFailure(
                 "unexpected message", "SaslAuthenticate request received after successful authentication"

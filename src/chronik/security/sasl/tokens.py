@@ -25,7 +25,7 @@ CLAIM_SECONDS_MAX: Final = 2**40
 
 
 class TokenValidator(Protocol):
-    """A function that validates a token."""
+    """The interface of a function that validates OAuth bearer tokens."""
 
     def __call__(self, token: str) -> ValidToken:
         """Validate the token; called in a thread.
@@ -109,7 +109,7 @@ def _read_seconds_claim(claims: dict[str, Any], name: str) -> float:
 
 
 def _is_encodable(text: str) -> bool:
-    """Return whether the text has no lone surrogates, which JSON allows but UTF-8 cannot encode."""
+    """Return whether the text can be encoded as UTF-8. JSON strings may contain lone surrogates, which cannot."""
     return not any("\ud800" <= each <= "\udfff" for each in text)
 
 

@@ -37,12 +37,12 @@ class FetchedBatch(NamedTuple):
 
     @property
     def encoded(self) -> memoryview:
-        """The encoded batch."""
+        """The bytes of the encoded record batch."""
         return self.raw[self.position : self.position + self.header.size]
 
 
 class BatchReader:
-    """A reader that fetches batches from several partitions. `positions` maps each partition to its next offset."""
+    """A reader that fetches record batches from several partitions. `positions` holds their next offsets."""
 
     def __init__(self, context: OperationContext, positions: dict[TopicPartition, int], *, committed: bool) -> None:
         self._context = context
@@ -50,7 +50,7 @@ class BatchReader:
         self._committed = committed
 
     def fetch(self, partitions: Sequence[TopicPartition], wait_s: float = 0.0) -> list[FetchedBatch]:
-        """Fetch the next batches and advance the positions.
+        """Fetch the next record batches of the given partitions, and advance their positions.
 
         If `committed` is set, omit batches of aborted transactions.
 
@@ -108,7 +108,7 @@ class BatchReader:
 
 
 class _AbortedTransactions:
-    """A filter that hides the control batches and the batches of aborted transactions in a fetch response."""
+    """A filter that skips control batches and the batches of aborted transactions in a fetch response."""
 
     def __init__(self, data: PartitionData) -> None:
         self._upcoming = sorted((each.first_offset, each.producer_id) for each in data.aborted_transactions or ())

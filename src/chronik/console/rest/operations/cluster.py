@@ -50,8 +50,7 @@ async def _request_statuses(side: NodeInterface, ids: list[int]) -> dict[int, St
 
 
 CONFIRM_SECONDS_MAX: Final = 2.0
-"""Timeout in seconds of the request for a node list that a majority confirms. After it, this node's own metadata is
-used."""
+"""Timeout in seconds for a majority to confirm the node list. After it, this node's possibly stale metadata is used."""
 
 
 def fetch_nodes(context: OperationContext) -> tuple[DescribeNodesResponse, bool]:
@@ -111,7 +110,7 @@ def _nodes_from_image(image: Image) -> DescribeNodesResponse:
 
 
 class PartitionCounts:
-    """The numbers of topics and partitions in a metadata image, and its under-replicated and offline partitions."""
+    """The numbers of topics, partitions, under-replicated partitions and offline partitions in a metadata image."""
 
     def __init__(self, image: Image) -> None:
         topics = list(image.topics.values())  # an atomic copy
@@ -135,7 +134,7 @@ class PartitionCounts:
 
 
 _counted: list[tuple[Image, int, PartitionCounts]] = []
-"""A cache of the latest partition counts, since the metadata image rarely changes between two requests."""
+"""The partition counts of the latest metadata image, cached because the image rarely changes between two requests."""
 
 
 def count_partitions(image: Image) -> PartitionCounts:
@@ -256,7 +255,7 @@ def _is_open(state: TransactionState) -> bool:
 
 
 def _compare_nodes(nodes: Sequence[Node], statuses: dict[int, StatusFields]) -> tuple[str, bool | None, int | None]:
-    """Compare the nodes' metadata. Return a summary, whether they agree, and the compared log index."""
+    """Compare the nodes' metadata at a common log index. Return a summary, whether they agree, and the index."""
     if len(nodes) == 1:
         return "1 node", True, nodes[0].applied_index
     responding = [status for status in statuses.values() if "state_hash" in status]
@@ -271,7 +270,7 @@ def _compare_nodes(nodes: Sequence[Node], statuses: dict[int, StatusFields]) -> 
 def _find_problems(
     view: ClusterView, counted: PartitionCounts, oldest_ms: int, statuses: dict[int, StatusFields]
 ) -> Iterable[Attention]:
-    """Yield the conditions that need attention, most severe first."""
+    """Yield the problems of the cluster that an operator should look at, most severe first."""
     if view.agrees is False:
         yield Attention("error", f"metadata differs between nodes: {view.verdict}", "/nodes")
     if counted.offline:

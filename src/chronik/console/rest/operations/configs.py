@@ -21,7 +21,7 @@ from chronik.protocol.messages.describe_configs import (
 
 SOURCE_NAMES: Final = {1: "topic", 2: "broker", 3: "cluster", 4: "file", 5: "default", 8: "group"}
 DEFAULT_SOURCES: Final = (4, 5)
-"""Codes of the config sources whose values were not altered at run time: the configuration file and the defaults."""
+"""Config sources in DescribeConfigs of values that were not changed at run time: the config file and the defaults."""
 
 
 def of_topic(context: OperationContext, params: NoQuestion) -> Configs:
@@ -34,7 +34,7 @@ def of_topic(context: OperationContext, params: NoQuestion) -> Configs:
 
 
 def of_node(context: OperationContext, params: NoQuestion) -> Configs:
-    """List the configs of a broker. The request is sent to that broker, because only it has its configuration file."""
+    """List the configs of a broker, as reported by that broker: only it knows its config file."""
     node_id = context.path_parameters["node"]
     require_broker(context, node_id)
     return Configs(

@@ -109,7 +109,7 @@ def _describe_groups(context: OperationContext, coordinators: Mapping[str, int])
 
 
 def _fetch_committed_offsets_or_empty(context: OperationContext, name: str) -> Offsets:
-    """Return a group's committed offsets; empty if the group was deleted or its coordinator is unavailable."""
+    """Return a group's committed offsets, or nothing if the group was deleted or its coordinator is unavailable."""
     try:
         return list_committed_offsets(context.cluster, name)
     except KafkaError:
@@ -267,7 +267,7 @@ def reset(context: OperationContext, params: OffsetReset) -> OffsetMoves:
 
 
 def _require_inactive_group(context: OperationContext, name: str) -> Offsets:
-    """Return the committed offsets of a group without members; empty if the group does not exist.
+    """Return the committed offsets of a group. Raise an error if the group has members.
 
     Raises:
         RestError: The group has members.
@@ -304,7 +304,7 @@ _OFFSET: Final = re.compile(r"[0-9]{1,18}")
 def _compute_new_offsets(
     context: OperationContext, to: str, partitions: Sequence[TopicPartition], committed: Offsets
 ) -> dict[TopicPartition, int]:
-    """Return the offsets to which a reset sets each partition, clamped to the partition's existing offsets."""
+    """Return the new committed offset of each partition, clamped to the offsets that exist in the partition."""
     cluster = context.cluster
     first = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
     last = list_offsets(cluster, dict.fromkeys(partitions, LATEST_TIMESTAMP))

@@ -35,7 +35,7 @@ GROUPS_SHOWN_MAX: Final = 10
 GROUPS_READ_MAX: Final = 200
 """Maximum number of consumer groups whose lag is computed for an overview event."""
 LAG_INTERVAL_SECONDS: Final = 10.0
-"""Interval in seconds at which the lag of groups is computed, the most expensive part of an event."""
+"""Interval in seconds at which the consumer group lag on the overview page is recomputed."""
 QUEUED_EVENTS_MAX: Final = 4
 """Maximum number of events queued for a client. Further events for a slow client are dropped."""
 
@@ -68,7 +68,7 @@ async def _subscribe_events(
 
 
 class OverviewTicker:
-    """A producer of overview events, shared by all streams of one principal on one host, since permissions differ."""
+    """A producer of overview events, shared by all streams of one principal from one host."""
 
     def __init__(self, application: RestApplication, context: OperationContext) -> None:
         self._application = application
@@ -92,7 +92,9 @@ class OverviewTicker:
             self._application.authenticator.acl_listeners.add(self._on_acls_changed)
 
     def _on_acls_changed(self) -> None:
-        """Discard the queued events, because the principal may no longer be authorized to receive them."""
+        """Discard all queued events when ACLs change, because the principal may no longer be authorized to receive
+        them.
+        """
         self._acl_changes += 1
         self._last, self._lag, self._lag_at = b"", [], float("-inf")
         for queue in self._listeners:
@@ -147,7 +149,7 @@ class OverviewTicker:
         return overview
 
     def _add_rates(self, overview: Overview, vitals: NodeStats) -> None:
-        """Add the node's request and traffic rates since the previous event. The first event has no rates."""
+        """Add the node's request and byte rates since the previous overview event."""
         now = time.monotonic()
         previous, self._previous = self._previous, (now, vitals)
         if previous is None or now <= previous[0]:

@@ -27,7 +27,7 @@ from chronik.console.rest.operations.positions import (
 
 READ_SECONDS_MAX: Final = 3.0
 WIDENING_FACTOR: Final = 4
-"""Factor by which the offset range that is read grows while it contains fewer messages than requested."""
+"""Factor by which the offset range to read grows while it contains fewer messages than requested."""
 
 
 def read(context: OperationContext, params: ReadMessages) -> Messages:
@@ -56,9 +56,9 @@ class _MessageReader:
         self._ends = ends
         self._committed = committed
         self._read_until: Offsets = {}
-        """The offset after the last one read, by partition."""
+        """The offset up to which each partition has been read (exclusive)."""
         self._cut: set[TopicPartition] = set()
-        """Partitions of which more messages were read than are returned, since batches are read as a whole."""
+        """Partitions from which more messages were read than the page contains, because batches are read as a whole."""
 
     @property
     def limit(self) -> int:
@@ -106,7 +106,9 @@ class _MessageReader:
                 return
 
     def next_offsets(self, start_offsets: Offsets, taken: list[Message], found: list[Message]) -> Offsets:
-        """Return the offsets at which the next page starts, after a page with the messages `taken` out of `found`."""
+        """Return the offsets at which the next page starts, given the messages on this page and all messages that were
+        read.
+        """
         counts_taken, counts = Counter(each.partition for each in taken), Counter(each.partition for each in found)
         offsets = {each.partition: each.offset + 1 for each in taken}
         whole = {
@@ -119,7 +121,7 @@ class _MessageReader:
 
 
 def _read_last(message_reader: _MessageReader, count: int, starts: Offsets) -> list[Message]:
-    """Return the last `count` messages. The offset range that is read grows while gaps leave too few messages in it."""
+    """Return the last `count` messages, reading an ever larger offset range until enough messages are found."""
     width = count_wanted = min(message_reader.limit, count)
     while True:
         start_offsets = {each: max(start, message_reader.ends[each] - width) for each, start in starts.items()}

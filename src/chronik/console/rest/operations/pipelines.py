@@ -59,7 +59,7 @@ _driver_requests_lock: Final = threading.Lock()
 
 @contextmanager
 def _limit_driver_requests(account: str) -> Iterator[None]:
-    """Limit the number of concurrent requests to drivers. Raise RestError if too many are in progress."""
+    """Limit the number of concurrent requests to pipeline drivers. Raise RestError if there are too many."""
     with _driver_requests_lock:
         if (
             _driver_requests.total() >= DRIVER_REQUESTS_MAX

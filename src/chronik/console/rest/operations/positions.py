@@ -27,7 +27,7 @@ EXPECTED_POSITION: Final = "expected start, end, an offset, -N (the last N), @TI
 def available_partitions(
     context: OperationContext, name: str, only: int | None
 ) -> tuple[MetadataResponseTopic, list[TopicPartition]]:
-    """Return a topic and those of its partitions that have a leader.
+    """Return a topic's metadata and those of its partitions that have a leader.
 
     Raises:
         KafkaError: The topic or partition does not exist, or no partition has a leader.
@@ -49,7 +49,7 @@ def available_partitions(
 def fetch_offset_bounds(
     context: OperationContext, topic: MetadataResponseTopic, partitions: list[TopicPartition], isolation: int
 ) -> tuple[Offsets, Offsets]:
-    """Return the start and end offsets of the partitions whose leaders respond; omit the others."""
+    """Return the start and end offsets of partitions, omitting those whose leader does not respond."""
     led = partitions_by_leader([topic], set(partitions))
     starts, ends = (
         fetch_available_offsets(context, led, EARLIEST_TIMESTAMP),
@@ -64,7 +64,7 @@ def fetch_offset_bounds(
 def resolve_position(
     context: OperationContext, topic: MetadataResponseTopic, where: str, starts: Offsets, ends: Offsets
 ) -> Offsets:
-    """Resolve a position, such as `end` or a time, to an offset in each partition, clamped to the existing offsets.
+    """Convert a position, such as `end` or a time, to an offset in each partition.
 
     Raises:
         RestError: The position is malformed.
@@ -106,7 +106,7 @@ def _parse_page_token(topic: str, text: str) -> Offsets:
 
 
 def format_page_token(offsets: Offsets) -> str:
-    """Format the offsets of partitions as the `next` value of a page."""
+    """Format partition offsets as the `next` value of a page, which the client sends to get the following page."""
     return NEXT_PREFIX + ",".join(f"{each.partition}:{offset}" for each, offset in sorted(offsets.items()))
 
 

@@ -11,7 +11,7 @@ from chronik.console.rest.models.security import Quota, QuotaChange, QuotaEntity
 from chronik.console.rest.operations.shared import paginate
 
 ENTITY_TYPES: Final = {"user": "user", "client_id": "client-id", "ip": "ip"}
-"""Kafka's entity types by the names in the API."""
+"""Names of client quota entity types: the admin API's names mapped to Kafka's names."""
 
 
 def list_all(context: OperationContext, params: Paging) -> Page[Quota]:

@@ -36,7 +36,9 @@ TAIL_BEHIND_MAX: Final = 20_000
 
 
 def search(context: OperationContext, params: SearchMessages) -> Iterator[ServerSentEvent]:
-    """Search messages for a text, and return the events of the search. Errors at its start are raised immediately."""
+    """Search the messages of a topic for a text, and stream the matches. An invalid request fails before the first
+    event.
+    """
     committed = params.isolation == "committed"
     topic, partitions = available_partitions(context, context.path_parameters["topic"], params.partition)
     starts, ends = fetch_offset_bounds(context, topic, partitions, int(committed))
@@ -49,7 +51,7 @@ def search(context: OperationContext, params: SearchMessages) -> Iterator[Server
 
 
 class _Search:
-    """A search for a text in the messages of a topic, in progress."""
+    """A running search for a text in the messages of a topic."""
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class _Search:
         self._progress = Progress(0, 0, 0)
 
     def events(self, batches: list[FetchedBatch]) -> Iterator[ServerSentEvent]:
-        """Yield matches and progress, and finally the reason why the search ended."""
+        """Yield an event for each match, progress events, and finally the reason why the search ended."""
         reason, error = "end", None
         try:
             for event in self._search_batches(batches):
@@ -136,7 +138,7 @@ def _contains_text(record: Record, text: bytes) -> bool:
 
 
 def tail(context: OperationContext, params: TailMessages) -> Iterator[ServerSentEvent]:
-    """Stream new messages of a topic. Errors are raised before the first event."""
+    """Stream the new messages of a topic. An invalid request fails before the first event."""
     committed = params.isolation == "committed"
     topic, partitions = available_partitions(context, context.path_parameters["topic"], params.partition)
     _, ends = fetch_offset_bounds(context, topic, partitions, int(committed))

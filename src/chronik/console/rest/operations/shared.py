@@ -35,7 +35,7 @@ AUTHORIZATION_ERRORS: Final = (
 )
 
 PartitionsByLeader = dict[int, list[TopicPartition]]
-"""Partitions by the node id of their leader."""
+"""Partitions grouped by the node id of their leader."""
 
 
 def paginate_names(names: Iterable[str], search: str, after: str | None, limit: int) -> Page[str]:
@@ -89,7 +89,7 @@ def fetch_available_offsets(
     timestamps: Mapping[TopicPartition, int] | int,
     isolation: int = 0,
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """Request offsets by timestamp, without retries. Return (offset, timestamp) where the leader responds."""
+    """Look up partition offsets by timestamp, without retries. Return (offset, timestamp) for leaders that respond."""
     found: dict[TopicPartition, tuple[int, int]] = {}
     for node_id, partitions in led.items():
         params = [
@@ -158,7 +158,7 @@ def fetch_partition_sizes(context: OperationContext, led: PartitionsByLeader) ->
 
 
 def sum_or_none(partitions: Iterable[TopicPartition], known: Mapping[TopicPartition, int]) -> int | None:
-    """Return the sum of the partitions' values, or None if one is missing."""
+    """Return the sum of the partitions' values, or None if a partition has no known value."""
     total = 0
     for each in partitions:
         if each not in known:

@@ -20,7 +20,7 @@ interpret a dot as a path into a struct.
 """
 
 PATH_KEY: Final = b"chronik.path"
-"""Key of the field metadata with the path of the field's values, if it is not the field's name."""
+"""Key of the field metadata with the JSON path from which the field is read, unless it is the field's name."""
 
 
 def find_name_problem(name: str, taken: Iterable[str], reserved: frozenset[str] = frozenset()) -> str | None:
@@ -37,7 +37,7 @@ def find_name_problem(name: str, taken: Iterable[str], reserved: frozenset[str] 
 
 
 def choose_column_name(source: str, taken: Iterable[str], reserved: frozenset[str] = RESERVED_NAMES) -> str:
-    """Return a valid column name for a field: its own if possible.
+    """Choose a valid column name for a JSON field: the field's own name if possible.
 
     Otherwise, characters that are not allowed become `_`, and a name that is reserved or taken (also if it differs only
     in case) gets the first free suffix from `_2` on.
@@ -54,13 +54,13 @@ def choose_column_name(source: str, taken: Iterable[str], reserved: frozenset[st
 
 
 def field_source(field: pa.Field) -> str:
-    """Return the key of a nested field's values in JSON objects."""
+    """Return the key of the JSON object from which a nested field is read."""
     metadata = field.metadata or {}
     return str(json.loads(metadata[PATH_KEY])[0]) if PATH_KEY in metadata else field.name
 
 
 def with_source(field: pa.Field, source: str) -> pa.Field:
-    """Return a nested field whose values have another key in JSON objects than its name."""
+    """Return a copy of a nested field that is read from the JSON key `source` instead of its own name."""
     metadata = {key: value for key, value in (field.metadata or {}).items() if key != PATH_KEY}
     if field.name != source:
         metadata[PATH_KEY] = json.dumps([source]).encode()

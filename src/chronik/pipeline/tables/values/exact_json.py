@@ -54,7 +54,7 @@ BLANKS = b" \t\r\n"
 
 
 def find_rows_needing_exact_decoding(texts: Sequence[bytes | None]) -> set[int]:
-    """Return the rows that need `is_nested_too_deep` and `decode_exact_json` instead of the plain parser.
+    """Return the rows whose JSON may need exact decoding, because of deep nesting or long numbers.
 
     There may be false positives: a string of digits looks like a long number.
     """

@@ -62,7 +62,7 @@ def build_outgoing_rows(rows: pa.Table, schema: TableSchema) -> pa.RecordBatch:
 
 
 def count_replaced_header_names(rows: pa.Table) -> int:
-    """Return the number of rows with U+FFFD in a header name, which usually stands for replaced bytes."""
+    """Count the rows with a U+FFFD character in a header name, where it usually replaces invalid UTF-8."""
     headers = _combine_chunks(rows[HEADERS])
     replaced = pc.match_substring(pc.struct_field(pc.list_flatten(headers), "key"), REPLACEMENT)
     return len(pc.unique(pc.list_parent_indices(headers).filter(replaced)))
@@ -79,7 +79,7 @@ def encode_json_values(rows: pa.Table, schema: TableSchema) -> pa.BinaryArray:
 
 
 def restore_value(row: pa.Table, schema: TableSchema) -> dict[str, Any]:
-    """Return the JSON object of a row of a decoded table.
+    """Restore the JSON object of a record from its row in a decoded table.
 
     Raises:
         DecodeError, UnicodeError: `_rescued` is damaged.
@@ -105,7 +105,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _decode_rescued(text: str) -> dict[str, Any]:
-    """Decode rescued JSON. Numbers that float64 cannot represent are copied verbatim."""
+    """Parse the JSON text of `_rescued`, keeping numbers that float64 cannot represent as raw JSON."""
     found = decode_exact_json(text.encode())
     if not isinstance(found, dict):
         raise msgspec.DecodeError("the rescued value is not an object")

@@ -58,7 +58,7 @@ class RowDecoder:
             yield self.decode_rows(system_columns(partition, part))
 
     def decode_rows(self, own: Mapping[str, pa.Array]) -> DecodedRows:
-        """Decode the `_value` column of records; `own` are their system columns."""
+        """Decode the values of records into table rows; `own` contains the records' system columns."""
         decoded = self._values.decode(own[VALUE].to_pylist())
         for field in self._computed:
             decoded.columns[field.column] = field.compute(decoded.columns[field.source])
@@ -76,7 +76,7 @@ def _take_rows(columns: Mapping[str, pa.Array], rows: list[int]) -> dict[str, pa
 
 
 def collect_statistics(unknown_fields: list[UnknownField]) -> FieldStatistics:
-    """Return the statistics of fields without a column."""
+    """Return the statistics of the JSON fields for which the table has no column."""
     statistics = FieldStatistics()
     for path, value in unknown_fields:
         statistics.add_at(path, value)
@@ -84,6 +84,6 @@ def collect_statistics(unknown_fields: list[UnknownField]) -> FieldStatistics:
 
 
 def infer_statistics(values: Sequence[bytes | None]) -> FieldStatistics:
-    """Return the statistics of all fields of JSON values. Values that cannot be decoded do not count."""
+    """Count the types of all JSON fields in a sample of values, ignoring values that cannot be decoded."""
     decoder = JsonDecoder(INFERRED, pa.schema([pa.field(RESCUED, pa.string())]))
     return collect_statistics(decoder.decode(values).unknown_fields)
