@@ -237,11 +237,11 @@ if place == "before writing rows":
 elif place == "before committing rows":
     DeltaTopicTable.append_in_sequence = die
 elif place == "before removing dead letters":
-    dead_letters._TablePair._remove_landed_dead_letters = die
+    dead_letters.TablePair._remove_landed_dead_letters = die
 elif place == "before committing the removal":
     DeltaTopicTable.replace_files = die
 elif place == "before recording the retry":
-    dead_letters._TablePair._record_completed_retry = die
+    dead_letters.TablePair._record_completed_retry = die
 dead_letters.retry_dead_letters(root)
 """
 

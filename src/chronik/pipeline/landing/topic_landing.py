@@ -67,10 +67,11 @@ from chronik.pipeline.tables.values.table_schema import UnknownFields
 from chronik.protocol.errors import KafkaError
 
 LATE_SEQUENCE = "late"
-"""Name of the commit sequence for late dead-letter records, those below the dead-letter table's next offset."""
+"""Name of the sequence of commits that write late dead-letter records, each exactly once. A late record is below the
+dead-letter table's next offset."""
 
 MISFIT_RATE_REPORTED = 0.01
-"""Share of a column's values in a round that must not fit for the round to report the column."""
+"""Fraction of a column's values that must not fit its type before the landing round reports the column."""
 
 logger = logging.getLogger("chronik.pipeline")
 
@@ -91,9 +92,9 @@ class DeadLetterState:
 
     next_offsets: dict[int, int]
     next_late_sequence_number: int
-    """Sequence number of the next commit of late dead-letter records."""
+    """Sequence number of the next commit of late dead-letter records (see `LATE_SEQUENCE`)."""
     offsets_ahead: OffsetSets
-    """Offsets of dead-letter records beyond the table's next offsets."""
+    """Offsets of the dead-letter records at or beyond the next offsets of the topic's table, by partition."""
 
 
 def read_dead_letter_state(dead: TopicTable, table_next_offsets: Mapping[int, int]) -> DeadLetterState:
@@ -251,7 +252,7 @@ class TopicLanding:
 
 @dataclass(frozen=True, slots=True)
 class TopicTables:
-    """A topic's table and its dead-letter table."""
+    """The table with a topic's rows, and the table with its dead-letter records."""
 
     data: TopicTable
     dead_letters: TopicTable | None
@@ -300,7 +301,7 @@ def _check_topic_id(uri: str, found: TableSpec, now: TopicDescription) -> None:
 
 
 class LandingRound:
-    """A planned round of a topic: the tasks to run, and the results received."""
+    """A planned landing round of one topic, its unfinished tasks and the results of its finished tasks."""
 
     def __init__(self, landing: TopicLanding, tables: TopicTables, plan: RoundPlan, tasks_max: int) -> None:
         self.landing = landing
@@ -320,8 +321,11 @@ class LandingRound:
 
     def _plan_tasks(self, plan: RoundPlan, tasks_max: int) -> list[LandingTask]:
         settings, tables = self.landing.settings, self._tables
-        frozen = self._infer_columns(tables.data.descriptor(), plan)
-        self.landing.schema = self._written_with = frozen.schema
+        table = tables.data.descriptor()
+        # Columns that this round adds need no check: only a rebuild changes columns, and it changes the schema itself.
+        self._written_with = table.schema
+        frozen = self._infer_columns(table, plan)
+        self.landing.schema = frozen.schema
         read = ReadSettings(settings.bootstrap, isolation=IsolationLevel.READ_COMMITTED)
         first = LandingTask(
             self.landing.topic,
@@ -342,7 +346,7 @@ class LandingRound:
         return [replace(first, ranges=bundle) for bundle in bundle_ranges(plan.ranges, tasks_max)]
 
     def _infer_columns(self, table: TableDescriptor, plan: RoundPlan) -> TableDescriptor:
-        """Add the columns of a table that has none, from a sample of the records to land."""
+        """Infer the columns of a new table from a sample of the topic's records, and add them to the table."""
         if (
             self._tables.dead_letters is None
             or table.value_schema.unknown_fields is not UnknownFields.COLUMN
@@ -388,7 +392,7 @@ class LandingRound:
         self._schema_changes += 1
         evolved = self._tables.data.add_columns(merge_statistics(unknown_fields))
         self._warnings += [f"field {path} gets no column: {why}" for path, why in evolved.rejected.items()]
-        self.landing.schema = self._written_with = evolved.schema
+        self.landing.schema = evolved.schema
         failpoints.hit_failpoint(failpoints.SCHEMA_CHANGE)
         return evolved.schema
 

@@ -34,7 +34,7 @@ from chronik.pipeline.maintenance.dead_letter_tasks import (
 )
 from chronik.pipeline.spark.tasks import TaskRunner, run_locally
 from chronik.pipeline.tables.catalog import list_topics_with_dead_letters, open_table
-from chronik.pipeline.tables.commit_plan import WrittenFile, WrittenFilesLostError
+from chronik.pipeline.tables.commit_plan import SchemaChangedError, WrittenFile, WrittenFilesLostError
 from chronik.pipeline.tables.layout import (
     ERROR,
     OFFSET,
@@ -54,17 +54,18 @@ from chronik.pipeline.tables.offset_sets import (
     union_offsets,
 )
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
-from chronik.pipeline.tables.table_files import TableFiles, scan
+from chronik.pipeline.tables.table_files import TableDescriptor, TableFiles, scan
 from chronik.pipeline.tables.topic_table import SequenceConflictError, TableMismatchError, TableMissingError, TopicTable
 from chronik.pipeline.tables.values.field_statistics import merge_statistics
+from chronik.pipeline.tables.values.schema_evolution import has_columns
 
 RETRY_SEQUENCE = "retries"
-"""Name of the commit sequence that numbers the retries of dead-letter records."""
+"""Name of the sequence of commits that retry dead-letter records, by which an interrupted retry is detected."""
 
 VALUE_BYTES_SHOWN = 200
 
 FILES_PER_ROUND = 64
-"""Number of dead-letter files retried per round. Each round is one commit and holds its records' offsets in memory."""
+"""Number of dead-letter files retried in one commit. The offsets of their records are held in memory."""
 
 
 # list
@@ -110,7 +111,7 @@ def list_dead_letters(
     count = 0
     kept: list[DeadLetterRecord] = []
     for topic in _select_topics(table_root, topics, storage_options):
-        pair = _TablePair(table_root, topic, run_locally, storage_options)
+        pair = TablePair(table_root, topic, run_locally, storage_options)
         found = _CountingIterator(pair.iter_dead_letters())
         # With n = 0, `nsmallest` would not iterate, and the records would not be counted.
         kept = heapq.nsmallest(limit, (*kept, *heapq.nsmallest(max(1, limit), found)))
@@ -166,7 +167,7 @@ def retry_dead_letters(
     """
     done = []
     for topic in _select_topics(table_root, topics, storage_options):
-        pair = _TablePair(table_root, topic, tasks, storage_options)
+        pair = TablePair(table_root, topic, tasks, storage_options)
         done.append(pair.retry(files_per_round, progress))
     return done
 
@@ -181,8 +182,8 @@ def _select_topics(root: str, topics: Sequence[str] | None, storage_options: Map
     return [topic for topic in dict.fromkeys(topics) if topic in found]
 
 
-class _TablePair:
-    """A topic's table and its dead-letter table."""
+class TablePair:
+    """A topic's table and its dead-letter table, opened to retry the dead-letter records."""
 
     def __init__(self, root: str, topic: str, tasks: TaskRunner, storage_options: Mapping[str, str] | None) -> None:
         self._topic = topic
@@ -214,7 +215,7 @@ class _TablePair:
         letters = self._dead_letter_table.files()
         done = (
             {}
-            if self._table is None or self._find_interrupted_retries() is None
+            if self._find_interrupted_retries() is None
             else self._find_offsets_in_table(self._read_dead_letter_offsets(letters))
         )
         for batch in scan(letters, [PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS, ERROR, VALUE]):
@@ -222,7 +223,8 @@ class _TablePair:
 
     def _find_interrupted_retries(self) -> range | None:
         """Return the numbers of retries that appended rows but may not have removed dead-letter records, or None."""
-        assert self._table is not None
+        if self._table is None:
+            return None
         # In this order, a running retry may look interrupted, but an interrupted one never looks complete.
         settled = self._dead_letter_table.next_sequence_number(RETRY_SEQUENCE)
         appended = self._table.next_sequence_number(RETRY_SEQUENCE)
@@ -246,7 +248,7 @@ class _TablePair:
             return RetryResult(
                 self._topic, 0, 0, count_offsets(self._read_dead_letter_offsets(self._dead_letter_table.files()))
             )
-        self._finish_interrupted_retries()
+        self.finish_interrupted_retries()
         letters = self._dead_letter_table.files()
         decoded = failing = waiting = 0
         for first in range(0, len(letters.files), files_per_round):
@@ -258,7 +260,8 @@ class _TablePair:
             progress(min(first + files_per_round, len(letters.files)), len(letters.files))
         return RetryResult(self._topic, decoded, failing, waiting)
 
-    def _finish_interrupted_retries(self) -> None:
+    def finish_interrupted_retries(self) -> None:
+        """Remove the dead-letter records of retries that have appended rows but were interrupted after that."""
         interrupted = self._find_interrupted_retries()
         if interrupted is not None:
             self._remove_landed_dead_letters(
@@ -279,24 +282,29 @@ class _TablePair:
             unknown_fields = merge_statistics([each.unknown_fields for each in looked])
             if unknown_fields.fields:
                 table.add_columns(unknown_fields)
+            descriptor = table.descriptor()
+            if not is_same_decoding(snapshot.descriptor, descriptor):
+                continue  # the new schema may decode other records
             missing = subtract_offsets(decodable, self._find_offsets_in_table(decodable))
-            written = self._tasks(partial(write_decoded_rows, table.descriptor(), missing), letters) if missing else []
+            written = self._tasks(partial(write_decoded_rows, descriptor, missing), letters) if missing else []
             files = [file for each in written for file in each]
-            if not self._append_files(table, files, number):
+            if not self._append_files(table, files, number, descriptor.schema):
                 continue
             self._remove_landed_dead_letters(decodable)
             self._complete_retry(number)
             return sum(file.rows for file in files), looked
 
-    def _append_files(self, table: TopicTable, files: Sequence[WrittenFile], number: int) -> bool:
-        """Append the files to the table as retry `number`; on a conflict or file loss, delete them and return False."""
+    def _append_files(
+        self, table: TopicTable, files: Sequence[WrittenFile], number: int, written_with: pa.Schema
+    ) -> bool:
+        """Append the files as retry `number`. If the table rejects them, delete them and return False."""
         try:
-            table.append_in_sequence(files, RETRY_SEQUENCE, number)
+            table.append_in_sequence(files, RETRY_SEQUENCE, number, written_with)
         except SequenceConflictError:
             live = {file.path for file in table.files().files}
             if any(file.path in live for file in files):
                 return True  # this retry committed them, and the response was lost
-        except WrittenFilesLostError:
+        except (WrittenFilesLostError, SchemaChangedError):
             pass
         else:
             return True
@@ -317,15 +325,20 @@ class _TablePair:
         return self._dead_letter_table.replace_files([each.file for each in rewritten], written, data_change=True)
 
     def _complete_retry(self, number: int) -> None:
-        """Record that this retry has removed its records, and finish earlier interrupted retries."""
+        """Record that a retry has removed its dead-letter records, and complete earlier interrupted retries."""
         if self._dead_letter_table.next_sequence_number(RETRY_SEQUENCE) == number:
             self._record_completed_retry(number)
         else:
-            self._finish_interrupted_retries()
+            self.finish_interrupted_retries()
 
     def _record_completed_retry(self, number: int) -> None:
         with suppress(SequenceConflictError):  # another retry has recorded it
             self._dead_letter_table.append_in_sequence((), RETRY_SEQUENCE, number)
+
+
+def is_same_decoding(before: TableDescriptor, now: TableDescriptor) -> bool:
+    """Return whether a table still decodes records as before, except that it may have more columns."""
+    return before.value_schema == now.value_schema and has_columns(now.schema, before.schema)
 
 
 def _to_dead_letters(topic: str, batch: pa.RecordBatch) -> Iterator[DeadLetterRecord]:

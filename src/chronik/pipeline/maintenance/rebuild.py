@@ -8,6 +8,10 @@ round that was written with the old columns is rejected and planned again.
 Records that are dead-letter records stay so; retry them afterwards. A row that the new schema rejects becomes a
 dead-letter record before the new rows are committed, so that a crash between the two loses nothing; another rebuild
 completes it.
+
+A retry of dead-letter records (`dlq retry`) moves records between the two tables. A rebuild first completes interrupted
+retries, and starts over if another one appends rows meanwhile: otherwise it would drop rows that it still saw as
+dead-letter records.
 """
 
 from __future__ import annotations
@@ -17,8 +21,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, partial
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from chronik.client.access.settings import Bootstrap
@@ -29,6 +35,7 @@ from chronik.pipeline.landing.landing_task import LandingTask, LandingTaskResult
 from chronik.pipeline.landing.round_plan import bundle_ranges
 from chronik.pipeline.landing.settings import fetch_topic_id
 from chronik.pipeline.landing.topic_landing import LATE_SEQUENCE
+from chronik.pipeline.maintenance.dead_letters import RETRY_SEQUENCE, TablePair, is_same_decoding
 from chronik.pipeline.source.offset_resolver import OffsetResolver
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings
 from chronik.pipeline.spark.tasks import TaskFailedError, TaskRunner, run_locally
@@ -39,6 +46,7 @@ from chronik.pipeline.tables.offset_sets import OffsetSets, collect_offsets, off
 from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
 from chronik.pipeline.tables.table_files import LiveFile, TableDescriptor, TableFiles, scan
 from chronik.pipeline.tables.topic_table import (
+    SequenceConflictError,
     TableCommitError,
     TableMismatchError,
     TableSnapshot,
@@ -46,6 +54,7 @@ from chronik.pipeline.tables.topic_table import (
     TopicTable,
 )
 from chronik.pipeline.tables.values.field_statistics import merge_statistics
+from chronik.pipeline.tables.values.json_decoder import check_codecs
 from chronik.pipeline.tables.values.record_rebuild import encode_json_values, record_source_columns
 from chronik.pipeline.tables.values.row_decoder import infer_statistics
 from chronik.pipeline.tables.values.schema_evolution import plan_new_columns
@@ -54,19 +63,19 @@ from chronik.pipeline.tables.values.table_schema import INFERRED, TableSchema
 SAMPLE_RECORDS_MAX: Final = 10_000
 
 ATTEMPTS_MAX: Final = 5
-"""Maximum number of times that a rebuild starts over because files were replaced, for example by a compaction."""
+"""Maximum number of attempts to rebuild a table whose files are replaced concurrently, for example by a compaction."""
 
 TASKS_MAX: Final = 64
-"""Maximum number of tasks. Each reads its part of the topic, or some of the table's files."""
+"""Maximum number of tasks of a rebuild. Each task reads a part of the topic, or some of the table's files."""
 
 SCHEMA_CHANGES_MAX: Final = 3
-"""Maximum number of times that new fields add columns; fields found later stay in `_rescued`."""
+"""Maximum number of times that a rebuild adds columns for new fields. Fields found later are stored in `_rescued`."""
 
 END: Final = 2**63 - 1
 
 
 class RebuildSource(StrEnum):
-    """Where a rebuild reads the records."""
+    """The source of the records from which a table is rebuilt: the topic, or the table's own rows."""
 
     TOPIC = "topic"
     ROWS = "rows"
@@ -122,9 +131,9 @@ def rebuild_table(
     dead_spec = TableSpec(topic, table.spec.topic_id, TableKind.DEAD_LETTERS)
     dead = open_or_create_table(dead_letters_uri(table_root, topic), dead_spec, storage_options)
     for _ in range(ATTEMPTS_MAX):
-        rebuild = _Rebuild(table, dead, schema, bootstrap, source, tasks, progress)
+        TablePair(table_root, topic, tasks, storage_options).finish_interrupted_retries()
         try:
-            result = rebuild.run()
+            result = _Rebuild(table, dead, schema, bootstrap, source, tasks, progress).run()
         except _RecordsMissingError as error:
             if source is RebuildSource.TOPIC:
                 raise ConfigError(f"{error}; rebuild from the rows instead") from error
@@ -132,15 +141,34 @@ def rebuild_table(
             continue
         if result is not None:
             return result
-    raise TableCommitError(f"{table.uri}: files were replaced while the table was rebuilt: stop compactions, and retry")
+    raise TableCommitError(
+        f"{table.uri}: files were replaced while the table was rebuilt: stop compactions and 'dlq retry', and try again"
+    )
 
 
 class _RecordsMissingError(Exception):
     """The topic does not have all records of the table, for example because it is compacted."""
 
 
+class _TableState(NamedTuple):
+    """One version of a table: its files, and the number of retries of dead-letter records that have appended rows."""
+
+    snapshot: TableSnapshot
+    files: TableFiles
+    retries: int
+
+    @classmethod
+    def read(cls, table: TopicTable) -> _TableState:
+        snapshot = table.snapshot()
+        while True:
+            state = cls(snapshot, table.files(), table.next_sequence_number(RETRY_SEQUENCE))
+            snapshot = table.snapshot()
+            if snapshot.version == state.snapshot.version:
+                return state
+
+
 class _Rebuild:
-    """One attempt to rebuild a table."""
+    """A single attempt to rebuild a table with another schema."""
 
     def __init__(
         self,
@@ -157,27 +185,36 @@ class _Rebuild:
         self._bootstrap = bootstrap
         self._tasks = tasks
         self._progress = progress
-        self._snapshot: TableSnapshot = table.snapshot()
-        self._files: TableFiles = table.files()
-        self._source = self._choose_source(source)
+        self._state = _TableState.read(table)
+        self._are_retries_complete = dead.next_sequence_number(RETRY_SEQUENCE) >= self._state.retries
         self._late_number = dead.next_sequence_number(LATE_SEQUENCE)
+        # After the table's state: the dead-letter records of all rounds and retries that it contains are known.
+        self._dead_letter_offsets = self._read_dead_letter_offsets()
+        self._source = self._choose_source(source)
         self._results: list[LandingTaskResult] = []
-        self._committed_dead_letters = 0
+        self._committed_dead_letters: list[WrittenFile] = []
+        """Dead-letter records that this rebuild has committed."""
+        self._uncounted_dead_letters: list[WrittenFile] = []
+        """Those that `_dead_letter_offsets` does not contain."""
         self._has_tried_to_commit = False
         self._target = self._build_target(schema)
 
     def run(self) -> RebuildResult | None:
-        """Rebuild the table; return None if it must start over."""
+        """Rebuild the table; return None if its files were replaced concurrently and the rebuild must start over."""
+        if not self._are_retries_complete:
+            return None
         try:
-            self._run_tasks(self._plan_tasks(self._files, self._first_offsets))
+            self._run_tasks(self._plan_tasks(self._state.files, self._first_offsets))
             while True:
-                now, files = self._table.snapshot(), self._table.files()
-                if now.version != self._snapshot.version and not self._rebuild_added_rows(now, files):
+                now = _TableState.read(self._table)
+                if now.snapshot.version != self._state.snapshot.version and not self._rebuild_added_rows(now):
                     break
-                self._check_row_count()
+                self._check_positions()
                 version = self._commit()
                 if version is not None:
                     return self._build_result(version)
+        except SequenceConflictError:
+            return None  # a landing round or another rebuild has committed dead-letter records of rows
         except BaseException:
             self._discard_files()
             raise
@@ -197,7 +234,7 @@ class _Rebuild:
         return RebuildSource.ROWS if missing is not None else RebuildSource.TOPIC
 
     def _find_missing_records(self) -> str | None:
-        """Return which of the table's records the topic does not have any more, or None if it has all."""
+        """Describe records that are in the table but no longer in the topic; return None if there are none."""
         assert self._bootstrap is not None
         spec = self._table.spec
         with ClusterClient(self._bootstrap, client_id=CLIENT_ID) as cluster:
@@ -214,7 +251,7 @@ class _Rebuild:
     @cached_property
     def _first_offsets(self) -> dict[int, int]:
         """Lowest offset of each partition with rows."""
-        return self._read_first_offsets(self._files)
+        return self._read_first_offsets(self._state.files)
 
     def _read_first_offsets(self, table: TableFiles) -> dict[int, int]:
         lowest: dict[int, int] = {}
@@ -226,17 +263,17 @@ class _Rebuild:
     # The schema
 
     def _build_target(self, schema: TableSchema | None) -> TableDescriptor:
-        """Return the table with its new columns."""
-        spec = self._table.spec
-        system = initial_schema(spec.kind, spec.partitioning)
-        if schema is None and self._snapshot.descriptor.value_schema.columns:
-            schema = self._snapshot.descriptor.value_schema
-        value_schema = INFERRED if schema is None else schema
-        columns = pa.schema([*system, *(column.to_field() for column in value_schema.columns)])
-        if schema is None:
-            statistics = infer_statistics(sample_values(self._files, SAMPLE_RECORDS_MAX))
+        """Return the description of the rebuilt table, with the columns of the new schema."""
+        spec, descriptor = self._table.spec, self._state.snapshot.descriptor
+        value_schema = descriptor.value_schema if schema is None else schema
+        check_codecs(value_schema)
+        declared = [column.to_field() for column in value_schema.columns]
+        spec.partitioning.check_columns(pa.schema(declared))
+        columns = pa.schema([*initial_schema(spec.kind, spec.partitioning), *declared])
+        if value_schema == INFERRED:
+            statistics = infer_statistics(sample_values(self._state.files, SAMPLE_RECORDS_MAX))
             columns = pa.schema([*columns, *plan_new_columns(value_schema, columns, statistics).added])
-        return replace(self._snapshot.descriptor, schema=columns, value_schema=value_schema)
+        return replace(descriptor, schema=columns, value_schema=value_schema)
 
     # Tasks
 
@@ -251,23 +288,30 @@ class _Rebuild:
             self._target,
             dead_letters=self._dead.descriptor(),
             # All dead-letter records are below the table's next offsets.
-            dead_letter_next_offsets=dict.fromkeys(self._snapshot.next_offsets, END),
+            dead_letter_next_offsets=dict.fromkeys(self._state.snapshot.next_offsets, END),
             dead_letters_ahead=self._dead_letter_offsets,
         )
         if self._source is RebuildSource.ROWS:
             return [
-                replace(first, ranges=_find_ranges(some), source=files.with_files(*some))
+                replace(first, ranges=self._find_ranges(some), source=files.with_files(*some))
                 for some in _group_files(files.files)
             ]
         ranges = [
             PartitionRange(partition, starts[partition], end)
-            for partition, end in self._snapshot.next_offsets.items()
+            for partition, end in self._state.snapshot.next_offsets.items()
             if partition in starts and starts[partition] < end
         ]
         return [replace(first, ranges=each) for each in bundle_ranges(ranges, TASKS_MAX)]
 
-    @cached_property
-    def _dead_letter_offsets(self) -> OffsetSets:
+    def _find_ranges(self, files: Sequence[LiveFile]) -> tuple[PartitionRange, ...]:
+        """Return the ranges that contain all records of the files."""
+        return tuple(
+            PartitionRange(partition, file.offsets[0], file.offsets[1] + 1 if file.offsets[1] < END else END)
+            for file in files
+            for partition in _list_partitions(file, self._state.snapshot)
+        )
+
+    def _read_dead_letter_offsets(self) -> OffsetSets:
         return collect_offsets(scan(self._dead.files(), [PARTITION, OFFSET]))
 
     def _run_tasks(self, tasks: list[LandingTask]) -> None:
@@ -292,41 +336,52 @@ class _Rebuild:
             by_name = {field.name: field for field in (*self._target.schema, *plan.added)}
             self._target = replace(self._target, schema=pa.schema(list(by_name.values())))
 
-    def _rebuild_added_rows(self, now: TableSnapshot, files: TableFiles) -> bool:
-        """Rebuild the rows that landed meanwhile; return whether that was possible."""
-        known = {file.path for file in self._files.files}
-        added = [file for file in files.files if file.path not in known]
-        are_replaced = len(files.files) - len(added) < len(known)
-        before = self._snapshot.next_offsets
+    def _rebuild_added_rows(self, now: _TableState) -> bool:
+        """Rebuild the rows that were landed during the rebuild; return whether this was possible."""
+        known = {file.path for file in self._state.files.files}
+        added = [file for file in now.files.files if file.path not in known]
+        are_replaced = len(now.files.files) - len(added) < len(known)
+        before = self._state.snapshot.next_offsets
         are_new = all(
             file.offsets[0] >= before.get(partition, 0)
             for file in added
-            for partition in range(file.partitions[0], file.partitions[1] + 1)
+            for partition in _list_partitions(file, now.snapshot)
         )
-        if are_replaced or not are_new:
+        if are_replaced or not are_new or now.retries != self._state.retries:
             return False
-        self._snapshot, self._files = now, files
-        new_rows = files.with_files(*added)
+        if not is_same_decoding(self._state.snapshot.descriptor, now.snapshot.descriptor):
+            return False  # the target depends on the declared schema
+        self._state = now
+        self._dead_letter_offsets, self._uncounted_dead_letters = self._read_dead_letter_offsets(), []
+        new_rows = now.files.with_files(*added)
         # A partition without a next offset has rows for the first time.
         self._run_tasks(self._plan_tasks(new_rows, self._read_first_offsets(new_rows) | before))
         return True
 
     # Commit
 
-    def _check_row_count(self) -> None:
-        """Check that every row became a row or a dead-letter record again, since the commit removes the old ones.
+    def _check_positions(self) -> None:
+        """Check that the rebuild kept every row, as a row or a dead-letter record, before it replaces the old rows.
 
         Raises:
-            _RecordsMissingError: The topic does not have all records.
+            _RecordsMissingError: The topic does not have exactly the table's records.
         """
-        files = [self._files.with_files(file) for file in self._files.files]
-        expected = sum(self._tasks(partial(count_rows_without, self._dead_letter_offsets), files))
-        late = sum(file.rows for result in self._results for file in result.late_dead_letters)
-        found = sum(file.rows for file in self._written) + late + self._committed_dead_letters
+        old, new, dead = self._state.files, self._target, self._dead.descriptor()
+        expected = self._digest_files([old.with_files(file) for file in old.files], self._dead_letter_offsets)
+        late = [file for result in self._results for file in result.late_dead_letters] + self._uncounted_dead_letters
+        found = self._digest_files(
+            [_describe_written_file(new, each) for each in self._written]
+            + [_describe_written_file(dead, each) for each in late],
+            {},
+        )
         topic = self._table.spec.topic
-        if found < expected and self._source is RebuildSource.TOPIC:
-            raise _RecordsMissingError(f"topic {topic} has {found:,} of the table's {expected:,} records")
-        check_invariant(found == expected, f"{self._table.uri}: {found} of {expected} rows were rebuilt")
+        if found != expected and self._source is RebuildSource.TOPIC:
+            raise _RecordsMissingError(f"topic {topic} has {found.rows:,} of the table's {expected.rows:,} records")
+        check_invariant(found == expected, f"{self._table.uri}: {found.rows} of {expected.rows} rows were rebuilt")
+
+    def _digest_files(self, files: list[TableFiles], excluded: OffsetSets) -> PositionDigest:
+        digests = self._tasks(partial(digest_positions, excluded), files)
+        return PositionDigest(sum(each.rows for each in digests), sum(each.hash for each in digests) % 2**64)
 
     def _commit(self) -> int | None:
         self._has_tried_to_commit = True
@@ -335,8 +390,9 @@ class _Rebuild:
             self._dead.append_in_sequence(late, LATE_SEQUENCE, self._late_number)
             self._results = [replace(result, late_dead_letters=()) for result in self._results]
             self._late_number += 1
-            self._committed_dead_letters += sum(file.rows for file in late)
-        return self._table.replace_rows(self._snapshot.version, self._written, self._target)
+            self._committed_dead_letters += late
+            self._uncounted_dead_letters += late
+        return self._table.replace_rows(self._state.snapshot.version, self._written, self._target)
 
     @property
     def _written(self) -> list[WrittenFile]:
@@ -344,10 +400,11 @@ class _Rebuild:
 
     def _build_result(self, version: int) -> RebuildResult:
         rows = sum(file.rows for file in self._written)
-        return RebuildResult(self._table.spec.topic, self._source, rows, self._committed_dead_letters, version)
+        dead_letters = sum(file.rows for file in self._committed_dead_letters)
+        return RebuildResult(self._table.spec.topic, self._source, rows, dead_letters, version)
 
     def _discard_files(self) -> None:
-        """Delete the new files, unless a commit may have added them; a vacuum deletes those that it did not add."""
+        """Delete the new files unless a commit may have added them; a vacuum later deletes the unused ones."""
         if self._has_tried_to_commit:
             return
         self._table.storage.discard_files(file.path for file in self._written)
@@ -356,7 +413,7 @@ class _Rebuild:
 
 
 def _group_files(files: Sequence[LiveFile]) -> list[tuple[LiveFile, ...]]:
-    """Divide files into at most TASKS_MAX groups of about the same size."""
+    """Divide table files into at most TASKS_MAX groups of about equal size."""
     groups: list[list[LiveFile]] = [[] for _ in range(min(TASKS_MAX, len(files)))]
     sizes = [0] * len(groups)
     for file in sorted(files, key=lambda file: file.size_bytes, reverse=True):
@@ -366,18 +423,39 @@ def _group_files(files: Sequence[LiveFile]) -> list[tuple[LiveFile, ...]]:
     return [tuple(group) for group in groups]
 
 
-def _find_ranges(files: Sequence[LiveFile]) -> tuple[PartitionRange, ...]:
-    """Return the ranges that contain all records of the files."""
-    return tuple(
-        PartitionRange(partition, file.offsets[0], file.offsets[1] + 1)
-        for file in files
-        for partition in range(file.partitions[0], file.partitions[1] + 1)
-    )
+def _list_partitions(file: LiveFile, snapshot: TableSnapshot) -> list[int]:
+    """Return the topic's partitions that may have records in a file, which may lack statistics."""
+    return [number for number in snapshot.next_offsets if file.partitions[0] <= number <= file.partitions[1]]
 
 
-def count_rows_without(excluded: OffsetSets, table: TableFiles) -> int:
-    """Return the number of rows whose offsets are not excluded."""
-    return sum(int((~offsets_mask(batch, excluded)).sum()) for batch in scan(table, [PARTITION, OFFSET]))
+def _describe_written_file(table: TableDescriptor, file: WrittenFile) -> TableFiles:
+    """Return a description of a file that is not committed, from which `digest_positions` can read the positions."""
+    return replace(table, partition_by=()).with_files(LiveFile(file.path, file.size_bytes, ()))
+
+
+class PositionDigest(NamedTuple):
+    """The number of rows, and a hash of their partitions and offsets that does not depend on the order of the rows."""
+
+    rows: int
+    hash: int
+
+
+def digest_positions(excluded: OffsetSets, table: TableFiles) -> PositionDigest:
+    """Return the digest of the rows whose offsets are not excluded."""
+    rows = total = 0
+    for batch in scan(table, [PARTITION, OFFSET]):
+        kept = ~offsets_mask(batch, excluded)
+        partitions, offsets = (batch.column(name).to_numpy()[kept].astype(np.uint64) for name in (PARTITION, OFFSET))
+        rows += len(offsets)
+        total += int(_mix_bits(offsets + _mix_bits(partitions + np.uint64(1))).sum(dtype=np.uint64))
+    return PositionDigest(rows, total % 2**64)
+
+
+def _mix_bits(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Return the finalizer of SplitMix64 for each value."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
 
 
 def read_first_offsets(table: TableFiles) -> dict[int, int]:

@@ -20,7 +20,7 @@ from chronik.pipeline.tables.layout import RESCUED, TableKind, initial_schema
 from chronik.pipeline.tables.values.field_statistics import DetectedType
 from chronik.pipeline.tables.values.json_decoder import JsonDecoder
 from chronik.pipeline.tables.values.row_decoder import infer_statistics
-from chronik.pipeline.tables.values.schema_evolution import plan_new_columns
+from chronik.pipeline.tables.values.schema_evolution import plan_new_columns, reads_same_values
 from chronik.pipeline.tables.values.table_schema import (
     INFERRED,
     Column,
@@ -32,7 +32,7 @@ from chronik.pipeline.tables.values.table_schema import (
 )
 
 ERRORS_SHOWN: Final = 3
-"""Number of dead-letter errors in the result of a check."""
+"""Number of the most frequent decoding errors that the result of a schema check contains."""
 
 
 def read_sample(
@@ -52,7 +52,7 @@ def read_sample(
 
 
 def infer_schema(values: Sequence[bytes | None], detect: Iterable[DetectedType] = ()) -> TableSchema:
-    """Return the schema that a sample of values suggests. `detect` are the types to detect in strings."""
+    """Infer a schema from a sample of a topic's values. `detect` are the types to detect in JSON strings."""
     empty = initial_schema(TableKind.DECODED)
     plan = plan_new_columns(INFERRED, empty, infer_statistics(values), detect)
     return check_schema(
@@ -65,22 +65,22 @@ def infer_schema(values: Sequence[bytes | None], detect: Iterable[DetectedType] 
 
 @dataclass(frozen=True, slots=True)
 class SchemaCheck:
-    """How well a sample of values fits a schema."""
+    """The result of decoding a sample of a topic's values with a schema."""
 
     records: int
     dead_letters: int
     errors: tuple[str, ...]
     """The most frequent errors of dead-letter records."""
     misfits: dict[str, int]
-    """Number of values that do not fit, by column."""
+    """Number of values that do not fit their column's type, by column name."""
     nulls: dict[str, int]
-    """Number of records without a value, by column."""
+    """Number of sample records without a value for the column, by column name."""
     rescued: int
-    """Number of records with a rescued field."""
+    """Number of sample records with a field that is stored in `_rescued`."""
 
     @property
     def is_clean(self) -> bool:
-        """Whether every record becomes a row, and every value fits."""
+        """Whether every sample record becomes a row, and every value fits its column's type."""
         return not self.dead_letters and not self.misfits
 
 
@@ -127,9 +127,15 @@ def compare_schemas(before: TableSchema, after: TableSchema, table: pa.Schema | 
         for name, old, new in (
             ("unknown_fields", before.unknown_fields, after.unknown_fields),
             ("invalid_values", before.invalid_values, after.invalid_values),
+            ("name", before.name, after.name),
             ("comment", before.comment, after.comment),
         )
         if old != new
+    ]
+    differences += [
+        SchemaDifference(f"property {name}", before.properties.get(name), after.properties.get(name))
+        for name in sorted({*before.properties, *after.properties})
+        if before.properties.get(name) != after.properties.get(name)
     ]
     known = {column.name: column for column in (before.columns if table is None else before.resolve_columns(table))}
     declared = {column.name: column for column in after.columns}
@@ -143,7 +149,7 @@ def compare_schemas(before: TableSchema, after: TableSchema, table: pa.Schema | 
                     name,
                     describe_column(old_column),
                     describe_column(column),
-                    needs_rebuild=old_column.type_name != column.type_name,
+                    needs_rebuild=not reads_same_values(old_column, column),
                 )
             )
     differences += [

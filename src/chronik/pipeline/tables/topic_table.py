@@ -53,7 +53,7 @@ class SequenceConflictError(TableError):
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """The identity of a table, stored at its creation and compared when it is opened."""
+    """The identity of a table. It is stored when the table is created, and compared whenever it is opened."""
 
     topic: str
     topic_id: str
@@ -65,7 +65,7 @@ class TableSpec:
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshot:
-    """One version of a table: its files contain exactly the records below its next offsets."""
+    """One version of a table, whose files contain exactly the topic's records below the next offsets."""
 
     version: int
     spec: TableSpec
@@ -74,7 +74,7 @@ class TableSnapshot:
     file_uris: tuple[str, ...]
     descriptor: TableDescriptor
     live_files: tuple[LiveFile, ...] = ()
-    """Files with their partition values and offsets, for tables in object stores."""
+    """Files with their partition values and offsets, unless Spark reads the values from names of local directories."""
 
     @property
     def uri(self) -> str:
@@ -153,12 +153,16 @@ class TopicTable(Protocol):
             TableCommitError: The commit did not succeed within its attempts.
         """
 
-    def append_in_sequence(self, files: Sequence[WrittenFile], sequence: str, number: int) -> None:
-        """Append files as commit `number` (from 0) of a named sequence, without changing the next offsets.
+    def append_in_sequence(
+        self, files: Sequence[WrittenFile], sequence: str, number: int, written_with: pa.Schema | None = None
+    ) -> None:
+        """Append files as commit `number` (from 0) of a named sequence of commits, without changing the next offsets.
+
+        `written_with` is the schema with which the files were written; None if it cannot have changed.
 
         Raises:
             SequenceConflictError: This number is already committed.
-            CommitRejectedError, TableCommitError: The files are lost, or the commit failed.
+            CommitRejectedError, TableCommitError: The files are lost, the columns were changed, or the commit failed.
         """
 
     def next_sequence_number(self, sequence: str) -> int:
@@ -172,7 +176,7 @@ class TopicTable(Protocol):
         """
 
     def set_schema(self, schema: TableSchema) -> int:
-        """Declare the schema of the values, add its columns, and return its version. Earlier versions are kept.
+        """Declare the schema of the table's values, add its columns, and return the new schema version.
 
         Raises:
             SchemaConflictError: A column has another type, which only a rebuild can change.

@@ -15,8 +15,9 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -39,11 +40,12 @@ from chronik.pipeline.tables.layout import (
     DECODING_RULES_VERSION,
     OFFSET,
     PARTITION,
+    RESCUED,
     TableKind,
     initial_schema,
 )
 from chronik.pipeline.tables.object_store_files import build_uri_error
-from chronik.pipeline.tables.parquet import format_partition_value
+from chronik.pipeline.tables.parquet import directories_contain_values, format_partition_value
 from chronik.pipeline.tables.partitioning import parse_partitioning
 from chronik.pipeline.tables.storage import (
     TableStorage,
@@ -83,7 +85,12 @@ from chronik.pipeline.tables.topic_table import (
 from chronik.pipeline.tables.values.column_names import PATH_KEY
 from chronik.pipeline.tables.values.field_statistics import FieldStatistics
 from chronik.pipeline.tables.values.json_decoder import check_codecs
-from chronik.pipeline.tables.values.schema_evolution import EvolvedSchema, has_columns, plan_new_columns
+from chronik.pipeline.tables.values.schema_evolution import (
+    EvolvedSchema,
+    has_columns,
+    plan_new_columns,
+    reads_same_values,
+)
 from chronik.pipeline.tables.values.sql_types import FORMAT_KEY
 from chronik.pipeline.tables.values.table_schema import (
     COMMENT_KEY,
@@ -93,6 +100,7 @@ from chronik.pipeline.tables.values.table_schema import (
     TableSchema,
     check_paths,
     column_from_field,
+    format_path,
     is_declared,
     parse_schema_document,
     schema_document,
@@ -104,11 +112,8 @@ CONFLICTS_MAX = 100
 """Maximum number of conflicts with other writers per commit, which only heavy contention reaches."""
 
 FAILURES_MAX = 3
-"""Maximum number of errors per commit other than conflicts.
-
-Their outcome is unknown until the table is read again. An error that occurs three times (no permission, a full disk) is
-considered permanent.
-"""
+"""Maximum number of failed attempts per commit, not counting conflicts. An error that occurs three times, such as a
+full disk or a missing permission, is considered permanent."""
 
 RETRY_DELAY_SECONDS_MAX = 0.2
 
@@ -118,13 +123,20 @@ WITHOUT_RETRIES = CommitProperties(max_commit_retries=0)
 Result = TypeVar("Result")
 
 CHECKPOINT_INTERVAL = "20"
-"""Number of commits between checkpoints. Every commit reads the log from the last checkpoint on; with delta-rs's
-default of 100, that would take most of the commit's time."""
+"""Number of commits between checkpoints of the Delta log. Every commit reads the log from the last checkpoint on; with
+delta-rs's default of 100, that would take most of the commit's time."""
 
 TOPIC, TOPIC_ID, KIND, PARTITIONING = "chronik.topic", "chronik.topic.id", "chronik.kind", "chronik.partitioning"
 SCHEMA_PROPERTY, SCHEMA_VERSION_PROPERTY = "chronik.schema", "chronik.schema.version"
 """The declared schema of the values as JSON, and its version. Earlier versions are in `chronik.schema.<version>`."""
+REBUILT_VERSION = "chronik.rebuilt.version"
+"""Version of the table that the last rebuild replaced. It is in the metadata of the field `_rescued`, with the schema of
+the rebuilt rows, because the commit that replaces the rows can change fields, but no table properties."""
 DECODING_RULES_PROPERTY = "chronik.decoding.rules"
+VARIANT_FEATURE = "variantType"
+HARMLESS_READER_FEATURES = frozenset({"timestampNtz", VARIANT_FEATURE})
+"""Reader features with which the data files contain exactly the table's rows. Delta-rs adds `variantType` together with
+`timestampNtz`; only columns of that type are not supported."""
 TRANSACTION_EXPIRY_PROPERTY = "delta.setTransactionRetentionDuration"
 """Table property that expires application transactions, which store the next offsets."""
 
@@ -172,7 +184,7 @@ def list_live_files(table: DeltaTable) -> tuple[LiveFile, ...]:
     Raises:
         TableMismatchError: The files do not contain exactly their rows (deletion vectors, column mapping).
     """
-    features = table.protocol().reader_features
+    features = _find_unsupported_features(table)
     if features:
         raise TableMismatchError(f"{table.table_uri} has unsupported Delta features: {', '.join(features)}")
     columns = table.metadata().partition_columns
@@ -191,6 +203,27 @@ def list_live_files(table: DeltaTable) -> tuple[LiveFile, ...]:
     )
 
 
+def _find_unsupported_features(table: DeltaTable) -> list[str]:
+    """Return the Delta features with which the rows differ from those in the data files."""
+    found = set(table.protocol().reader_features or ())
+    unsupported = found - HARMLESS_READER_FEATURES
+    if VARIANT_FEATURE in found and _has_variant(json.loads(table.schema().to_json())):
+        unsupported.add(VARIANT_FEATURE)
+    # Version 2 of the protocol has column mapping without a list of features.
+    if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+        unsupported.add("columnMapping")
+    return sorted(unsupported)
+
+
+def _has_variant(data_type: Any) -> bool:
+    """Return whether a type of a Delta schema, as JSON, is or contains `variant`."""
+    if isinstance(data_type, list):
+        return any(map(_has_variant, data_type))
+    if isinstance(data_type, dict):
+        return any(_has_variant(data_type.get(key)) for key in ("type", "fields", "elementType", "valueType"))
+    return bool(data_type == "variant")
+
+
 def _read_column_bounds(actions: pa.Table, name: str) -> list[tuple[int, int]]:
     """Return the minimum and maximum of a column in each file that has statistics."""
     found = []
@@ -203,7 +236,7 @@ def _read_column_bounds(actions: pa.Table, name: str) -> list[tuple[int, int]]:
 
 
 def commit_durably(uri: str, table: DeltaTable, attempt: Callable[[DeltaTable], Result]) -> Result:
-    """Call `attempt`, which commits atomically to the table, and sync the transaction log before and after it."""
+    """Run `attempt`, which commits atomically to the table, and fsync the transaction log before and after it."""
     version = table.version()
     sync_log_entry(uri, version)
     result = attempt(table)
@@ -348,8 +381,14 @@ class DeltaTopicTable:
                 next_offsets=self._read_next_offsets(table),
                 file_uris=tuple(table.file_uris()),
                 descriptor=self._build_descriptor(table),
-                live_files=list_live_files(table) if local_directory(self.uri) is None else (),
+                live_files=list_live_files(table) if self._needs_live_files(table) else (),
             )
+
+    def _needs_live_files(self, table: DeltaTable) -> bool:
+        """Return whether Spark cannot read the files with their partition values by itself."""
+        return local_directory(self.uri) is None or not directories_contain_values(
+            table.file_uris(), len(table.metadata().partition_columns)
+        )
 
     def next_offsets(self) -> dict[int, int]:
         with convert_delta_errors(self.uri):
@@ -383,9 +422,7 @@ class DeltaTopicTable:
         partitions = {span.partition for each in landed for span in each.ranges}
 
         def attempt(table: DeltaTable) -> CommitResult:
-            self._read_decoding_rules_version(table)
-            if written_with is not None and not has_columns(delta_arrow_schema(table), written_with):
-                raise SchemaChangedError(f"{self.uri}: columns were changed")
+            self._check_written_with(table, written_with)
             before = self._lookup_offsets(table, partitions)
             choice = plan_commit(landed, before, allow_gaps=gaps)
             if choice.new_outputs:
@@ -397,9 +434,11 @@ class DeltaTopicTable:
 
         return self._commit_with_retries(attempt)
 
-    def append_in_sequence(self, files: Sequence[WrittenFile], sequence: str, number: int) -> None:
+    def append_in_sequence(
+        self, files: Sequence[WrittenFile], sequence: str, number: int, written_with: pa.Schema | None = None
+    ) -> None:
         def attempt(table: DeltaTable) -> None:
-            self._read_decoding_rules_version(table)
+            self._check_written_with(table, written_with)
             expected = self._read_next_sequence_number(table, sequence)
             if number != expected:
                 raise SequenceConflictError(
@@ -408,6 +447,12 @@ class DeltaTopicTable:
             self._append(table, files, [Transaction(self._build_sequence_app_id(sequence), number)])
 
         self._commit_with_retries(attempt)
+
+    def _check_written_with(self, table: DeltaTable, written_with: pa.Schema | None) -> None:
+        """Check that files written with this schema and this driver's decoding rules may be appended."""
+        self._read_decoding_rules_version(table)
+        if written_with is not None and not has_columns(delta_arrow_schema(table), written_with):
+            raise SchemaChangedError(f"{self.uri}: columns were changed, or the table was rebuilt")
 
     def next_sequence_number(self, sequence: str) -> int:
         with convert_delta_errors(self.uri):
@@ -428,38 +473,55 @@ class DeltaTopicTable:
         check_codecs(schema)
 
         def attempt(table: DeltaTable) -> int:
-            version = _read_schema_version(table)
             # Each commit leaves a valid table, and a call after a crash completes the rest.
             missing = _find_missing_columns(self.uri, schema, delta_arrow_schema(table))
             if missing:
                 fields = [Field.from_arrow(column.to_field()) for column in missing]
                 table.alter.add_columns(fields, commit_properties=WITHOUT_RETRIES)
-                table = self._open_current()
+                table = self._open_synced()
             for field in _find_changed_fields(schema, delta_arrow_schema(table)):
                 table.alter.set_column_metadata(
                     field.name, _build_field_metadata(field), commit_properties=WITHOUT_RETRIES
                 )
-                table = self._open_current()
-            if version and _read_value_schema(table) == schema:
-                return version
-            table.alter.set_table_properties(
-                _build_schema_properties(schema, version + 1),
-                raise_if_not_exists=False,
-                commit_properties=WITHOUT_RETRIES,
-            )
-            return version + 1
+                table = self._open_synced()
+            return self._store_schema(self._set_name_and_comment(table, schema), schema)
 
         return self._commit_with_retries(attempt)
 
+    def _store_schema(self, table: DeltaTable, schema: TableSchema) -> int:
+        """Store the declared schema in the table properties unless they have it, and return its version."""
+        version, known = _read_declared_schema(table)
+        if version == 0 or known != schema:
+            version += 1
+        if version != _read_stored_version(table):
+            table.alter.set_table_properties(
+                _build_schema_properties(schema, version), raise_if_not_exists=False, commit_properties=WITHOUT_RETRIES
+            )
+            self._open_synced()
+        return version
+
+    def _set_name_and_comment(self, table: DeltaTable, schema: TableSchema) -> DeltaTable:
+        """Set the table's name and description to those of a schema, and return the current version.
+
+        What another tool has set stays, unless the schema has a name or a comment itself.
+        """
+        metadata = table.metadata()
+        earlier = _read_schema_versions(table).values()
+        is_named = metadata.name in {each.name for each in earlier}
+        is_commented = metadata.description in {each.comment for each in earlier}
+        name = schema.name or (self.spec.topic if is_named else None)
+        if name is not None and name != metadata.name:
+            table.alter.set_table_name(name, commit_properties=WITHOUT_RETRIES)
+            table = self._open_synced()
+        comment = schema.comment or ("" if is_commented else None)
+        if comment is not None and comment != (metadata.description or ""):
+            table.alter.set_table_description(comment, commit_properties=WITHOUT_RETRIES)
+            table = self._open_synced()
+        return table
+
     def schema_versions(self) -> dict[int, TableSchema]:
         with convert_delta_errors(self.uri):
-            configuration = self._open_current().metadata().configuration
-        prefix = f"{SCHEMA_PROPERTY}."
-        return {
-            int(name.removeprefix(prefix)): parse_schema_document(json.loads(text))
-            for name, text in configuration.items()
-            if name.startswith(prefix) and name.removeprefix(prefix).isdecimal()
-        }
+            return _read_schema_versions(self._open_current())
 
     # Maintenance
 
@@ -528,22 +590,18 @@ class DeltaTopicTable:
         table.create_write_transaction(
             [_build_add_action(file) for file in written],
             mode="overwrite",
-            schema=Schema.from_arrow(target.schema),
+            schema=Schema.from_arrow(_mark_as_rebuilt(table, target)),
             partition_by=list(target.partition_by),
             commit_properties=WITHOUT_RETRIES,
         )
 
     def _unset_schema(self) -> None:
-        """Let the table infer its columns from now on."""
+        """Remove the declared schema, so that the table infers its columns again."""
 
         def attempt(table: DeltaTable) -> None:
-            version = _read_schema_version(table)
-            if version and _read_value_schema(table) != INFERRED:
-                table.alter.set_table_properties(
-                    _build_schema_properties(INFERRED, version + 1),
-                    raise_if_not_exists=False,
-                    commit_properties=WITHOUT_RETRIES,
-                )
+            table = self._set_name_and_comment(table, INFERRED)
+            if _read_declared_schema(table)[0]:
+                self._store_schema(table, INFERRED)
 
         self._commit_with_retries(attempt)
 
@@ -596,7 +654,7 @@ class DeltaTopicTable:
         return self._lookup_offsets(table, range(self._read_partition_count(table)))
 
     def _lookup_offsets(self, table: DeltaTable, partitions: Iterable[int]) -> dict[int, int]:
-        """Return the next offsets of only these partitions, since each lookup takes delta-rs up to a millisecond."""
+        """Return the next offsets of the given partitions only, as each lookup takes delta-rs up to a millisecond."""
         versions = ((number, table.transaction_version(self._build_partition_app_id(number))) for number in partitions)
         return {number: version for number, version in versions if version is not None}
 
@@ -637,12 +695,18 @@ class DeltaTopicTable:
     def _open_current(self) -> DeltaTable:
         return open_delta(self.uri, self._storage_options)
 
+    def _open_synced(self) -> DeltaTable:
+        """Open the current version and sync its log entry, after one of several commits of an attempt."""
+        table = self._open_current()
+        sync_log_entry(self.uri, table.version())
+        return table
+
 
 def _create_table(
     uri: str, spec: TableSpec, storage_options: Mapping[str, str] | None, schema: TableSchema | None
 ) -> None:
     if schema is not None:
-        check_codecs(schema)
+        check_codecs(schema, spec.partitioning.columns)
         spec.partitioning.check_columns(pa.schema([column.to_field() for column in schema.columns]))
     else:
         spec.partitioning.check_columns(pa.schema([]))
@@ -657,7 +721,7 @@ def _create_table(
             Schema.from_arrow(pa.schema([*initial_schema(spec.kind, spec.partitioning), *fields])),
             mode="error",
             partition_by=list(spec.partitioning.columns),
-            name=spec.topic,
+            name=spec.topic if schema is None or schema.name is None else schema.name,
             configuration={
                 TOPIC: spec.topic,
                 TOPIC_ID: spec.topic_id,
@@ -687,12 +751,59 @@ def _create_table(
 
 def _read_value_schema(table: DeltaTable) -> TableSchema:
     """Return the declared schema of a table's values; tables without one infer all columns."""
-    text = table.metadata().configuration.get(SCHEMA_PROPERTY)
-    return INFERRED if text is None else parse_schema_document(json.loads(text))
+    return _read_declared_schema(table)[1]
 
 
 def _read_schema_version(table: DeltaTable) -> int:
+    return _read_declared_schema(table)[0]
+
+
+def _read_declared_schema(table: DeltaTable) -> tuple[int, TableSchema]:
+    """Return the version and the declared schema of a table: that of its properties or of its last rebuild.
+
+    A rebuild that was interrupted after its commit has not updated the properties.
+    """
+    version, text = _read_stored_version(table), table.metadata().configuration.get(SCHEMA_PROPERTY)
+    rebuilt = _read_rebuild_metadata(table)
+    if int(rebuilt.get(SCHEMA_VERSION_PROPERTY, 0)) > version:
+        version, text = int(rebuilt[SCHEMA_VERSION_PROPERTY]), rebuilt[SCHEMA_PROPERTY]
+    return version, INFERRED if text is None else parse_schema_document(json.loads(text))
+
+
+def _read_stored_version(table: DeltaTable) -> int:
+    """Return the version of the declared schema in the table properties."""
     return int(table.metadata().configuration.get(SCHEMA_VERSION_PROPERTY, 0))
+
+
+def _read_rebuild_metadata(table: DeltaTable) -> dict[str, str]:
+    """Return what the last rebuild stored in the metadata of the field `_rescued`."""
+    schema = delta_arrow_schema(table)
+    metadata = schema.field(RESCUED).metadata if RESCUED in schema.names else None
+    return {key.decode(): value.decode() for key, value in (metadata or {}).items()}
+
+
+def _mark_as_rebuilt(table: DeltaTable, target: TableDescriptor) -> pa.Schema:
+    """Return the schema of a rebuilt table, in which the metadata of `_rescued` has its declared schema.
+
+    Files that were written before the rebuild then no longer match the table, even if all columns have kept their type.
+    """
+    version, known = _read_declared_schema(table)
+    metadata = {REBUILT_VERSION: str(table.version())}
+    if target.value_schema != known:
+        metadata[SCHEMA_PROPERTY] = json.dumps(schema_document(target.value_schema))
+        metadata[SCHEMA_VERSION_PROPERTY] = str(version + 1)
+    return pa.schema([field.with_metadata(metadata) if field.name == RESCUED else field for field in target.schema])
+
+
+def _read_schema_versions(table: DeltaTable) -> dict[int, TableSchema]:
+    prefix = f"{SCHEMA_PROPERTY}."
+    versions = {
+        int(name.removeprefix(prefix)): parse_schema_document(json.loads(text))
+        for name, text in table.metadata().configuration.items()
+        if name.startswith(prefix) and name.removeprefix(prefix).isdecimal()
+    }
+    version, schema = _read_declared_schema(table)
+    return {**versions, version: schema} if version else versions
 
 
 def _build_schema_properties(schema: TableSchema, version: int) -> dict[str, str]:
@@ -710,9 +821,12 @@ def _find_changed_fields(schema: TableSchema, table: pa.Schema) -> Iterator[pa.F
     declared = {column.name: column for column in schema.columns}
     for field in table:
         column = declared.get(field.name)
-        if column is not None and (column_from_field(field) != column or not is_declared(field)):
-            yield column.to_field()
-        elif column is None and is_declared(field):
+        if column is not None:
+            known = column_from_field(field)
+            column = replace(column, data_type=known.data_type)  # landing may have added nested fields
+            if known != column or not is_declared(field):
+                yield column.to_field()
+        elif is_declared(field):
             yield without_settings(column_from_field(field)).to_field(is_declared=False)
 
 
@@ -738,12 +852,22 @@ def _find_missing_columns(uri: str, schema: TableSchema, table: pa.Schema) -> li
             missing.append(column)
         elif field.name != column.name:
             raise SchemaConflictError(f"{uri}: column {column.name!r} differs from column {field.name!r} only in case")
-        elif (known := column_from_field(field)).type_name != column.type_name:
+        elif not reads_same_values(known := column_from_field(field), column):
             raise SchemaConflictError(
-                f"{uri}: column {column.name!r} has type {known.type_name}, not {column.type_name}: "
-                "change its type with 'chronik pipeline rebuild'"
+                f"{uri}: column {column.name!r} {_describe_conflict(known, column)}: "
+                "change it with 'chronik pipeline rebuild'"
             )
     return missing
+
+
+def _describe_conflict(known: Column, declared: Column) -> str:
+    if known.path != declared.path:
+        return f"is read from {format_path(known.path)}, not from {format_path(declared.path)}"
+    if known.type_name != declared.type_name:
+        return f"has type {known.type_name}, not {declared.type_name}"
+    if known.format != declared.format:
+        return f"has format {known.format or 'default'}, not {declared.format or 'default'}"
+    return f"has zone {known.zone or 'UTC'}, not {declared.zone or 'UTC'}"
 
 
 def _describe_spec(spec: TableSpec) -> str:

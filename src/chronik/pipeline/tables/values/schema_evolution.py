@@ -33,7 +33,7 @@ class PlannedColumns:
     added: tuple[pa.Field, ...]
     """New columns, and object columns with new fields, each with its full type."""
     rejected: dict[str, str]
-    """The reason why a field, given by its path, gets no column."""
+    """Reasons why a JSON field gets no column, by the path of the field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class EvolvedSchema:
 def plan_new_columns(
     schema: TableSchema, table: pa.Schema, statistics: FieldStatistics, detect: Iterable[DetectedType] = ()
 ) -> PlannedColumns:
-    """Return the columns to add for fields without a column. `statistics` are those of the whole records."""
+    """Plan the columns to add for JSON fields without a column. `statistics` describe complete records."""
     planner = _ColumnPlanner(schema.resolve_columns(table), table, tuple(detect))
     planner.plan_object((), statistics)
     return PlannedColumns(tuple(planner.added.values()), planner.rejected)
 
 
 class _ColumnPlanner:
-    """Plans the columns for the fields of objects."""
+    """A planner that chooses columns for the fields of JSON objects."""
 
     def __init__(self, columns: Sequence[Column], table: pa.Schema, detect: tuple[DetectedType, ...]) -> None:
         self.added: dict[str, pa.Field] = {}
@@ -109,7 +109,7 @@ class _ColumnPlanner:
 
 
 def extend_type(old_type: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """Return the existing type with the fields that `wanted` adds to its nested objects."""
+    """Return `old_type` extended by the nested fields that only `wanted` has."""
     if pa.types.is_struct(old_type) and pa.types.is_struct(wanted):
         fields = list(old_type)
         by_source = {field_source(field): index for index, field in enumerate(fields)}
@@ -128,8 +128,28 @@ def extend_type(old_type: pa.DataType, wanted: pa.DataType) -> pa.DataType:
     return old_type
 
 
+def reads_same_values(known: Column, declared: Column) -> bool:
+    """Return whether a table's column stores the JSON values that a schema declares for it, in the same type.
+
+    Otherwise, the rows that the table has would restore other records than those that were landed. A column may have
+    more nested fields than its schema declares, because landing adds them.
+    """
+    extended = replace(declared, data_type=extend_type(declared.data_type, known.data_type))
+    return _describe_values(known) == _describe_values(extended)
+
+
+def _describe_values(column: Column) -> tuple[str, Path, str | None, str]:
+    return column.type_name, column.path, column.format or _default_format(column.data_type), column.zone or "UTC"
+
+
+def _default_format(data_type: pa.DataType) -> str | None:
+    if pa.types.is_timestamp(data_type) or pa.types.is_date(data_type):
+        return "iso8601"
+    return "base64" if pa.types.is_binary(data_type) else None
+
+
 def has_columns(table: pa.Schema, written: pa.Schema) -> bool:
-    """Return whether files with the columns of `written` can be added to a table: it has them, unchanged.
+    """Return whether a table still has all columns of the written files, with the same types and settings.
 
     The table may have more columns, and more fields in nested objects.
     """
