@@ -96,9 +96,10 @@ class LoggedError(Exception):
     pass
 
 
+@pytest.mark.parametrize("padding", [0, 1, 2, 3, 50])
 @pytest.mark.parametrize("message", ["the disk is full", "the disk is full of " + "n" * 100_000])
-def test_long_traceback_is_truncated_in_the_middle(log: Log, message: str) -> None:
-    error: Exception = LoggedError("where it began")
+def test_long_traceback_is_truncated_in_the_middle(log: Log, message: str, padding: int) -> None:
+    error: Exception = LoggedError("where it began" + "." * padding)
     for number in range(300):
         error = _raised_from(error, f"{number} " + "x" * 100)
     try:

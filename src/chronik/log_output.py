@@ -136,8 +136,10 @@ def _truncate_traceback(text: str, indent: str = "") -> str:
     indented = indent + f"\n{indent}".join(lines)
     if len(indented) <= TRACEBACK_CHARACTERS_MAX:
         return indented
-    beginning = truncate_text(indented[:-TRACEBACK_END_CHARACTERS], TRACEBACK_CHARACTERS_MAX - TRACEBACK_END_CHARACTERS)
-    return f"{beginning}\n{indent}…{indented[-TRACEBACK_END_CHARACTERS:]}"
+    start = indented[: TRACEBACK_CHARACTERS_MAX - TRACEBACK_END_CHARACTERS].rpartition("\n")[0]
+    removed_count = len(indented) - len(start) - TRACEBACK_END_CHARACTERS
+    end = indented[-TRACEBACK_END_CHARACTERS:]
+    return f"{start}\n{indent}… ({removed_count:,} characters more)\n{indent}…{end}"
 
 
 class _LineCounts:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import crc32c
 import pyarrow as pa
@@ -15,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.errors import ConfigError
+from chronik.pipeline.maintenance.compaction import vacuum_table
 from chronik.pipeline.records.columns import HEADERS_TYPE, RecordColumns
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput
@@ -27,15 +31,24 @@ from chronik.pipeline.tables.layout import (
     restore_timestamps_ms,
     system_columns,
 )
-from chronik.pipeline.tables.parquet import PartitionedParquetWriter
-from chronik.pipeline.tables.partitioning import TIME_PARTITIONINGS, Partitioning
+from chronik.pipeline.tables.parquet import (
+    NULL_PARTITION_DIRECTORY,
+    PARTITION_DIRECTORY_BYTES_MAX,
+    PartitionedParquetWriter,
+    directories_contain_values,
+)
+from chronik.pipeline.tables.partitioning import TIME_PARTITIONINGS, Partitioning, parse_partitioning
 from chronik.pipeline.tables.storage import TableStorage, dead_letters_uri, local_directory, table_uri
 from chronik.pipeline.tables.table_files import scan
-from chronik.pipeline.tables.topic_table import TableSpec
+from chronik.pipeline.tables.topic_table import TableSpec, TopicTable
+from chronik.pipeline.tables.values.table_schema import parse_schema_document, parse_schema_text
 from tests.pipeline.table_fixtures import (
     NOON_2024_05_01_MS,
     SPEC,
     build_batch,
+    build_record_columns,
+    commit_rows,
+    compact_table,
     expected_offsets,
     open_test_table,
     read_offsets,
@@ -160,6 +173,98 @@ def test_file_statistics_cover_all_row_groups(tmp_path: Path) -> None:
     assert pq.read_metadata(tmp_path / writer.files[0].path).num_row_groups == 3
     stats = json.loads(writer.files[0].stats)
     assert (stats["numRecords"], stats["minValues"]["_offset"], stats["maxValues"]["_offset"]) == (15, 0, 24)
+
+
+@pytest.fixture
+def tokyo_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("tokyo_time")
+@pytest.mark.parametrize("year", [1, 500, 1969, 2026, 9999])
+def test_readers_find_files_by_any_time(tmp_path: Path, year: int) -> None:
+    schema = parse_schema_text("at timestamp, local timestamp_ntz, day date")
+    table = open_or_create_table(str(tmp_path), build_spec("none"), schema=schema)
+    time_text = f"{year:04}-12-31T23:59:59.999999"
+    value = f'{{"at":"{time_text}Z","local":"{time_text}","day":"{time_text[:10]}"}}'
+    commit_rows(table, 0, build_record_columns([0], [value.encode()]))
+    (file,) = (json.loads(line)["add"] for line in read_log(tmp_path) if "add" in json.loads(line))
+    bounds = {"at": f"{time_text}Z", "local": time_text, "day": time_text[:10]}
+    for bound in ("minValues", "maxValues"):
+        found = json.loads(file["stats"])[bound]
+        assert {name: found[name] for name in bounds} == bounds
+    local = datetime(year, 12, 31, 23, 59, 59, 999_999)
+    for name, exact in {"at": local.replace(tzinfo=UTC), "local": local, "day": local.date()}.items():
+        for operator, rows in {"=": 1, ">=": 1, "<=": 1, ">": 0, "<": 0}.items():
+            assert count_rows(tmp_path, (name, operator, exact)) == rows
+
+
+def read_log(directory: Path) -> list[str]:
+    entries = sorted((directory / "_delta_log").glob("*.json"))
+    return [line for entry in entries for line in entry.read_text().splitlines()]
+
+
+def count_rows(directory: Path, condition: tuple[str, str, Any]) -> int:
+    return int(DeltaTable(str(directory)).to_pyarrow_table(filters=[condition]).num_rows)
+
+
+def build_spec(partitioning: str) -> TableSpec:
+    return TableSpec(SPEC.topic, SPEC.topic_id, TableKind.DECODED, parse_partitioning(partitioning))
+
+
+LONG_NAME = "日" * 255
+LONG_VALUES = ["日" * 29, "日" * 30, "x" * 5000, "/" * 100, NULL_PARTITION_DIRECTORY]
+
+
+@pytest.mark.parametrize("sql_type", ["string", "json"])
+def test_partition_values_of_any_length_are_written_read_and_compacted(tmp_path: Path, sql_type: str) -> None:
+    schema = parse_schema_document({"columns": {"c": sql_type, LONG_NAME: "string"}})
+    table = open_or_create_table(str(tmp_path), build_spec(f"c, {LONG_NAME}"), schema=schema)
+    records = [json.dumps({"c": value}).encode() for value in (*LONG_VALUES, "DE")]
+    for start in (0, 100):
+        commit_rows(table, 0, build_record_columns(range(start, start + len(records)), records), end=start + 100)
+    expected = sorted([*LONG_VALUES, "DE"] * 2)
+    assert read_column(table, "c", sql_type) == expected
+    assert {path.name for path in tmp_path.iterdir()} >= {f"c={'DE' if sql_type == 'string' else '%22DE%22'}"}
+    names = {part for file in table.files().files for part in file.path.split("/")[:-1]}
+    assert all(len(name.encode()) <= PARTITION_DIRECTORY_BYTES_MAX for name in names)
+    assert compact_table(str(tmp_path)).files_removed == 2 * len(records)
+    assert read_column(table, "c", sql_type) == expected
+    assert len(vacuum_table(table, keep_hours=0, pipeline_stopped=True)) == 2 * len(records)
+    assert read_column(table, "c", sql_type) == expected
+    delta = DeltaTable(str(tmp_path)).to_pyarrow_table(columns=["c"])["c"].to_pylist()
+    assert sorted(delta if sql_type == "string" else map(json.loads, delta)) == expected
+
+
+def read_column(table: TopicTable, name: str, sql_type: str) -> list[Any]:
+    found = [value for batch in scan(table.files(), [name]) for value in batch.column(0).to_pylist()]
+    return sorted(found if sql_type == "string" else map(json.loads, found))
+
+
+@pytest.mark.parametrize(
+    ("values", "is_restored"),
+    [
+        (["DE", "a b", "x=y"], True),
+        (["DE", "ü"], False),
+        (["DE", "x" * 200], False),
+        ([NULL_PARTITION_DIRECTORY], False),
+    ],
+)
+def test_snapshot_has_partition_values_that_spark_does_not_restore_from_directories(
+    tmp_path: Path, values: list[str], is_restored: bool
+) -> None:
+    table = open_or_create_table(str(tmp_path), build_spec("date, c"), schema=parse_schema_text("c string"))
+    records = [json.dumps({"c": value}).encode() for value in values]
+    commit_rows(table, 0, build_record_columns(range(len(records)), records))
+    snapshot = table.snapshot()
+    assert directories_contain_values(snapshot.file_uris, 2) == is_restored
+    found = [file.partition_values[1] for file in snapshot.live_files]
+    assert sorted(found) == ([] if is_restored else sorted(values))
+    assert directories_contain_values(["/lake/t/part-1.parquet"], 0)
 
 
 def test_full_file_is_followed_by_another(tmp_path: Path) -> None:

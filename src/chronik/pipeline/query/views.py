@@ -45,6 +45,7 @@ from chronik.pipeline.query.s3a import build_s3a_options, has_s3a, to_s3a_uri
 from chronik.pipeline.query.topic_snapshots import SnapshotReader, TopicSnapshot, UnreadableTopicError
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings
 from chronik.pipeline.tables.layout import PARTITION, RESERVED_NAMES, VALUE, TableKind
+from chronik.pipeline.tables.parquet import directories_contain_values
 from chronik.pipeline.tables.storage import local_directory, to_absolute_root
 from chronik.pipeline.tables.storage_options import is_s3
 from chronik.pipeline.tables.topic_table import TableSnapshot
@@ -103,18 +104,17 @@ def build_dataframe(
 def _build_cold_dataframe(spark: SparkSession, snapshot: TopicSnapshot, names: Sequence[str]) -> DataFrame:
     """Read the landed rows with Spark's Parquet reader, which prunes columns, partitions and row groups.
 
-    Without S3A, Python tasks read tables on S3.
+    Python tasks read tables on S3 without S3A, and tables whose directory names do not contain all partition values.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
     landed = snapshot.table_snapshot
     if landed is None or not _has_files(snapshot):
         return spark.createDataFrame([], from_arrow_schema(_select_fields(snapshot.schema, names)))
-    options: dict[str, str] = {}
-    if is_s3(landed.uri):
-        if not has_s3a(spark):
-            return build_landed_dataframe(spark, LandedScan(landed.files, tuple(names)))
-        options = build_s3a_options(landed.descriptor.storage_options or {})
+    has_values = directories_contain_values(landed.file_uris, len(landed.partition_by))
+    if not has_values or (is_s3(landed.uri) and not has_s3a(spark)):
+        return build_landed_dataframe(spark, LandedScan(landed.files, tuple(names)))
+    options = build_s3a_options(landed.descriptor.storage_options or {}) if is_s3(landed.uri) else {}
     # Partition columns are restored from the directory names below this path.
     base_path = str(local_directory(landed.uri) or to_s3a_uri(landed.uri))
     reader = spark.read.options(basePath=base_path, **NO_GLOBBING, **options)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import time
 import uuid
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -21,10 +24,10 @@ from chronik.pipeline.tables.layout import OFFSET, PARTITION, VALUE, VALUE_CRC32
 from chronik.pipeline.tables.storage import TableStorage
 
 FILE_BYTES_TARGET = 128 * MIB
-"""Size in bytes at which a file is closed: few files per table, but several per day for parallel tasks."""
+"""Size in bytes at which a data file is closed and the next one is started."""
 
 BUFFERED_BYTES_MAX = 64 * MIB
-"""Maximum bytes of rows buffered for row groups, over all open files. It bounds the memory of a task."""
+"""Maximum total size in bytes of the rows that a task buffers for row groups of its open files."""
 
 OPEN_FILES_MAX = 64
 """Maximum number of table partitions (days) written concurrently. Beyond it, the least recently used file is closed:
@@ -39,6 +42,13 @@ STATS_COLUMNS_MAX = 32
 """Maximum number of columns with statistics: Delta's default (`delta.dataSkippingNumIndexedCols`)."""
 
 NULL_PARTITION_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
+
+PARTITION_DIRECTORY_BYTES_MAX = 128
+"""Maximum length in bytes of a partition directory's name. File systems allow 255 bytes, encrypted ones 143, and S3
+allows 1024 for the whole path."""
+
+_ENCODED_NON_ASCII = re.compile("%(?:25)?[89A-F][0-9A-F]")
+"""Matches a percent-encoded byte of a non-ASCII character, also if the path was encoded again as a URI."""
 
 Values = tuple[str | None, ...]
 
@@ -58,7 +68,7 @@ class _OpenParquetFile:
 
 
 class PartitionedParquetWriter:
-    """A writer of batches as data files of a table. The files belong to the table only after a commit adds them.
+    """A writer of record batches to Parquet data files, one open file per table partition.
 
     with PartitionedParquetWriter(storage, schema, ("_date",)) as writer:
         writer.write(batch)
@@ -103,7 +113,7 @@ class PartitionedParquetWriter:
             self.abort()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append a batch. If too many bytes are buffered, write row groups."""
+        """Append a record batch; write row groups to the files if too many bytes are buffered."""
         for values, part in _split_by_partition(pa.Table.from_batches([batch]), self._partition_by):
             file = self._get_or_create_file(values)
             file.buffered.append(part.select(self._file_schema.names))
@@ -119,7 +129,7 @@ class PartitionedParquetWriter:
             self._finish_file(file)
 
     def abort(self) -> None:
-        """Delete all written files, best effort; a vacuum removes the rest."""
+        """Delete all files written so far. Files that cannot be deleted are removed later by a vacuum."""
         for file in self._open.values():
             file.buffered.clear()
             with suppress(OSError):  # a full disk or an unreachable store, as in the error that caused the abort
@@ -143,8 +153,7 @@ class PartitionedParquetWriter:
 
     def _create_file(self, values: Values) -> _OpenParquetFile:
         directories = [
-            f"{name}={NULL_PARTITION_DIRECTORY if value is None else quote(value, safe='')}/"
-            for name, value in self._name_partition_values(values)
+            f"{_name_partition_directory(name, value)}/" for name, value in self._name_partition_values(values)
         ]
         path = f"{''.join(directories)}part-{uuid.uuid4()}.{self._codec}.parquet"
         stream = self._storage.create(path)
@@ -232,6 +241,28 @@ def _get_partition_values(keys: pa.Table, row: int) -> Values:
     return tuple(format_partition_value(keys[name][row].as_py()) for name in keys.column_names)
 
 
+def _name_partition_directory(name: str, value: str | None) -> str:
+    """Return the name of a partition directory: `name=value` as in Hive, or a hash if that name would be unusable.
+
+    Delta readers take partition values from the transaction log, so any name is valid.
+    """
+    quoted = NULL_PARTITION_DIRECTORY if value is None else quote(value, safe="")
+    directory = f"{name}={quoted}"
+    is_readable = value != NULL_PARTITION_DIRECTORY and not {"/", "%"} & set(name)
+    if is_readable and len(directory.encode()) <= PARTITION_DIRECTORY_BYTES_MAX:
+        return directory
+    return hashlib.sha256(directory.encode()).hexdigest()[:32]
+
+
+def directories_contain_values(file_uris: Iterable[str], partition_columns: int) -> bool:
+    """Return whether Spark's file reader restores all partition values from the names of the files' directories.
+
+    It does not restore hashed names, and decodes each byte of a percent-encoded non-ASCII character separately.
+    """
+    directories = (name for uri in file_uris for name in uri.split("/")[-1 - partition_columns : -1])
+    return all("=" in name and not _ENCODED_NON_ASCII.search(name) for name in directories)
+
+
 def format_partition_value(value: Any) -> str | None:
     """Return a value of a partition column as Delta stores it."""
     if value is None:
@@ -243,7 +274,7 @@ def format_partition_value(value: Any) -> str | None:
 
 
 def columns_with_stats(schema: pa.Schema) -> list[str]:
-    """Return the columns with statistics: integers, dates and timestamps.
+    """Return the names of the columns for which statistics are written: integers, dates and timestamps.
 
     Floats are excluded because their minimum ignores NaN, which Spark sorts above all numbers, so readers would skip
     matching rows. Statistics of strings and bytes cost more than they save.
@@ -259,7 +290,7 @@ def _has_stats(field: pa.Field) -> bool:
 
 
 def delta_stats_json(metadata: Any, columns: list[str]) -> str:
-    """Return Delta statistics as JSON from the Parquet metadata. Readers use them to skip files."""
+    """Return the statistics of a Parquet file as Delta's JSON, with which readers skip files."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -283,5 +314,6 @@ def _find_column_indices(metadata: Any, columns: list[str]) -> dict[str, int]:
 
 def _text(value: Any) -> Any:
     if isinstance(value, datetime):
-        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        utc = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+        return utc.isoformat(timespec="microseconds") + ("Z" if value.tzinfo else "")
     return value.isoformat() if isinstance(value, date) else value
