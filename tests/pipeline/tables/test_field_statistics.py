@@ -67,7 +67,14 @@ def infer_types(*records: Any) -> dict[str, str | None]:
         ([[None]], None),
         ([{}], None),
         ([{"a": {}}], None),
-        ([2**70], None),
+        ([2**70], "json"),
+        ([2**70, -(2**63) - 1, None], "json"),
+        ([{"a": 2**70}, [2**70]], "json"),
+        ([[2**70]], "array<json>"),
+        ([2**70] * 5 + [1] * 95, "bigint"),
+        ([2**53 + 1] * 99 + [0.5], "bigint"),
+        ([2**53 + 1] * 50 + [0.5] * 50, "json"),
+        ([2**53, 2**60, 0.5], "double"),
     ],
 )
 def test_type_is_chosen_from_values(values: list[Any], chosen: str | None) -> None:
@@ -118,7 +125,7 @@ def test_types_of_records_are_inferred() -> None:
         "c": "json",
         "d": "struct<f: bigint>",
         "l": "array<struct<m: bigint, n: string>>",
-        "big": None,
+        "big": "json",
     }
 
 
@@ -126,12 +133,12 @@ def test_values_that_cannot_be_decoded_do_not_count() -> None:
     assert infer_statistics([b"x", b"[1]", None, b'{"a":1}']).fields == {"a": FieldStatistics(integers=1)}
 
 
-def test_inexact_number_has_no_type() -> None:
-    fields = infer_statistics([b'{"a":1e-400,"b":{"c":1e-400,"d":1},"e":"x"}']).fields
-    assert fields["a"].choose_type() is None
-    chosen = fields["b"].choose_type()
-    assert chosen is not None
-    assert format_sql_type(*chosen) == "struct<d: bigint>"
+def test_number_that_float64_would_round_becomes_json() -> None:
+    fields = infer_statistics([b'{"a":1e-400,"b":{"c":0.12345678901234567891,"d":1},"e":"x"}']).fields
+    chosen = {name: each.choose_type() for name, each in fields.items()}
+    assert chosen["a"] == (pa.string(), "json")
+    assert chosen["b"] is not None
+    assert format_sql_type(*chosen["b"]) == "struct<c: json, d: bigint>"
 
 
 def test_no_type_is_inferred_beyond_nesting_limit() -> None:
@@ -140,6 +147,7 @@ def test_no_type_is_inferred_beyond_nesting_limit() -> None:
         deep = [deep]
     assert choose_type(deep) == "array<" * DEPTH_MAX + "bigint" + ">" * DEPTH_MAX
     assert choose_type([deep]) is None
+    assert choose_type([deep], [deep], "x") == "json"
 
 
 def test_nested_names_that_a_table_cannot_have_are_replaced() -> None:
@@ -166,6 +174,9 @@ def test_nested_names_that_a_table_cannot_have_are_replaced() -> None:
         (["5", "-7", "0"], (DetectedType.NUMBER,), "bigint"),
         (["5", "1.50"], (DetectedType.NUMBER,), "double"),
         (["5", "9223372036854775808"], (DetectedType.NUMBER,), "double"),
+        (["12345678901234567890"] * 3, (DetectedType.NUMBER,), "string"),
+        (["0.12345678901234567891"], (DetectedType.NUMBER,), "string"),
+        (["9007199254740993"] * 50 + ["0.5"] * 50, (DetectedType.NUMBER,), "string"),
         (["007"], (DetectedType.NUMBER,), "string"),
         (["1e5"], (DetectedType.NUMBER,), "string"),
         (["1٣"], (DetectedType.NUMBER,), "string"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from chronik.errors import ConfigError
 from chronik.pipeline.tables.values.column_names import field_source
@@ -40,6 +42,8 @@ def test_simple_type_is_parsed_in_any_case(name: str) -> None:
         ("map<string,struct<a int>>", "map<string, struct<a: int>>"),
         ("struct<id: bigint, `first name`: string>", "struct<id: bigint, `first name`: string>"),
         ("struct<`a``b` : map<string, timestamp_ntz>>", "struct<`a``b`: map<string, timestamp_ntz>>"),
+        ("struct<``: bigint>", "struct<``: bigint>"),
+        ("struct<`` bigint, ```` : int>", "struct<``: bigint, ````: int>"),
         ("struct<id:bigint,Id:string>", "struct<id: bigint, Id: string>"),
         ("ARRAY<STRUCT<x: DATE>>", "array<struct<x: date>>"),
     ],
@@ -48,6 +52,38 @@ def test_type_is_formatted_in_canonical_form(text: str, canonical: str) -> None:
     parsed = parse_sql_type(text)
     assert format_sql_type(*parsed) == canonical
     assert parse_sql_type(canonical) == parsed
+
+
+def build_structs(types: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    name = st.text(max_size=3) | st.sampled_from(["array", "int", "", "`", "``", "a`"])
+    names = st.lists(name, min_size=1, max_size=3, unique=True)
+
+    def join(fields: list[tuple[str, str]]) -> str:
+        return ", ".join(f"`{name.replace('`', '``')}`: {each}" for name, each in fields)
+
+    fields = names.flatmap(lambda found: st.tuples(*(st.tuples(st.just(name), types) for name in found)))
+    return fields.map(lambda found: f"struct<{join(list(found))}>")
+
+
+SCALARS = st.sampled_from([*SIMPLE_TYPES, "json", "decimal(5,2)"])
+TYPES = st.recursive(
+    SCALARS,
+    lambda types: (
+        types.map(lambda each: f"array<{each}>") | types.map(lambda each: f"map<string, {each}>") | build_structs(types)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None)
+@given(TYPES)
+def test_every_formatted_type_is_parsed_again(text: str) -> None:
+    parsed = parse_sql_type(text)
+    printed = format_sql_type(*parsed)
+    again = parse_sql_type(printed)
+    assert again == parsed
+    assert format_sql_type(*again) == printed
+    assert parse_sql_columns(f"`` {printed}, id: {printed}") == [("", parsed), ("id", parsed)]
 
 
 def test_json_is_string_with_format() -> None:

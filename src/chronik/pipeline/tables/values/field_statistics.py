@@ -6,6 +6,7 @@ values are rescued; a field without such a type becomes JSON text.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,25 +16,27 @@ from typing import Any, Final
 import pyarrow as pa
 
 from chronik.pipeline.tables.values.column_names import choose_column_name, with_source
+from chronik.pipeline.tables.values.exact_json import parse_exact_float
 from chronik.pipeline.tables.values.sql_types import JSON_FORMAT, SqlType
 from chronik.pipeline.tables.values.table_schema import Path, is_parsable_key
-from chronik.pipeline.tables.values.value_codecs import ISO_STYLES
+from chronik.pipeline.tables.values.value_codecs import EXACT_IN_FLOAT_MAX, ISO_STYLES
 
 MAJORITY: Final = 0.95
-"""Share of a field's values that must have the same type."""
+"""Fraction of a JSON field's values that must have the same type for the column to get this type."""
 
 DEPTH_MAX: Final = 16
-"""Maximum nesting depth of inferred types. Deeper values are JSON text, since few readers can unnest them."""
+"""Maximum nesting depth of inferred column types. Deeper values are stored as JSON text, since few readers can unnest
+them."""
 
 FIELDS_MAX: Final = 2000
-"""Maximum number of fields with statistics, including nested ones. Objects with more use their keys as data."""
+"""Maximum number of fields of an object with statistics. An object with more fields uses its keys as data."""
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 INT64_CHARACTERS_MAX: Final = len(str(INT64_MIN))
 
 
 class DetectedType(StrEnum):
-    """A type that is detected in strings on request."""
+    """A type that can be detected in JSON strings, if requested, such as timestamps or numbers."""
 
     TIMESTAMP = "timestamp"
     DATE = "date"
@@ -57,7 +60,7 @@ _STYLE_PATTERNS: Final = {
 
 @dataclass(slots=True)
 class FieldStatistics:
-    """How many values of each JSON type a field has. Null values are not counted."""
+    """The number of a JSON field's values of each JSON type, not counting null."""
 
     booleans: int = 0
     integers: int = 0
@@ -65,22 +68,29 @@ class FieldStatistics:
     strings: int = 0
     lists: int = 0
     objects: int = 0
-    others: int = 0
-    """Numbers beyond 64 bits, and values that are nested too deep."""
+    inexact_numbers: int = 0
+    """Number of integers beyond 64 bits, and of other numbers that float64 would round."""
+    too_deep: int = 0
+    """Number of lists and objects that are nested too deep for a column type."""
+    large_integers: int = 0
+    """Number of the 64-bit integers that float64 would round."""
     fields: dict[str, FieldStatistics] = field(default_factory=dict)
-    """Statistics of the fields of the objects."""
+    """Statistics of the nested fields, for values that are objects."""
     element: FieldStatistics | None = None
-    """Statistics of the elements of the lists."""
+    """Statistics of the elements, for values that are lists."""
     detected: dict[DetectedType, int] = field(default_factory=dict)
-    """How many of the strings look like each type."""
+    """Number of strings that match the format of each detectable type."""
     integer_texts: int = 0
-    """How many of the strings that look like numbers are integers of 64 bits."""
+    """Number of the numeric strings that are 64-bit integers."""
+    large_integer_texts: int = 0
+    """Number of these integers that float64 would round."""
     timestamp_styles: dict[str, int] = field(default_factory=dict)
-    """How many of the strings that look like timestamps each format restores as they are written."""
+    """Number of timestamp strings that are written exactly in each ISO 8601 format."""
 
     @property
     def total(self) -> int:
-        return self.booleans + self.integers + self.floats + self.strings + self.lists + self.objects + self.others
+        numbers = self.integers + self.floats + self.inexact_numbers
+        return self.booleans + numbers + self.strings + self.lists + self.objects + self.too_deep
 
     def add(self, value: Any, depth: int = DEPTH_MAX) -> None:
         """Count a value as the general JSON parser returns it."""
@@ -91,6 +101,8 @@ class FieldStatistics:
             self.booleans += 1
         elif kind is int and INT64_MIN <= value <= INT64_MAX:
             self.integers += 1
+            if not -EXACT_IN_FLOAT_MAX <= value <= EXACT_IN_FLOAT_MAX:
+                self.large_integers += not _is_exact_in_float(str(value))
         elif kind is float:
             self.floats += 1
         elif kind is str:
@@ -106,18 +118,25 @@ class FieldStatistics:
             self.objects += 1
             for name, each in value.items():
                 self._field(name).add(each, depth - 1)
+        elif kind is list or kind is dict:
+            self.too_deep += 1
         else:
-            self.others += 1
+            self.inexact_numbers += 1
 
     def _add_string(self, value: str) -> None:
         self.strings += 1
         for detected, pattern in _DETECTED.items():
-            if pattern.fullmatch(value):
+            if pattern.fullmatch(value) and (detected is not DetectedType.NUMBER or self._count_number_text(value)):
                 self.detected[detected] = self.detected.get(detected, 0) + 1
-                if detected is DetectedType.NUMBER and _is_int64(value):
-                    self.integer_texts += 1
                 if detected is DetectedType.TIMESTAMP:
                     self._count_timestamp_styles(value)
+
+    def _count_number_text(self, value: str) -> bool:
+        """Count a string that is a number, and return whether a number type can store it exactly."""
+        is_integer, is_exact = _is_int64(value), _is_exact_in_float(value)
+        self.integer_texts += is_integer
+        self.large_integer_texts += is_integer and not is_exact
+        return is_integer or is_exact
 
     def _count_timestamp_styles(self, value: str) -> None:
         for style, pattern in _STYLE_PATTERNS.items():
@@ -125,7 +144,7 @@ class FieldStatistics:
                 self.timestamp_styles[style] = self.timestamp_styles.get(style, 0) + 1
 
     def add_at(self, path: Path, value: Any) -> None:
-        """Count a value of a nested field. The objects on the way to it are counted as well."""
+        """Count a value of a nested field, and the objects that contain it."""
         node = self
         for key in path:
             node.objects += 1
@@ -141,8 +160,8 @@ class FieldStatistics:
         return found
 
     def merge(self, other: FieldStatistics) -> None:
-        """Add the counts of other statistics of the same field."""
-        for name in ("booleans", "integers", "floats", "strings", "lists", "objects", "others", "integer_texts"):
+        """Add the counts of another set of statistics for the same field."""
+        for name in _COUNTERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for key, each in other.fields.items():
             self._field(key).merge(each)
@@ -156,19 +175,20 @@ class FieldStatistics:
             self.timestamp_styles[style] = self.timestamp_styles.get(style, 0) + count
 
     def choose_type(self, detect: Iterable[DetectedType] = ()) -> SqlType | None:
-        """Return the type of a column for the field.
+        """Choose a column type from the counts of the field's values.
 
-        None means that no type is known: there were only nulls, empty lists and objects, and values that have none.
+        None means that no type is known: there were only nulls, empty lists and objects, and values nested too deep.
         `detect` are the types to detect in strings.
         """
         total = self.total
-        if total == self.others:
+        if total == self.too_deep:
             return None
         enough = MAJORITY * total
         if self.booleans >= enough:
             return SqlType(pa.bool_())
-        if self.integers + self.floats >= enough:
-            return SqlType(pa.float64() if self.floats else pa.int64())
+        number = _choose_number_type(self.integers, self.floats, self.large_integers, enough)
+        if number is not None:
+            return SqlType(number)
         if self.strings >= enough:
             return self._choose_string_type(detect)
         if self.objects >= enough:
@@ -183,13 +203,15 @@ class FieldStatistics:
             return SqlType(pa.timestamp("us", tz="UTC"), self._choose_timestamp_format())
         if DetectedType.DATE in wanted and self.detected.get(DetectedType.DATE, 0) >= enough:
             return SqlType(pa.date32())
-        if DetectedType.NUMBER in wanted and self.detected.get(DetectedType.NUMBER, 0) >= enough:
-            is_integer = self.integer_texts == self.detected[DetectedType.NUMBER]
-            return SqlType(pa.int64() if is_integer else pa.float64(), "string")
+        if DetectedType.NUMBER in wanted:
+            floats = self.detected.get(DetectedType.NUMBER, 0) - self.integer_texts
+            number = _choose_number_type(self.integer_texts, floats, self.large_integer_texts, enough)
+            if number is not None:
+                return SqlType(number, "string")
         return SqlType(pa.string())
 
     def _choose_timestamp_format(self) -> str | None:
-        """Return the format that restores most timestamps as they are written, or None for the default."""
+        """Return the timestamp format that matches the most strings exactly, or None for the default format."""
         default = self.timestamp_styles.get(DEFAULT_STYLE, 0)
         style, count = max(self.timestamp_styles.items(), key=lambda item: item[1], default=(DEFAULT_STYLE, default))
         return style if count > default else None
@@ -199,7 +221,7 @@ class FieldStatistics:
         return None if element is None else SqlType(pa.list_(element.to_field("element")))
 
     def _choose_nested_type(self, detect: Iterable[DetectedType]) -> SqlType | None:
-        """Return the type of a nested field. Formats other than JSON text are settings of columns only."""
+        """Choose the type of a nested field, which unlike a column has no format except JSON text."""
         chosen = self.choose_type(set(detect) - {DetectedType.NUMBER})
         return chosen if chosen is None or chosen.format == JSON_FORMAT else SqlType(chosen.data_type)
 
@@ -211,6 +233,20 @@ class FieldStatistics:
                 name = choose_column_name(source, [known.name for known in fields], frozenset())
                 fields.append(with_source(chosen.to_field(name), source))
         return SqlType(pa.struct(fields)) if fields else None
+
+
+_COUNTERS: Final = tuple(each.name for each in dataclasses.fields(FieldStatistics) if each.type == "int")
+
+
+def _choose_number_type(integers: int, floats: int, large_integers: int, enough: float) -> pa.DataType | None:
+    """Return the type that stores enough of the numbers exactly, or None. `large_integers` need the integer type."""
+    if floats and integers + floats - large_integers >= enough:
+        return pa.float64()
+    return pa.int64() if integers >= enough else None
+
+
+def _is_exact_in_float(text: str) -> bool:
+    return type(parse_exact_float(text)) is float
 
 
 def _is_int64(text: str) -> bool:

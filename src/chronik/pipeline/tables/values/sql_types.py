@@ -17,10 +17,10 @@ from chronik.pipeline.tables.values.column_names import choose_column_name, fiel
 from chronik.wording import format_spelling_suggestion
 
 FORMAT_KEY: Final = b"chronik.format"
-"""Key of the field metadata with the format of the field's JSON values, such as `epoch_ms`."""
+"""Key of the field metadata with the JSON format of the field's values, such as `epoch_ms`."""
 
 JSON_FORMAT: Final = "json"
-"""Format of a string column with the text of any JSON value."""
+"""Format of a string column that stores any JSON value as text."""
 
 DECIMAL_PRECISION_MAX: Final = 38
 DEFAULT_DECIMAL: Final = (10, 0)
@@ -55,11 +55,11 @@ _NAMES: Final[dict[pa.DataType, str]] = {
     pa.binary_view(): "binary",
 }
 
-_TOKENS: Final = re.compile(r"\s*(?:(?P<name>`(?:[^`]|``)+`|\w+)|(?P<symbol>[<>(),:])|(?P<end>$)|(?P<other>.))")
+_TOKENS: Final = re.compile(r"\s*(?:(?P<name>`(?:[^`]|``)*`|\w+)|(?P<symbol>[<>(),:])|(?P<end>$)|(?P<other>.))")
 
 
 class SqlType(NamedTuple):
-    """A type, and the format of its JSON values if it is not the default."""
+    """An Arrow type, and the JSON format of its values unless it is the default."""
 
     data_type: pa.DataType
     format: str | None = None
@@ -70,13 +70,13 @@ class SqlType(NamedTuple):
 
 
 def field_format(field: pa.Field) -> str | None:
-    """Return the format of a field's JSON values, or None for the default of its type."""
+    """Return the JSON format of a field's values, or None for the default format of the field's type."""
     value = (field.metadata or {}).get(FORMAT_KEY)
     return value.decode() if value else None
 
 
 def element_formats(data_type: pa.DataType, path: bytes = FORMAT_KEY) -> dict[bytes, str]:
-    """Return metadata of a column with the formats of list elements and map values in its type.
+    """Return the metadata of a column that stores the JSON formats of its list elements and map values.
 
     Delta tables store metadata of columns and of nested fields, but not of elements and map values.
     """
@@ -93,7 +93,7 @@ def element_formats(data_type: pa.DataType, path: bytes = FORMAT_KEY) -> dict[by
 def with_element_formats(
     data_type: pa.DataType, metadata: Mapping[bytes, bytes], path: bytes = FORMAT_KEY
 ) -> pa.DataType:
-    """Return a type with the formats that `element_formats` has stored in the metadata of its column."""
+    """Restore the JSON formats of list elements and map values from the column's metadata into its type."""
     if not any(key.startswith(path + b".") for key in metadata):
         return data_type
     children: list[pa.Field] = []
