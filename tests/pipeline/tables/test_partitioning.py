@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from chronik.errors import ConfigError
 from chronik.pipeline.landing.settings import TableSettings
 from chronik.pipeline.maintenance.rebuild import RebuildSource, rebuild_table
+from chronik.pipeline.tables.catalog import open_or_create_table
 from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.murmur3 import compute_murmur3_hashes
 from chronik.pipeline.tables.partitioning import (
@@ -24,7 +25,8 @@ from chronik.pipeline.tables.partitioning import (
     parse_partitioning,
 )
 from chronik.pipeline.tables.table_files import scan
-from chronik.pipeline.tables.values.table_schema import parse_schema_text
+from chronik.pipeline.tables.topic_table import TableSpec
+from chronik.pipeline.tables.values.table_schema import TableSchema, parse_schema_document, parse_schema_text
 from chronik.testing import Broker
 from tests.pipeline.landing.landed_topic import LandedTopic
 from tests.pipeline.table_fixtures import JournalledTopic, compact_table
@@ -64,6 +66,52 @@ def test_hashes_are_those_of_icebergs_specification() -> None:
     assert hashes([b"\x00\x01\x02\x03"], pa.binary()) == [-188683207]
     sliced = pa.array(["x", "iceberg"]).slice(1)
     assert int(compute_murmur3_hashes(sliced).astype("int32")[0]) == 1210000089
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+@pytest.mark.parametrize(
+    ("value", "hour"),
+    [
+        (datetime(1969, 12, 31, 23, 59, 59, 999_999), "1969-12-31-23"),
+        (datetime(1969, 12, 31, 22, 0, 0, 1), "1969-12-31-22"),
+        (datetime(1970, 1, 1), "1970-01-01-00"),
+        (datetime(500, 1, 1, 5, 59, 59, 500_000), "0500-01-01-05"),
+        (datetime(2026, 11, 18, 9, 59, 59, 999_999), "2026-11-18-09"),
+    ],
+)
+def test_hour_and_day_of_any_year_are_rounded_down(value: datetime, hour: str, zone: str | None) -> None:
+    values = pa.array([value if zone is None else value.replace(tzinfo=UTC), None], pa.timestamp("us", zone))
+    assert PartitionField(PartitionTransform.HOUR, "at").compute(values).to_pylist() == [hour, None]
+    assert PartitionField(PartitionTransform.DAY, "at").compute(values).to_pylist() == [value.date(), None]
+
+
+def build_declared(partitioning: str, **column: object) -> tuple[TableSpec, TableSchema]:
+    spec = TableSpec("orders", "AAAAAAAAAAAAAAAAAAAAAQ", TableKind.DECODED, parse_partitioning(partitioning))
+    return spec, parse_schema_document({"columns": {"c": column}})
+
+
+def test_empty_default_of_partition_column_is_rejected_when_table_is_created(tmp_path: Path) -> None:
+    spec, schema = build_declared("c", type="string", default="")
+    with pytest.raises(ConfigError, match="column 'c': invalid default '': a partition column cannot have an empty"):
+        open_or_create_table(str(tmp_path / "t"), spec, schema=schema)
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize(
+    ("partitioning", "column"),
+    [
+        ("c", {"type": "string", "default": "x"}),
+        ("c", {"type": "json", "default": ""}),
+        ("bucket(2, c)", {"type": "string", "default": ""}),
+        ("none", {"type": "string", "default": ""}),
+    ],
+)
+def test_other_default_of_source_column_is_accepted(
+    tmp_path: Path, partitioning: str, column: dict[str, object]
+) -> None:
+    spec, schema = build_declared(partitioning, **column)
+    table = open_or_create_table(str(tmp_path), spec, schema=schema)
+    assert table.descriptor().row_decoder()
 
 
 @pytest.fixture

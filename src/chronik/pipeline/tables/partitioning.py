@@ -28,7 +28,7 @@ from chronik.wording import format_spelling_suggestion
 DATE_COLUMN, HOUR_COLUMN = "_date", "_hour"
 
 PARTITION_KEY: Final = b"chronik.partition"
-"""Key of the field metadata that marks a column as the result of a transform, and not of a record's value."""
+"""Key of the field metadata that marks a partition column computed by a transform from another column."""
 
 BUCKETS_MAX: Final = 10_000
 
@@ -39,7 +39,7 @@ _FIELD: Final = re.compile(
 
 
 class PartitionTransform(StrEnum):
-    """How a partition column is computed from its source."""
+    """The function that computes a partition column from its source column."""
 
     IDENTITY = "identity"
     DAY = "day"
@@ -49,7 +49,7 @@ class PartitionTransform(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """A partition column that depends on a column of the values."""
+    """A partition column that is computed from a column of decoded values."""
 
     transform: PartitionTransform
     source: str
@@ -79,7 +79,7 @@ class PartitionField:
         return pa.field(self.column, data_type, metadata={PARTITION_KEY: str(self)})
 
     def check_source(self, data_type: pa.DataType) -> None:
-        """Check that the partition column can be computed from values of this type.
+        """Check that the partition column can be computed from a source column of this type.
 
         Raises:
             ConfigError: It cannot.
@@ -97,11 +97,12 @@ class PartitionField:
             raise ConfigError(f"cannot partition by {self}: column {self.source} has type {data_type}")
 
     def compute(self, values: pa.Array) -> pa.Array:
-        """Return the partition column for values of the source column."""
+        """Compute the partition column from the values of its source column."""
         if self.transform is PartitionTransform.DAY:
             return values.cast(pa.date32(), safe=False)
         if self.transform is PartitionTransform.HOUR:
-            return pc.strftime(values.cast(pa.timestamp("s", values.type.tz), safe=False), format="%Y-%m-%d-%H")
+            hours = pc.floor_temporal(values, unit="hour")  # a cast would round times before 1970 up
+            return pc.strftime(hours, format="%Y-%m-%d-%H")
         if self.transform is PartitionTransform.BUCKET:
             hashes = compute_murmur3_hashes(values) & np.uint32(0x7FFF_FFFF)
             buckets = (hashes % np.uint32(self.buckets)).astype(np.int32)
@@ -111,12 +112,12 @@ class PartitionField:
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """The partition columns of a table."""
+    """The partitioning of a table: its partition columns."""
 
     by_date: bool = False
-    """Whether the date of the record's timestamp is a partition column."""
+    """Whether the table is partitioned by the date of the records' timestamps."""
     by_hour: bool = False
-    """Whether the hour is one, too."""
+    """Whether the table is partitioned by the hour of the records' timestamps, too."""
     fields: tuple[PartitionField, ...] = ()
 
     DATE: ClassVar[Partitioning]
@@ -131,7 +132,7 @@ class Partitioning:
 
     @property
     def value(self) -> str:
-        """The partitioning as text, which `parse_partitioning` parses."""
+        """The partitioning in the text format that `parse_partitioning` accepts."""
         system = ["hour"] if self.by_hour else ["date"] if self.by_date else []
         return ", ".join([*system, *map(str, self.fields)]) or "none"
 
@@ -164,7 +165,7 @@ Partitioning.HOUR = Partitioning(by_date=True, by_hour=True)
 Partitioning.NONE = Partitioning()
 
 TIME_PARTITIONINGS: Final = (Partitioning.DATE, Partitioning.HOUR, Partitioning.NONE)
-"""The partitionings that do not depend on columns of the values."""
+"""The partitionings that need no column of decoded values."""
 
 
 def parse_partitioning(text: str) -> Partitioning:

@@ -446,15 +446,15 @@ class JsonDecoder:
         return DecodedValues(columns, dict(sorted(result.errors.items())), result.unknown_fields, result.misfits)
 
 
-def check_codecs(schema: TableSchema) -> None:
-    """Check the formats, time zones and defaults of a declared schema.
+def check_codecs(schema: TableSchema, partition_by: Collection[str] = ()) -> None:
+    """Check the formats, time zones and defaults of a declared schema, for a table with these partition columns.
 
     Raises:
         ConfigError: One of them is invalid.
     """
     for column in schema.columns:
         try:
-            codec = create_column_codec(column)
+            codec = create_column_codec(column, rejects_empty=column.name in partition_by)
         except ConfigError as error:
             raise ConfigError(f"column {column.name!r}: {error}") from None
         if column.default is not None:
