@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import tomllib
+from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +126,19 @@ def test_empty_document_rescues_all_fields() -> None:
     assert INFERRED.unknown_fields is UnknownFields.COLUMN
 
 
+def test_empty_comment_is_no_comment() -> None:
+    schema = parse_schema_document({"comment": "", "columns": {"id": {"type": "bigint", "comment": ""}}})
+    assert schema == parse_schema_document({"columns": {"id": "bigint"}})
+    assert schema.resolve_columns(table_of(schema)) == schema.columns
+
+
+def test_default_of_nested_json_values_is_kept() -> None:
+    default = {"a": [1, 0.5, "x", None, True, {}]}
+    (column,) = parse_schema_document({"columns": {"a": {"type": "json", "default": default}}}).columns
+    assert column.default == default
+    assert column_from_field(column.to_field()) == column
+
+
 def test_column_list_is_parsed_with_names_of_fields() -> None:
     schema = parse_schema_text("id bigint, `first name` string, ID string, _offset int, raw json")
     assert [(column.name, column.path) for column in schema.columns] == [
@@ -158,6 +173,13 @@ def test_column_list_is_parsed_with_names_of_fields() -> None:
         ({"columns": {"id": "bigint", "ID": "bigint"}}, "the name differs from column 'id' only in case"),
         ({"columns": {"a": {"type": "string", "path": "$['x\"y']"}}}, "quote, backslash or control character"),
         ({"columns": {"a": "struct<`x\\y`: int>"}}, "quote, backslash or control character"),
+        ({"columns": {"a": {"type": "json", "default": date(2026, 1, 1)}}}, "default: a date is not a JSON value"),
+        ({"columns": {"a": {"type": "date", "default": date(2026, 1, 1)}}}, 'write it as a text: "2026-01-01"'),
+        ({"columns": {"a": {"type": "json", "default": {"x": [time(9)]}}}}, "default: a time is not a JSON value"),
+        ({"columns": {"a": {"type": "json", "default": [datetime(2026, 1, 1)]}}}, 'as a text: "2026-01-01T00:00:00"'),
+        ({"columns": {"a": {"type": "double", "default": math.nan}}}, "column 'a': default: nan is not a JSON value"),
+        ({"columns": {"a": {"type": "float", "default": -math.inf}}}, "default: -inf is not a JSON value"),
+        ({"columns": {"a": {"type": "json", "default": {"x": math.inf}}}}, "default: inf is not a JSON value"),
         ({"unknown_fields": "ignore"}, "invalid unknown_fields = 'ignore': expected column, rescue, drop"),
         ({"invalid_values": "deadletter"}, "did you mean 'dead_letter'?"),
         ({"properties": {"a": 1}}, "properties: expected texts"),
@@ -174,6 +196,12 @@ def test_invalid_document_is_rejected_in_one_line(document: dict[str, Any], reas
         parse_schema_document(document)
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+def test_number_that_json_does_not_have_is_rejected_as_default(number: str) -> None:
+    with pytest.raises(ConfigError, match="is not a JSON value"):
+        parse_schema_json(f'{{"columns": {{"a": {{"type": "double", "default": {number}}}}}}}')
 
 
 @pytest.mark.parametrize("text", ["", "[]", "5", '{"columns": {"id": "bigint"}'])

@@ -572,7 +572,14 @@ def test_column_without_values_is_null(sql_type: str) -> None:
             "unknown time zone 'Europe/Berlyn'; expected a name such as Europe/Berlin",
         ),
         ("timestamp", None, "../etc/passwd", "unknown time zone"),
+        ("timestamp", None, "", "unknown time zone ''"),
         ("array<int>", "json", None, "this type has no formats"),
+        ("date", "%Q", None, "invalid format '%Q': 'Q' is a bad directive"),
+        ("timestamp", "%s", None, "invalid format '%s'"),
+        ("timestamp", "100%", None, "invalid format '100%'"),
+        ("timestamp_ntz", "%-d.%m.%Y", None, "invalid format"),
+        ("timestamp", "%Y %Y", None, "invalid format '%Y %Y': redefinition of group name"),
+        ("timestamp", "%G-%V", None, "invalid format '%G-%V'"),
     ],
 )
 def test_invalid_format_or_zone_is_reported_in_one_line(
@@ -582,6 +589,23 @@ def test_invalid_format_or_zone_is_reported_in_one_line(
         create_codec(sql_type, format, zone)
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sql_type", "format"),
+    [
+        ("date", "%d.%m.%Y"),
+        ("date", "%Y-%m-%dT%H:%M:%S%z"),
+        ("date", "%j %y"),
+        ("timestamp", "%a, %d %b %Y %H:%M:%S %Z"),
+        ("timestamp", "%I:%M:%S.%f %p %%Y %Y"),
+        ("timestamp_ntz", "%c"),
+        ("timestamp_ntz", "%G-W%V-%u"),
+        ("timestamp_ntz", "%H:%M"),
+    ],
+)
+def test_valid_pattern_is_accepted(sql_type: str, format: str) -> None:
+    assert create_codec(sql_type, format)
 
 
 def test_unsupported_arrow_type_is_rejected() -> None:

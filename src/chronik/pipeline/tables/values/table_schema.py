@@ -16,11 +16,13 @@ that landing added. So a change of columns and of what they mean is one commit o
 from __future__ import annotations
 
 import json
+import math
 import pathlib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date, time
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
@@ -54,14 +56,23 @@ SETTINGS_KEY: Final = b"chronik.column"
 COMMENT_KEY: Final = b"comment"
 """Key of the field metadata with a column's comment, as in Spark."""
 
+TABLE_NAME: Final = re.compile("[A-Za-z0-9_]{1,128}")
+"""Table names that every catalog accepts and SQL can use without quotes."""
+
+COMMENT_CHARACTERS_MAX: Final = 4000
+"""Maximum length of a table's comment, which is delta-rs's limit."""
+
+RESERVED_PROPERTIES: Final = ("chronik.", "delta.")
+"""Prefixes of table properties that a schema cannot set, because landing and Delta readers depend on them."""
+
 Path = tuple[str, ...]
-"""The keys from the root of a JSON object to a value."""
+"""The sequence of keys from the root of a JSON value to a nested value."""
 
 EnumT = TypeVar("EnumT", bound=StrEnum)
 
 
 class UnknownFields(StrEnum):
-    """What happens to fields of a record that have no column."""
+    """The policy for JSON fields that have no column in the table."""
 
     COLUMN = "column"
     """A column is added."""
@@ -72,7 +83,7 @@ class UnknownFields(StrEnum):
 
 
 class InvalidValues(StrEnum):
-    """What happens to values that do not fit the type of their column."""
+    """The policy for JSON values that do not fit the type of their column."""
 
     RESCUE = "rescue"
     """The column is null, and the value is stored in `_rescued`."""
@@ -89,17 +100,17 @@ class Column:
     name: str
     data_type: pa.DataType
     path: Path
-    """Path of the values in a record."""
+    """The JSON path from which the column's values are read."""
     format: str | None = None
-    """Format of the JSON values, or None for the default of the type."""
+    """JSON format of the column's values, or None for the default format of the type."""
     zone: str | None = None
-    """Time zone of timestamps without an offset; None for UTC."""
+    """Time zone of timestamps that are written without a UTC offset; None for UTC."""
     required: bool = False
-    """Whether a record without a value becomes a dead-letter record."""
+    """Whether a record without a value for this column becomes a dead-letter record."""
     default: Any = None
-    """JSON value that stands for a missing one."""
+    """JSON value to use for records without a value for this column."""
     invalid_values: InvalidValues | None = None
-    """What happens to values that do not fit; None for the schema's setting."""
+    """Policy for values that do not fit the column's type; None for the schema's policy."""
     comment: str | None = None
 
     @property
@@ -132,7 +143,7 @@ class Column:
 
 
 def column_from_field(arrow_field: pa.Field) -> Column:
-    """Return the column that a field of a table describes."""
+    """Restore a column and its settings from the Arrow field to which `Column.to_field` converted it."""
     metadata = arrow_field.metadata or {}
     path = json.loads(metadata[PATH_KEY]) if PATH_KEY in metadata else [arrow_field.name]
     settings = json.loads(metadata.get(SETTINGS_KEY, b"{}"))
@@ -151,18 +162,18 @@ def column_from_field(arrow_field: pa.Field) -> Column:
 
 
 def without_settings(column: Column) -> Column:
-    """Return the column as it is when it is not declared any more: it still reads the same values."""
+    """Return the column without its declared settings. It still reads the same JSON values."""
     return Column(column.name, column.data_type, column.path, column.format, column.zone)
 
 
 def is_declared(arrow_field: pa.Field) -> bool:
-    """Return whether a column was declared; otherwise landing has added it."""
+    """Return whether a column was declared in a schema, as opposed to added by landing."""
     return bool(json.loads((arrow_field.metadata or {}).get(SETTINGS_KEY, b"{}")).get("declared", False))
 
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """The declared part of a table's schema. An empty one infers all columns."""
+    """The declared schema of a table. Without declared columns, all columns are inferred."""
 
     columns: tuple[Column, ...] = ()
     unknown_fields: UnknownFields = UnknownFields.COLUMN
@@ -170,9 +181,11 @@ class TableSchema:
     comment: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     """Table properties to set, for other tools."""
+    name: str | None = None
+    """Name of the table in catalogs, or None for the topic's name."""
 
     def resolve_columns(self, table: pa.Schema) -> tuple[Column, ...]:
-        """Return all value columns of a table in its order, as its fields describe them."""
+        """Return all value columns of a table, restored from its Arrow schema, in their order."""
         return tuple(map(column_from_field, value_fields(table)))
 
     @property
@@ -184,7 +197,7 @@ class TableSchema:
 
     @property
     def is_lossy(self) -> bool:
-        """Whether rows do not restore the values of all records, because something is dropped, converted or added."""
+        """Whether some JSON values cannot be restored from rows, because values are dropped, converted or added."""
         return (
             self.unknown_fields is UnknownFields.DROP
             or any(
@@ -194,7 +207,7 @@ class TableSchema:
         )
 
     def to_arrow(self, table: pa.Schema) -> pa.Schema:
-        """Return the schema of a table as it is while this schema is declared: with the settings of its columns."""
+        """Return the table's Arrow schema with the column settings of this declared schema."""
         declared = {column.name: column for column in self.columns}
         fields = []
         for each in table:
@@ -206,7 +219,7 @@ class TableSchema:
         return pa.schema(fields)
 
     def policy_of(self, column: Column) -> InvalidValues:
-        """Return what happens to values that do not fit the column."""
+        """Return the policy for values that do not fit the column."""
         return column.invalid_values or self.invalid_values
 
 
@@ -240,20 +253,30 @@ def parse_schema_document(document: Mapping[str, Any]) -> TableSchema:
     Raises:
         ConfigError: The schema is invalid.
     """
-    _check_keys(document, ("columns", "unknown_fields", "invalid_values", "comment", "properties"), "schema")
+    _check_keys(document, ("columns", "unknown_fields", "invalid_values", "name", "comment", "properties"), "schema")
     columns = document.get("columns", {})
     if not isinstance(columns, Mapping):
         raise ConfigError('columns: expected a table, such as [columns] id = "bigint"')
     properties = document.get("properties", {})
     if not isinstance(properties, Mapping) or not all(isinstance(value, str) for value in properties.values()):
         raise ConfigError("properties: expected texts")
+    for key in properties:
+        if key.startswith(RESERVED_PROPERTIES):
+            raise ConfigError(f"properties: {key} is reserved")
+    name = _parse_optional_text(document, "name", "schema")
+    if name is not None and not TABLE_NAME.fullmatch(name):
+        raise ConfigError(f"name: expected at most 128 letters, digits and underscores, not {name!r}")
+    comment = _parse_optional_text(document, "comment", "schema") or None  # Delta stores no comment as an empty one
+    if comment is not None and len(comment) > COMMENT_CHARACTERS_MAX:
+        raise ConfigError(f"comment: at most {COMMENT_CHARACTERS_MAX} characters, not {len(comment)}")
     return check_schema(
         TableSchema(
             tuple(_parse_column(name, value) for name, value in columns.items()),
             _parse_choice(UnknownFields, document.get("unknown_fields", UnknownFields.RESCUE), "unknown_fields"),
             _parse_choice(InvalidValues, document.get("invalid_values", InvalidValues.RESCUE), "invalid_values"),
-            _parse_optional_text(document, "comment", "schema"),
+            comment,
             dict(properties),
+            name,
         )
     )
 
@@ -307,6 +330,7 @@ def _parse_column(name: str, value: Any) -> Column:
         required = value.get("required", False)
         if not isinstance(required, bool):
             raise ConfigError("required: expected true or false")
+        _check_default(value.get("default"))
         return Column(
             name,
             kind.data_type,
@@ -316,10 +340,26 @@ def _parse_column(name: str, value: Any) -> Column:
             required,
             value.get("default"),
             None if policy is None else _parse_choice(InvalidValues, policy, "invalid_values"),
-            _parse_optional_text(value, "comment", where),
+            _parse_optional_text(value, "comment", where) or None,
         )
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
+
+
+def _check_default(value: Any) -> None:
+    """Check that a default is a JSON value. TOML also has dates, times, nan and inf, and Python's JSON parser NaN.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            _check_default(each)
+    elif isinstance(value, date | time):
+        kind = type(value).__name__
+        raise ConfigError(f'default: a {kind} is not a JSON value; write it as a text: "{value.isoformat()}"')
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"default: {value} is not a JSON value")
 
 
 def _parse_optional_text(values: Mapping[str, Any], key: str, where: str) -> str | None:
@@ -407,7 +447,7 @@ def find_type_problem(data_type: pa.DataType) -> str | None:
 
 
 def count_leaves(data_type: pa.DataType) -> int:
-    """Return the number of columns that a type takes, counting each nested field."""
+    """Return the number of columns for which a type counts: one for each nested field."""
     if pa.types.is_struct(data_type):
         return sum(count_leaves(each.type) for each in data_type)
     if pa.types.is_map(data_type):
@@ -459,6 +499,8 @@ def schema_document(schema: TableSchema) -> dict[str, Any]:
         "invalid_values": schema.invalid_values.value,
         "columns": {column.name: _column_document(column) for column in schema.columns},
     }
+    if schema.name is not None:
+        document["name"] = schema.name
     if schema.comment is not None:
         document["comment"] = schema.comment
     if schema.properties:

@@ -31,7 +31,7 @@ from chronik.pipeline.tables.values.table_schema import Column
 from chronik.wording import format_spelling_suggestion
 
 NOTHING: Final = object()
-"""Stands for a missing value where None is a value."""
+"""Sentinel for a missing value, used where None stands for JSON null."""
 
 NULL: Final = msgspec.Raw(b"null")
 
@@ -51,7 +51,7 @@ BUILD_ERRORS: Final = (MisfitError, msgspec.DecodeError, ArithmeticError, ValueE
 
 @dataclass(frozen=True, slots=True)
 class BuiltColumn:
-    """An array of values, and the rows whose values are spelled in another way than the array restores them."""
+    """An Arrow array of decoded values, and the rows whose JSON is written differently than the array restores it."""
 
     array: pa.Array
     respelled_rows: tuple[int, ...] = ()
@@ -59,27 +59,28 @@ class BuiltColumn:
 
 @dataclass(frozen=True, slots=True)
 class AdaptedValue:
-    """A value in the form of `fast_type`, and what of the JSON value is missing in it."""
+    """A JSON value converted to the codec's `fast_type`, and the part of the value that was lost."""
 
     value: Any
     leftover: JsonValue = NOTHING
-    """JSON value that, merged over the restored one, gives the original; NOTHING if nothing is missing."""
+    """JSON value that restores the original when merged over the restored value; NOTHING if nothing was lost."""
     has_misfit: bool = False
-    """Whether a nested value did not fit its type."""
+    """Whether a value inside the list or object did not fit its type."""
 
 
 class ValueCodec:
-    """The codec of one type. Subclasses implement `adapt`, `build` and `restore`."""
+    """A codec that converts JSON values to Arrow values of one type and back."""
 
     fast_type: Any
-    """Type of the values for the typed JSON parser, which returns `missing` for null and absent values."""
+    """Type with which the typed JSON parser decodes the values. The parser returns `missing` for null and absent
+    values."""
     missing: Any = None
 
     def __init__(self, data_type: pa.DataType) -> None:
         self.data_type = data_type
 
     def adapt(self, value: JsonValue, *, cast: bool = False) -> AdaptedValue:
-        """Return a JSON value in the form of `fast_type`. `cast` converts values of other types without loss.
+        """Convert a JSON value to `fast_type`; `cast` also accepts other JSON types if nothing is lost.
 
         Raises:
             MisfitError: The value does not fit.
@@ -95,11 +96,11 @@ class ValueCodec:
         raise NotImplementedError
 
     def _cast(self, value: JsonValue) -> Any:
-        """Return a value of another JSON type as one of this type without loss, or NOTHING."""
+        """Convert a value of another JSON type without loss, or return NOTHING."""
         return NOTHING
 
     def build(self, values: Sequence[Any], *, is_adapted: bool = False) -> BuiltColumn:
-        """Convert values of `fast_type`.
+        """Build an Arrow array from values of `fast_type`.
 
         `is_adapted` says that `adapt` returned the values and their leftovers, so that spellings of nested values are
         not lost.
@@ -110,14 +111,14 @@ class ValueCodec:
         raise NotImplementedError
 
     def restore(self, value: Any) -> JsonValue:
-        """Return the JSON value of an Arrow value, as `to_pylist` returns it; never None."""
+        """Convert an Arrow value, as returned by `to_pylist`, to the JSON value that it stores; never return None."""
         return value
 
 
 def build_with_misfits(
     codec: ValueCodec, values: Sequence[Any], *, is_adapted: bool = False
 ) -> tuple[BuiltColumn, list[int]]:
-    """Convert values to a column with nulls for those that do not fit, and return their rows, too.
+    """Build an Arrow array in which values that do not fit are null; also return the rows of these values.
 
     Values that do not fit are rare, so the list is halved until they are found.
     """
@@ -148,7 +149,7 @@ def describe_json_type(value: JsonValue) -> str:
 
 
 class BooleanCodec(ValueCodec):
-    """JSON booleans."""
+    """A codec for JSON booleans."""
 
     fast_type = bool | None
 
@@ -163,7 +164,7 @@ class BooleanCodec(ValueCodec):
 
 
 class IntegerCodec(ValueCodec):
-    """JSON integers of 8 to 64 bits."""
+    """A codec for JSON integers of 8 to 64 bits."""
 
     fast_type = int | None
 
@@ -180,7 +181,7 @@ class IntegerCodec(ValueCodec):
 
 
 class StringCodec(ValueCodec):
-    """JSON strings."""
+    """A codec for JSON strings."""
 
     fast_type = str | None
 
@@ -195,7 +196,7 @@ class StringCodec(ValueCodec):
 
 
 class NonEmptyStringCodec(StringCodec):
-    """JSON strings that are not empty."""
+    """A codec for JSON strings that must not be empty."""
 
     def build(self, values: Sequence[Any], *, is_adapted: bool = False) -> BuiltColumn:
         if "" in values:
@@ -204,7 +205,7 @@ class NonEmptyStringCodec(StringCodec):
 
 
 class JsonTextCodec(ValueCodec):
-    """Any JSON value, as text. `5` and `"5"` stay different."""
+    """A codec that stores any JSON value as its text, so that `5` and `"5"` remain different."""
 
     fast_type = msgspec.Raw
     missing = NULL
@@ -221,7 +222,7 @@ class JsonTextCodec(ValueCodec):
 
 
 class NumberCodec(ValueCodec):
-    """Base of codecs of numbers that the parser must not round: it keeps their text."""
+    """Base class of codecs for numbers that the parser must not round. The parser returns their text."""
 
     fast_type = msgspec.Raw
     missing = NULL
@@ -241,7 +242,7 @@ _OUTLINES: Final = bytes(
     ord("0") if byte in b"0123456789." else ord("e") if byte in b"eE" else ord(" ") for byte in range(256)
 )
 _LONG_NUMBER: Final = b"0" * 16
-"""Outline of a number that float64 may round: 16 digits, or 15 and a point."""
+"""Outline of the digits of a number that float64 may round: 16 digits, or 15 digits and a decimal point."""
 
 
 def _may_be_rounded(text: bytes) -> bool:
@@ -251,7 +252,7 @@ def _may_be_rounded(text: bytes) -> bool:
 
 
 class FloatCodec(NumberCodec):
-    """JSON numbers as float64. A number that float64 would round does not fit."""
+    """A codec for JSON numbers as float64. A number that float64 cannot represent does not fit."""
 
     _decode = staticmethod(msgspec.json.Decoder(list[float | None]).decode)
 
@@ -274,7 +275,7 @@ def _check_exact_floats(joined: bytes, floats: Sequence[float | None]) -> None:
 
 
 class SingleFloatCodec(NumberCodec):
-    """JSON numbers as float32, restored with the fewest digits that identify them."""
+    """A codec for JSON numbers as float32, restored with the fewest digits that identify the value."""
 
     def build(self, values: Sequence[Any], *, is_adapted: bool = False) -> BuiltColumn:
         numbers = _decode_decimals(values)
@@ -301,7 +302,7 @@ def _decode_decimals(values: Sequence[Any]) -> list[Decimal | None]:
 
 
 class DecimalCodec(NumberCodec):
-    """JSON numbers as decimals of a fixed precision and scale."""
+    """A codec for JSON numbers as decimals with a fixed precision and scale."""
 
     def __init__(self, data_type: pa.DataType) -> None:
         super().__init__(data_type)
@@ -322,7 +323,7 @@ class DecimalCodec(NumberCodec):
 
 
 class TextCodec(ValueCodec):
-    """Base of codecs of values that JSON represents as strings."""
+    """Base class of codecs for values that are written as strings in JSON."""
 
     fast_type = str | None
 
@@ -331,7 +332,7 @@ class TextCodec(ValueCodec):
 
 
 class NumberTextCodec(TextCodec):
-    """Numbers in JSON strings."""
+    """A codec for numbers that are written as JSON strings."""
 
     def __init__(self, data_type: pa.DataType) -> None:
         super().__init__(data_type)
@@ -361,7 +362,7 @@ _JSON_NUMBER: Final = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.AS
 
 
 class BinaryCodec(TextCodec):
-    """Bytes in JSON strings, as Base64 or hexadecimal digits."""
+    """A codec for bytes that are written as JSON strings, in Base64 or hexadecimal digits."""
 
     def __init__(self, data_type: pa.DataType, *, hexadecimal: bool) -> None:
         super().__init__(data_type)
@@ -397,14 +398,14 @@ _NOT_000: Final = r"(\d\d[1-9]|\d[1-9]0|[1-9]00)"
 
 
 class IsoStyle(NamedTuple):
-    """How a library writes timestamps in ISO 8601, with which the codec restores them."""
+    """An ISO 8601 timestamp format as written by one library, in which a codec restores timestamps."""
 
     pattern: str
     """Regular expression of the timestamps, without the offset."""
     offset: str
-    """How the offset of UTC is written."""
+    """Text with which the format writes the UTC offset of UTC, such as `Z`."""
     choose_timespec: Callable[[int], str]
-    """Returns the `timespec` of `datetime.isoformat` for a number of microseconds."""
+    """Function from a timestamp's microseconds to the `timespec` argument of `datetime.isoformat`."""
 
 
 ISO_STYLES: Final = {
@@ -426,11 +427,11 @@ All of them read any timestamp in ISO 8601. They differ in how a column restores
 """
 
 ARROW_ZONES_END: Final = datetime(2037, 1, 1)
-"""Local time from which Arrow ignores daylight saving time: it reads the listed transitions, and not the rule after."""
+"""Local time from which Arrow ignores daylight saving time, because it reads only the listed transitions of a zone."""
 
 
 class IsoTimestampCodec(TextCodec):
-    """Timestamps in ISO 8601, with an offset or in the column's time zone."""
+    """A codec for ISO 8601 timestamps, with a UTC offset or in the column's time zone."""
 
     def __init__(self, data_type: pa.DataType, style: IsoStyle, zone: str | None) -> None:
         super().__init__(data_type)
@@ -504,7 +505,7 @@ class IsoTimestampCodec(TextCodec):
 
 
 class IsoDateCodec(TextCodec):
-    """Dates in ISO 8601."""
+    """A codec for ISO 8601 dates."""
 
     def build(self, values: Sequence[Any], *, is_adapted: bool = False) -> BuiltColumn:
         texts = pa.array(values, pa.string())
@@ -516,11 +517,19 @@ class IsoDateCodec(TextCodec):
         return value.isoformat()
 
 
+PATTERN_SAMPLE: Final = datetime(2001, 2, 3, 4, 5, 6, 789, UTC)
+"""Timestamp with which a codec checks its `strptime` pattern."""
+
+
 class PatternCodec(TextCodec):
-    """Dates and timestamps in texts of a `strptime` pattern."""
+    """A codec for dates and timestamps that are written in a `strptime` pattern."""
 
     def __init__(self, data_type: pa.DataType, pattern: str, zone: str | None) -> None:
         super().__init__(data_type)
+        try:
+            datetime.strptime(PATTERN_SAMPLE.strftime(pattern), pattern)
+        except (ValueError, re.error) as error:
+            raise ConfigError(f"invalid format {pattern!r}: {error}") from None
         self._pattern = pattern
         self._is_date = pa.types.is_date(data_type)
         self._zone = None if self._is_date or data_type.tz is None else _load_zone(zone)
@@ -552,13 +561,13 @@ class PatternCodec(TextCodec):
 
 
 EPOCH_UNITS: Final = {"epoch_s": 1_000_000, "epoch_ms": 1000, "epoch_us": 1}
-"""Formats of timestamps as numbers, and the microseconds of one unit."""
+"""Formats of timestamps that are JSON numbers, each with the number of microseconds in its unit."""
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class EpochCodec(NumberCodec):
-    """Timestamps as numbers of seconds, milliseconds or microseconds since 1970."""
+    """A codec for timestamps that are numbers of seconds, milliseconds or microseconds since 1970."""
 
     def __init__(self, data_type: pa.DataType, unit_us: int) -> None:
         super().__init__(data_type)
@@ -589,7 +598,7 @@ class EpochCodec(NumberCodec):
 NOT_A_NUMBER: Final = Decimal("NaN")
 
 _EXACT: Final = Context(prec=100, traps=[Inexact, InvalidOperation])
-"""Decimal arithmetic that fails instead of rounding."""
+"""Decimal context that raises an exception instead of rounding."""
 
 MICROSECONDS_PER_DAY: Final = 86_400_000_000
 MICROSECONDS_MIN: Final = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
@@ -597,7 +606,7 @@ MICROSECONDS_MAX: Final = (datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UT
 
 
 class EpochDaysCodec(IntegerCodec):
-    """Dates as numbers of days since 1970."""
+    """A codec for dates that are numbers of days since 1970."""
 
     def build(self, values: Sequence[Any], *, is_adapted: bool = False) -> BuiltColumn:
         return BuiltColumn(pa.array([None if days is None else _date_of_day(days) for days in values], self.data_type))
@@ -623,7 +632,7 @@ def _load_zone(name: str | None) -> ZoneInfo | Any:
 
 
 class ListCodec(ValueCodec):
-    """JSON lists with elements of one type."""
+    """A codec for JSON lists whose elements have one type."""
 
     def __init__(self, data_type: pa.DataType, *, drops_unknown: bool) -> None:
         super().__init__(data_type)
@@ -652,7 +661,7 @@ class ListCodec(ValueCodec):
 
 
 class MapCodec(ValueCodec):
-    """JSON objects whose keys are data, with values of one type."""
+    """A codec for JSON objects with arbitrary keys, whose values have one type."""
 
     def __init__(self, data_type: pa.DataType, *, drops_unknown: bool) -> None:
         super().__init__(data_type)
@@ -680,7 +689,7 @@ class MapCodec(ValueCodec):
 
 
 class StructCodec(ValueCodec):
-    """JSON objects with named fields. What does not fit is left over; the other fields are kept."""
+    """A codec for JSON objects with named fields. A field that does not fit is kept as a leftover."""
 
     def __init__(self, data_type: pa.DataType, *, drops_unknown: bool) -> None:
         super().__init__(data_type)
@@ -732,12 +741,12 @@ class StructCodec(ValueCodec):
 
 
 def attribute_name(index: int) -> str:
-    """Return the name of an attribute of the parser's struct types, whose keys may be any text."""
+    """Return the attribute name for a field of the parser's struct types, since JSON keys may be any text."""
     return f"f{index}"
 
 
 def define_struct(fields: Sequence[tuple[str, ValueCodec]], *, forbid_unknown_fields: bool = True) -> type:
-    """Define a struct type for the typed parser with a field for each JSON key."""
+    """Define a msgspec struct for the typed parser, with a field for each JSON key."""
     names = [attribute_name(index) for index in range(len(fields))]
     return msgspec.defstruct(
         "Object",
@@ -749,7 +758,7 @@ def define_struct(fields: Sequence[tuple[str, ValueCodec]], *, forbid_unknown_fi
 
 
 def adapt_nested(codec: ValueCodec, value: JsonValue, *, cast: bool) -> AdaptedValue:
-    """Adapt a value inside of another. One that does not fit is replaced by null and left over."""
+    """Convert a value nested in a list or object. A value that does not fit becomes null and is kept as a leftover."""
     if value is None:
         return AdaptedValue(codec.missing)
     try:
@@ -775,7 +784,7 @@ def _build_nested(codec: ValueCodec, values: Sequence[Any], is_adapted: bool) ->
 
 
 def _compute_ends(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Return the start of each list's elements in the array of all elements, and the end of the last."""
+    """Return the offsets array of a list column: the cumulative number of elements, starting with 0."""
     ends = np.zeros(len(values) + 1, np.int32)
     np.cumsum([0 if each is None else len(each) for each in values], dtype=np.int32, out=ends[1:])
     return ends
@@ -785,7 +794,7 @@ def _compute_ends(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.int32]]:
 
 
 def create_column_codec(column: Column, *, drops_unknown: bool = False, rejects_empty: bool = False) -> ValueCodec:
-    """Return the codec of a column. `drops_unknown` ignores fields of nested objects that the type does not have.
+    """Create the codec of a column. With `drops_unknown`, it ignores nested fields that the type does not have.
 
     With `rejects_empty`, empty strings do not fit.
 
@@ -797,7 +806,7 @@ def create_column_codec(column: Column, *, drops_unknown: bool = False, rejects_
 
 
 def create_field_codec(field: pa.Field, *, drops_unknown: bool) -> ValueCodec:
-    """Return the codec of a nested field."""
+    """Create the codec of a field that is nested in a column's type."""
     return _create_codec(field.type, field_format(field), None, drops_unknown)
 
 
