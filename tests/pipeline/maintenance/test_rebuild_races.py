@@ -220,6 +220,7 @@ def test_rebuild_keeps_a_declared_schema_without_columns(landed: LandedTopic) ->
     [
         ("c", {"id": "bigint"}, "no column 'c'"),
         ("c", {"c": "array<bigint>"}, "cannot partition by c"),
+        ("c", {"c": {"type": "string", "default": ""}}, "column 'c'"),
         ("bucket(4, id)", {"id": "double"}, "cannot partition by bucket"),
         ("bucket(4, id)", {"id": "bigint", "_id_bucket": "bigint"}, "'_id_bucket'"),
     ],
@@ -232,3 +233,10 @@ def test_rebuild_rejects_a_schema_that_does_not_fit_the_partitioning(
     with pytest.raises(ConfigError, match=message):
         rebuild(landed, declare(columns))
     assert landed.offsets() == [0]
+
+
+def test_schema_with_an_empty_default_of_a_partition_column_is_rejected(landed: LandedTopic) -> None:
+    landed.send(b'{"c": "de"}')
+    land(landed, declare({"c": "string"}), "c")
+    with pytest.raises(ConfigError, match="column 'c'"):
+        landed.open().set_schema(declare({"c": {"type": "string", "default": ""}}))

@@ -266,7 +266,7 @@ class _Rebuild:
         """Return the description of the rebuilt table, with the columns of the new schema."""
         spec, descriptor = self._table.spec, self._state.snapshot.descriptor
         value_schema = descriptor.value_schema if schema is None else schema
-        check_codecs(value_schema)
+        check_codecs(value_schema, spec.partitioning.columns)
         declared = [column.to_field() for column in value_schema.columns]
         spec.partitioning.check_columns(pa.schema(declared))
         columns = pa.schema([*initial_schema(spec.kind, spec.partitioning), *declared])

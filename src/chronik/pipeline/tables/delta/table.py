@@ -130,8 +130,8 @@ TOPIC, TOPIC_ID, KIND, PARTITIONING = "chronik.topic", "chronik.topic.id", "chro
 SCHEMA_PROPERTY, SCHEMA_VERSION_PROPERTY = "chronik.schema", "chronik.schema.version"
 """The declared schema of the values as JSON, and its version. Earlier versions are in `chronik.schema.<version>`."""
 REBUILT_VERSION = "chronik.rebuilt.version"
-"""Version of the table that the last rebuild replaced. It is in the metadata of the field `_rescued`, with the schema of
-the rebuilt rows, because the commit that replaces the rows can change fields, but no table properties."""
+"""Version of the table that the last rebuild replaced. It is in the metadata of the field `_rescued`, with the schema
+of the rebuilt rows, because the commit that replaces the rows can change fields, but no table properties."""
 DECODING_RULES_PROPERTY = "chronik.decoding.rules"
 VARIANT_FEATURE = "variantType"
 HARMLESS_READER_FEATURES = frozenset({"timestampNtz", VARIANT_FEATURE})
@@ -470,7 +470,7 @@ class DeltaTopicTable:
         return self._commit_with_retries(attempt)
 
     def set_schema(self, schema: TableSchema) -> int:
-        check_codecs(schema)
+        check_codecs(schema, self.spec.partitioning.columns)
 
         def attempt(table: DeltaTable) -> int:
             # Each commit leaves a valid table, and a call after a crash completes the rest.
