@@ -8,11 +8,12 @@ CLIENTS := .tools/.ready
 NETWORK := .tools/.network
 PACKAGING := .tools/packaging/.ready
 SCHEMATHESIS := .tools/schemathesis/.ready
+RECIPES := .tools/recipes.ready
 COMPILED := .tools/.compiled
 DOCS := .tools/docs/.ready
 SEED ?= 1
 
-.PHONY: help demo quick test check generate long fuzz chaos chaos-seeds abuse package docs bench bench-peers bench-tabs bench-tails bench-transactions bench-security bench-fairness bench-cluster bench-pipeline compare clean
+.PHONY: help demo quick test check generate long fuzz chaos chaos-seeds abuse package docs recipes bench bench-peers bench-tabs bench-tails bench-transactions bench-security bench-fairness bench-cluster bench-pipeline compare clean
 
 help:
 	@echo "make demo    three nodes, a stream and a crash; then a table, SQL and an audit"
@@ -37,6 +38,7 @@ help:
 	@echo "make package  build a wheel and a source distribution into dist/, check, install and test them (PyPI)"
 	@echo "make generate  regenerate the generated docs, tables and golden names from the source"
 	@echo "make docs    build the docs site into build/site (PyPI); warnings are errors"
+	@echo "make recipes  run the commands of docs/guides/orchestration.md with Airflow and dbt (PyPI, 700 MB)"
 	@echo "make fuzz    send malformed frames to the decoder and to a broker (SEED=$(SEED))"
 
 $(READY): pyproject.toml
@@ -80,6 +82,17 @@ $(SCHEMATHESIS):
 	@$(or $(PYTHON),false) -m venv .tools/schemathesis
 	@.tools/schemathesis/bin/pip install --quiet --disable-pip-version-check 'schemathesis>=4,<5' \
 		&& touch $@ || echo "schemathesis could not be installed: its tests are skipped"
+
+# Two environments, because Airflow and dbt need different versions of the same packages. Not part of `make test`, which runs
+# the commands without them: the installation takes minutes.
+$(RECIPES):
+	@echo "== installing Airflow and dbt (PyPI)"
+	@mkdir -p .tools
+	@$(or $(PYTHON),false) -m venv .tools/airflow
+	@.tools/airflow/bin/pip install --quiet --disable-pip-version-check 'apache-airflow>=3,<4'
+	@$(or $(PYTHON),false) -m venv .tools/dbt
+	@.tools/dbt/bin/pip install --quiet --disable-pip-version-check 'dbt-core>=1.11,<1.12' 'dbt-duckdb' 'deltalake' 'pyarrow'
+	@touch $@
 
 demo: $(READY)
 	@$(BIN)/chronik demo
@@ -164,6 +177,9 @@ docs: $(READY) $(DOCS)
 	@$(BIN)/python -m tools.docs
 	@test ! -e $(DOCS) || NO_MKDOCS_2_WARNING=1 .tools/docs/bin/mkdocs build --strict --quiet
 	@test ! -e $(DOCS) || echo "build/site/index.html"
+
+recipes: $(READY) $(RECIPES)
+	@$(BIN)/pytest -q tests/pipeline/landing/test_docs_orchestration.py
 
 bench: $(READY)
 	@$(BIN)/python -m bench --keep

@@ -103,6 +103,8 @@ PAGES_RUN_ELSEWHERE = {
     ("docs/guides/from-apache-kafka.md", "sh"): "tests/migration/test_mirror_maker.py",
     ("docs/guides/from-spark-kafka.md", "python"): "tests/pipeline/spark/test_docs_from_spark_kafka.py",
     ("docs/operate/operations.md", "sh"): "tests/cli/cluster/test_docs_operations.py",
+    ("docs/guides/orchestration.md", "python"): "tests/pipeline/landing/test_docs_orchestration.py",
+    ("docs/guides/orchestration.md", "sh"): "tests/pipeline/landing/test_docs_orchestration.py",
     ("docs/guides/pipeline.md", "python"): "tests/pipeline/spark/test_docs_pipeline.py",
     ("docs/operate/security.md", "sh"): "tests/cli/test_docs_security.py",
     ("docs/guides/tables-on-s3.md", "python"): "tests/pipeline/object_store/test_docs_tables_on_s3.py",

@@ -26,6 +26,8 @@ SETTINGS = {"toml", "properties", "json", "ini"}
 RUN = {"sh", "python"}
 NEVER_RUN = {"bash", "console"}
 """Languages of commands that no test can run."""
+FILES = {"sql", "yaml"}
+"""Languages of files that the commands of a page use."""
 
 NOT_RUN_MAX = 29
 """A ratchet: decrease it when there are fewer; increase it only with a very good reason."""
@@ -33,9 +35,14 @@ REASON_WORDS_MIN = 2
 
 
 def test_every_block_has_a_known_language() -> None:
-    known = DISPLAY_ONLY | SETTINGS | RUN | NEVER_RUN
+    known = DISPLAY_ONLY | SETTINGS | RUN | NEVER_RUN | FILES
     wrong = [str(block) for block in all_blocks() if block.language not in known]
     assert wrong == [], "every ``` needs a language; use text for anything that is not code"
+
+
+def test_blocks_of_files_have_a_name() -> None:
+    files = [block for block in all_blocks() if block.language in FILES]
+    assert [str(block) for block in files if not block.mark(FILE) and not block.mark(NOT_RUN)] == []
 
 
 def test_every_block_mark_is_known() -> None:
