@@ -14,6 +14,7 @@ from chronik.client.arguments import load_security as load_security
 from chronik.client.arguments import parse_bootstrap_access as parse_bootstrap_access
 from chronik.client.cluster import ClusterClient
 from chronik.errors import ChronikError
+from chronik.listeners import Address
 
 CLIENT_ID = "chronik-cli"
 
@@ -74,6 +75,13 @@ def parse_positive_int(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r}: expected an integer of at least 1")
     return number
+
+
+def parse_address(text: str) -> Address:
+    try:
+        return Address.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected {error}") from None
 
 
 def parse_positive_seconds(text: str) -> float:

@@ -13,6 +13,7 @@ from chronik.cli.arguments import (
     InvalidInput,
     add_client_arguments,
     add_json_argument,
+    parse_address,
     parse_bootstrap_access,
     parse_positive_int,
     parse_positive_seconds,
@@ -70,6 +71,12 @@ def add_arguments(actions: Any) -> None:
                         " CHRONIK_SPARK_MASTER (default: this machine)")  # fmt: skip
     parser.add_argument(
         "--spark-ui", action="store_true", help="start Spark's web UI and print its address; also CHRONIK_SPARK_UI=1"
+    )
+    parser.add_argument(
+        "--metrics",
+        type=parse_address,
+        metavar="HOST:PORT",
+        help="serve Prometheus metrics at http://HOST:PORT/metrics",
     )
     add_json_argument(parser, help="print one JSON object per round")
 
@@ -141,8 +148,12 @@ def _create_reporter(arguments: argparse.Namespace, pipeline: str) -> ProgressRe
     from chronik.pipeline.journal.journal_reporter import JournalReporter
     from chronik.pipeline.journal.reports import CombinedReporter, ConsoleReporter, JsonReporter
 
-    journal = JournalReporter(parse_bootstrap_access(arguments), pipeline)
-    return CombinedReporter(JsonReporter() if arguments.json else ConsoleReporter(), journal)
+    reporters: list[ProgressReporter] = [JsonReporter() if arguments.json else ConsoleReporter()]
+    if arguments.metrics is not None:
+        from chronik.pipeline.journal.metrics_reporter import MetricsReporter
+
+        reporters.append(MetricsReporter(arguments.metrics))
+    return CombinedReporter(*reporters, JournalReporter(parse_bootstrap_access(arguments), pipeline))
 
 
 def _install_stop_handlers() -> threading.Event:
