@@ -177,8 +177,20 @@ def test_large_table_is_read_with_filter_pushdown(
         reporter=ProgressReporter(),
     )
     statement = f"SELECT count(*) FROM `{TOPIC}` WHERE _offset < 2 AND id >= 0 AND _date >= DATE'2020-01-01'"
-    frame = query(spark, statement, pipeline.broker.bootstrap, pipeline.root, prune=True, storage_options=options)
-    assert frame.collect()[0][0] == 6
+    plans = []
+    for executes_once in (True, False):
+        frame = query(
+            spark,
+            statement,
+            pipeline.broker.bootstrap,
+            pipeline.root,
+            prune=True,
+            executes_once=executes_once,
+            storage_options=options,
+        )
+        assert frame.collect()[0][0] == 6
+        plans.append("BatchScan chronik_landed_rows" in frame._jdf.queryExecution().toString())
+    assert plans == [True, False]
     created = views(spark, pipeline.broker.bootstrap, pipeline.root, [TOPIC], storage_options=options)
     assert f"{TOPIC}_cold" in created.names
     rows = spark.sql(f"SELECT customer, _date, _headers FROM `{TOPIC}_cold` WHERE _date IS NULL").collect()

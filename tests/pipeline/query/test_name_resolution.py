@@ -11,6 +11,7 @@ from chronik.pipeline.query.name_resolution import (
     TopicView,
     TopicViewScope,
     find_referenced_columns,
+    has_single_scan,
 )
 
 COLUMNS = ["_partition", "_offset", "_key", "Amount", "user"]
@@ -140,3 +141,48 @@ def test_unreferenced_columns_are_pruned(statement: str, found: list[str]) -> No
 )
 def test_statement_with_implicit_columns_gets_all_columns(statement: str) -> None:
     assert find_referenced_columns(statement, COLUMNS) == COLUMNS
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT count(*) FROM orders",
+        "select a from `eu.orders` where a = 'SELECT' order by a;",
+        "SELECT o.a, sum(b) FROM orders AS o WHERE a > 1 GROUP BY o.a HAVING sum(b) > 2 LIMIT 3",
+        "SELECT a FROM orders o ORDER BY a",
+        "SELECT a -- FROM orders\nFROM orders",
+    ],
+)
+def test_select_from_one_view_has_single_scan(statement: str) -> None:
+    assert has_single_scan(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "",
+        "FROM orders",
+        "SELECT 1",
+        "SELECT a FROM orders WHERE a = 1 UNION ALL SELECT a FROM orders",
+        "SELECT a FROM orders UNION ALL TABLE orders",
+        "SELECT a FROM orders WHERE a = 1 UNION ALL FROM orders",
+        "WITH o AS (SELECT * FROM orders) SELECT * FROM o",
+        "SELECT a FROM orders, orders AS o",
+        "SELECT a FROM orders a, orders b WHERE a.n = b.n",
+        "SELECT a FROM orders JOIN orders AS o USING (a)",
+        "SELECT a FROM orders AS o JOIN clicks",
+        "SELECT a FROM orders NATURAL JOIN clicks",
+        "SELECT a FROM (SELECT a FROM orders)",
+        "SELECT a FROM orders WHERE a IN (SELECT max(a) FROM orders WHERE b = 1)",
+        "SELECT a FROM orders WHERE EXISTS (TABLE orders)",
+        "SELECT extract(DAY FROM b) FROM orders",
+        "SELECT a FROM IDENTIFIER('orders')",
+        "SELECT a FROM lake.orders",
+        "SELECT a FROM orders PIVOT (sum(a) FOR b IN ('x'))",
+        "SELECT a FROM orders LATERAL VIEW explode(b) AS c",
+        "SELECT a FROM orders WHERE a = 1 |> WHERE b = 2",
+        "CREATE TEMPORARY VIEW v AS SELECT a FROM orders",
+    ],
+)
+def test_other_statement_may_scan_a_view_several_times(statement: str) -> None:
+    assert not has_single_scan(statement)

@@ -52,7 +52,7 @@ class FakeSnapshotReader:
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def frame(session: FakeSession, snapshot: TopicSnapshot, half: TopicViewScope, *_: Any) -> FakeDataFrame:
+    def frame(session: FakeSession, snapshot: TopicSnapshot, half: TopicViewScope, *_: Any, **__: Any) -> FakeDataFrame:
         return FakeDataFrame(session)
 
     monkeypatch.setattr(module, "ClusterClient", lambda *_, **__: nullcontext())

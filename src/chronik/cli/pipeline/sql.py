@@ -208,6 +208,7 @@ def _run(spark: SparkSession, statement: str, arguments: argparse.Namespace, *, 
                 parse_bootstrap_access(arguments),
                 arguments.table_root,
                 prune=prune,
+                executes_once=prune,
                 storage_options=parse_storage_options(arguments),
             )
             _print_rows(frame, arguments, sys.stdout)

@@ -3,8 +3,11 @@
 Spark reads S3 only with the S3A jars, which PySpark does not contain. Without them, tasks read the Parquet files with
 pyarrow through the table's own storage.
 
-Spark pushes the filters of a statement down to a Python data source, but not to `mapInArrow`. Planning a data source
-starts further Python processes, so small tables, of which there is little to skip, are read with `mapInArrow`.
+Spark pushes the filters of a statement down to a Python data source, but not to `mapInArrow`. It plans the partitions
+of a data source once for all references to a DataFrame, with the filters of only one of them, so that rows of the
+others would be missing. Therefore a data source is used only for a statement with a single reference that is executed
+once. Planning a data source starts further Python processes, so small tables, of which there is little to skip, are
+read with `mapInArrow` in any case.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from chronik.pipeline.query.landed_rows import (
     plan_landed_tasks,
     read_landed_rows,
 )
+from chronik.pipeline.query.spark_schema import to_spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,15 +40,14 @@ PUSHDOWN_SETTING: Final = "spark.sql.python.filterPushdown.enabled"
 _sessions_with_source: Final[WeakSet[SparkSession]] = WeakSet()
 
 
-def build_landed_dataframe(spark: SparkSession, scan: LandedScan) -> DataFrame:
+def build_landed_dataframe(spark: SparkSession, scan: LandedScan, *, is_single_scan: bool = False) -> DataFrame:
     """Build a DataFrame of a table's rows, which Python tasks read from its object store.
 
-    For large tables, it enables filter pushdown to Python data sources in the session.
+    With `is_single_scan`, the DataFrame must occur once in one statement that is executed once. Tasks then skip files
+    and row groups of large tables, and filter pushdown to Python data sources is enabled in the session.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    schema, files = from_arrow_schema(scan.schema), scan.table.files
-    if sum(file.size_bytes for file in files) <= SMALL_TABLE_BYTES_MAX:
+    schema, files = to_spark_schema(scan.schema), scan.table.files
+    if not is_single_scan or sum(file.size_bytes for file in files) <= SMALL_TABLE_BYTES_MAX:
         tasks = plan_landed_tasks(files, range(len(files)))
         numbers = spark.range(0, len(tasks), 1, len(tasks))  # one partition per task
         return numbers.mapInArrow(partial(_read_numbered_tasks, scan, tasks), schema)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from chronik.pipeline.query.spark_schema import to_spark_schema
 from chronik.pipeline.records.columns import ColumnSelection
 from chronik.pipeline.source.offset_ranges import OffsetRange, split_ranges_evenly
 from chronik.pipeline.source.options import ReadSettings
@@ -75,9 +76,7 @@ def plan_tail_tasks(ranges: Iterable[OffsetRange], records_max: int = RECORDS_PE
 
 def build_tail_dataframe(spark: SparkSession, tail: TailScan) -> DataFrame:
     """Build a DataFrame of a topic's live tail, the records that are not in its table yet."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    schema = from_arrow_schema(_build_result_schema(tail))
+    schema = to_spark_schema(_build_result_schema(tail))
     if not tail.tasks:
         return spark.createDataFrame([], schema)
     numbers = spark.range(0, len(tail.tasks), 1, len(tail.tasks))  # one partition per task

@@ -143,6 +143,30 @@ def find_referenced_columns(statement: str, columns: Sequence[str]) -> list[str]
     return [name for name in columns if name.casefold() in words]
 
 
+CLAUSES_AFTER_FROM = ("WHERE", "GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET")
+
+
+def has_single_scan(statement: str) -> bool:
+    """Return whether a statement reads one view once: a SELECT without joins, subqueries and set operators."""
+    found = list(tokenize_sql(statement))
+    if found and found[-1].is_symbol(";"):
+        found.pop()
+    words = [each.text.upper() for each in found if each.kind is TokenKind.WORD]
+    if words[:1] != ["SELECT"] or words.count("SELECT") != 1 or words.count("FROM") != 1:
+        return False
+    if any(each.is_symbol("|>") or each.is_word("TABLE", *SET_OPERATORS) for each in found):
+        return False
+    start = next(position for position, each in enumerate(found) if each.is_word("FROM")) + 1
+    view, rest = found[start : start + 1], found[start + 1 :]
+    if not view or view[0].kind not in (TokenKind.WORD, TokenKind.QUOTED):
+        return False
+    if rest and rest[0].is_word("AS"):
+        rest = rest[1:]
+    if rest and rest[0].kind in (TokenKind.WORD, TokenKind.QUOTED) and not rest[0].is_word(*CLAUSES_AFTER_FROM):
+        rest = rest[1:]  # an alias
+    return not rest or rest[0].is_word(*CLAUSES_AFTER_FROM)
+
+
 def _may_need_all_columns(found: Sequence[SqlToken]) -> bool:
     selecting = [False]
     """For the top level and each open parenthesis, whether the current query has a SELECT."""

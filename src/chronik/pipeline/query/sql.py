@@ -32,6 +32,7 @@ def query(
     table_root: str,
     *,
     prune: bool = False,
+    executes_once: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Run a statement on the current state of the topics that it references, directly or through views.
@@ -39,7 +40,9 @@ def query(
         query(session(), "SELECT region, count(*) FROM orders GROUP BY region", "127.0.0.1:9092", "tables").show()
 
     Only these topics are read. With `prune`, views have only the columns that the statement names, so use it only in a
-    session that runs nothing else. `storage_options` are those of an S3 root.
+    session that runs nothing else. With `executes_once` in addition, tasks skip files of tables on S3 by the conditions
+    of the statement: execute the DataFrame once, and do not derive others from it, which could miss rows.
+    `storage_options` are those of an S3 root.
 
     Through Spark Connect, results are computed when they are fetched, from the views at that time: fetch them before
     the next query replaces the views.
@@ -62,7 +65,13 @@ def query(
         # Errors are reported with all columns in the views, so that Spark's message is right.
         with contextlib.suppress(AnalysisException):
             prepared = prepare_views(
-                spark, statement, bootstrap, table_root, prune=True, storage_options=storage_options
+                spark,
+                statement,
+                bootstrap,
+                table_root,
+                prune=True,
+                executes_once=executes_once,
+                storage_options=storage_options,
             )
             return _analyze_statement(spark, statement, prepared)
     return _run_with_missing_views(spark, statement, bootstrap, table_root, storage_options)

@@ -39,9 +39,11 @@ from chronik.pipeline.query.name_resolution import (
     TopicView,
     TopicViewScope,
     find_referenced_columns,
+    has_single_scan,
     to_unquoted_name,
 )
 from chronik.pipeline.query.s3a import build_s3a_options, has_s3a, to_s3a_uri
+from chronik.pipeline.query.spark_schema import to_spark_schema
 from chronik.pipeline.query.topic_snapshots import SnapshotReader, TopicSnapshot, UnreadableTopicError
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings
 from chronik.pipeline.tables.layout import PARTITION, RESERVED_NAMES, VALUE, TableKind
@@ -77,8 +79,12 @@ def build_dataframe(
     half: TopicViewScope,
     settings: ReadSettings,
     columns: Sequence[str] | None = None,
+    *,
+    is_single_scan: bool = False,
 ) -> DataFrame:
     """Build a DataFrame of the landed rows, the live tail, or both, with the given columns or all columns.
+
+    With `is_single_scan`, it must occur once in one statement that is executed once: see `build_landed_dataframe`.
 
     Raises:
         UnreadableTopicError: The half cannot be determined.
@@ -89,7 +95,7 @@ def build_dataframe(
     # Without any column, Spark could not count the rows.
     names = tuple(snapshot.schema.names) if columns is None else tuple(columns) or (PARTITION,)
     if half is TopicViewScope.COLD:
-        return _build_cold_dataframe(spark, snapshot, names)
+        return _build_cold_dataframe(spark, snapshot, names, is_single_scan)
     tasks = plan_tail_tasks(snapshot.tail)
     tail = TailScan(
         settings, snapshot.kind, snapshot.schema, names, tasks, snapshot.value_schema, snapshot.partition_by
@@ -97,28 +103,29 @@ def build_dataframe(
     hot = build_tail_dataframe(spark, tail)
     if half is TopicViewScope.HOT or not _has_files(snapshot):
         return hot
-    cold = _build_cold_dataframe(spark, snapshot, names)
+    cold = _build_cold_dataframe(spark, snapshot, names, is_single_scan)
     return cold.union(hot) if tail.tasks else cold
 
 
-def _build_cold_dataframe(spark: SparkSession, snapshot: TopicSnapshot, names: Sequence[str]) -> DataFrame:
+def _build_cold_dataframe(
+    spark: SparkSession, snapshot: TopicSnapshot, names: Sequence[str], is_single_scan: bool
+) -> DataFrame:
     """Read the landed rows with Spark's Parquet reader, which prunes columns, partitions and row groups.
 
     Python tasks read tables on S3 without S3A, and tables whose directory names do not contain all partition values.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     landed = snapshot.table_snapshot
     if landed is None or not _has_files(snapshot):
-        return spark.createDataFrame([], from_arrow_schema(_select_fields(snapshot.schema, names)))
+        return spark.createDataFrame([], to_spark_schema(_select_fields(snapshot.schema, names)))
     has_values = directories_contain_values(landed.file_uris, len(landed.partition_by))
     if not has_values or (is_s3(landed.uri) and not has_s3a(spark)):
-        return build_landed_dataframe(spark, LandedScan(landed.files, tuple(names)))
+        scan = LandedScan(landed.files, tuple(names))
+        return build_landed_dataframe(spark, scan, is_single_scan=is_single_scan)
     options = build_s3a_options(landed.descriptor.storage_options or {}) if is_s3(landed.uri) else {}
     # Partition columns are restored from the directory names below this path.
     base_path = str(local_directory(landed.uri) or to_s3a_uri(landed.uri))
     reader = spark.read.options(basePath=base_path, **NO_GLOBBING, **options)
-    rows = reader.schema(from_arrow_schema(snapshot.schema)).parquet(*_decode_file_paths(landed))
+    rows = reader.schema(to_spark_schema(snapshot.schema)).parquet(*_decode_file_paths(landed))
     return rows.select([f"`{name}`" for name in names])
 
 
@@ -315,12 +322,14 @@ def prepare_views(
     *,
     also: Iterable[str] = (),
     prune: bool = False,
+    executes_once: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> PreparedViews:
     """Create the views that a statement names, and the additional ones in `also`, from one snapshot.
 
-    With `prune`, the views have only the columns that the statement names. Views of earlier statements are dropped,
-    since a name that Spark resolves indirectly would otherwise read their old snapshot.
+    With `prune`, the views have only the columns that the statement names. With `executes_once`, they may omit rows
+    that the statement does not need. Views of earlier statements are dropped, since a name that Spark resolves
+    indirectly would otherwise read their old snapshot.
 
     Raises:
         AmbiguousNameError: Two names differ only in case, but refer to different topics.
@@ -328,20 +337,30 @@ def prepare_views(
         KafkaError: A broker rejects a request.
         TableStorageError: The object store of the tables cannot be listed.
     """
+    others = tuple(also)
     with ClusterClient(bootstrap, client_id=CLIENT_ID) as cluster:
         snapshots = SnapshotReader(cluster, to_absolute_root(table_root), storage_options)
         names = TopicNames(snapshots.list_topics())
-        named = names.resolve_statement(statement, also)
+        named = names.resolve_statement(statement, others)
         _drop_earlier_views(spark, {view.name.casefold() for view in named.views})
         topic_snapshots = snapshots.take_snapshots(dict.fromkeys(view.topic for view in named.views))
     refused: dict[str, ChronikError] = dict(named.ambiguous)
     only_landed: dict[str, None] = {}
     raw: dict[str, RawTopic] = {}
+    is_single_scan = executes_once and not others and has_single_scan(statement)
     for view in named.views:
         snapshot = topic_snapshots[view.topic]
         columns = find_referenced_columns(statement, snapshot.schema.names) if prune else None
         try:
-            _create_view(spark, view, snapshot, _build_read_settings(bootstrap), columns, is_temporary=True)
+            _create_view(
+                spark,
+                view,
+                snapshot,
+                _build_read_settings(bootstrap),
+                columns,
+                is_temporary=True,
+                is_single_scan=is_single_scan,
+            )
         except UnreadableTopicError as error:
             refused[view.name] = error
         if snapshot.is_table_only and view.half is not TopicViewScope.COLD:
@@ -392,9 +411,10 @@ def _create_view(
     columns: list[str] | None = None,
     *,
     is_temporary: bool,
+    is_single_scan: bool = False,
 ) -> None:
     with list_files_on_driver(spark, snapshot):
-        rows = build_dataframe(spark, snapshot, view.half, settings, columns)
+        rows = build_dataframe(spark, snapshot, view.half, settings, columns, is_single_scan=is_single_scan)
         rows.createOrReplaceTempView(f"`{view.name}`")
     created = _SESSION_VIEWS.setdefault(spark, {})
     # Views created by `views` are kept, even if later statements name them.
