@@ -197,6 +197,20 @@ def test_once_run_ends_if_another_driver_landed_further(
     assert tables.offsets == list(range(5))
 
 
+def test_once_run_that_is_stopped_is_not_complete(
+    topic: JournalledTopic, tables: LandedTables, cluster: ClusterClient
+) -> None:
+    send_values(topic, b"{}", b"{}")
+    stop = threading.Event()
+    settings = replace(tables.landing(round_records_max=1).settings, topics=(topic.name,))
+    driver = LandingDriver(settings, cluster, InThisProcess(stop.set), ProgressReporter(), stop)
+    summary = driver.run_once()
+    assert (summary.rows, summary.is_complete) == ({topic.name: 1}, False)
+    stop.clear()
+    again = LandingDriver(settings, cluster, InThisProcess(lambda: None), ProgressReporter(), stop).run_once()
+    assert (again.rows, again.is_complete) == ({topic.name: 1}, True)
+
+
 # Data loss allowed
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from chronik.client.records import TopicPartition
 from chronik.errors import ConfigError
@@ -62,6 +64,18 @@ def read_checksums(landed: LandedTopic) -> list[int | None]:
     table = read_rows(landed.open().snapshot()).sort_by("_offset")
     found: list[int | None] = table["_value_crc32c"].to_pylist()
     return found
+
+
+@pytest.mark.parametrize("name", ["at", "nested"])
+def test_rebuild_may_declare_timestamps_without_zone(landed: LandedTopic, name: str) -> None:
+    landed.send(b'{"at": "2026-11-18T09:00:00", "nested": {"at": "2026-11-18T09:00:00"}}')
+    landed.land()
+    types = {"at": "timestamp_ntz", "nested": "struct<at: timestamp_ntz>"}
+    schema = parse_schema_document({"columns": {name: types[name]}})
+    rebuild(landed, schema)
+    value = datetime(2026, 11, 18, 9, 0)
+    assert landed.rows()[0][name] == (value if name == "at" else {"at": value})
+    assert "timestampNtz" in DeltaTable(landed.uri).protocol().reader_features
 
 
 def test_rebuild_without_schema_infers_columns_again(landed: LandedTopic) -> None:

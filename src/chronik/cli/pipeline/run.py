@@ -20,6 +20,7 @@ from chronik.cli.arguments import (
     parse_timestamp_ms,
 )
 from chronik.cli.pipeline.table_location import S3_HELP, add_table_root_arguments, parse_storage_options
+from chronik.errors import ChronikError
 from chronik.wording import pluralize
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 EXIT_OK = 0
 INTERVAL_SECONDS = 10.0
 STARTING = "starting Spark …"
+
+
+class InterruptedRun(ChronikError):
+    """A run with `--once` was stopped by a signal before it was complete."""
 
 
 def add_arguments(actions: Any) -> None:
@@ -119,6 +124,8 @@ def run_landing(arguments: argparse.Namespace) -> int:
             f"landed: {pluralize(sum(summary.rows.values()), 'row')}, {pluralize(dead, 'dead-letter record')}; "
             f"topics: {len(summary.rows)}"
         )
+    if arguments.once and not summary.is_complete:
+        raise InterruptedRun("stopped before all records had landed; run the command again to continue")
     return EXIT_OK
 
 

@@ -53,6 +53,8 @@ class LandingSummary:
     """Rows added to each topic's table."""
     dead_letters: dict[str, int]
     seconds: float
+    is_complete: bool = True
+    """False if a run with `once` was stopped before all records had landed."""
 
 
 @dataclass(slots=True)
@@ -293,6 +295,7 @@ class LandingDriver:
             rows={topic.landing.topic: topic.rows for topic in topics},
             dead_letters={topic.landing.topic: topic.dead_letters for topic in topics},
             seconds=self._monotonic() - self._started,
+            is_complete=not self._list_unfinished_topics(),
         )
 
 

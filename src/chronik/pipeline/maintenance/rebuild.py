@@ -130,6 +130,8 @@ def rebuild_table(
         raise TableMismatchError(f"{table.uri} is a raw table, whose rows do not depend on a schema")
     dead_spec = TableSpec(topic, table.spec.topic_id, TableKind.DEAD_LETTERS)
     dead = open_or_create_table(dead_letters_uri(table_root, topic), dead_spec, storage_options)
+    if schema is not None:
+        table.enable_features(pa.schema([column.to_field() for column in schema.columns]))
     for _ in range(ATTEMPTS_MAX):
         TablePair(table_root, topic, tasks, storage_options).finish_interrupted_retries()
         try:

@@ -45,8 +45,10 @@ def to_absolute_root(root: str) -> str:
     """Return an absolute root, since tasks and Connect servers may have other working directories.
 
     Raises:
-        ConfigError: The root looks like an S3 URI with too few slashes.
+        ConfigError: The root is empty, or looks like an S3 URI with too few slashes.
     """
+    if not root.strip():
+        raise ConfigError("the table root is empty; expected a directory or s3://BUCKET/PREFIX")
     _check_slashes(root)
     return os.path.abspath(root) if "://" not in root else root
 

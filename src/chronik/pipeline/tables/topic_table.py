@@ -183,6 +183,9 @@ class TopicTable(Protocol):
             TableCommitError: The commit did not succeed within its attempts.
         """
 
+    def enable_features(self, columns: pa.Schema) -> None:
+        """Enable the features of the table format that columns of these types need, before a rebuild adds them."""
+
     def schema_versions(self) -> dict[int, TableSchema]:
         """Return all versions of the declared schema."""
 

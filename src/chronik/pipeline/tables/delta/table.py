@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake import CommitProperties, DeltaTable, Field, Schema, TableFeatures, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -133,8 +133,8 @@ REBUILT_VERSION = "chronik.rebuilt.version"
 """Version of the table that the last rebuild replaced. It is in the metadata of the field `_rescued`, with the schema
 of the rebuilt rows, because the commit that replaces the rows can change fields, but no table properties."""
 DECODING_RULES_PROPERTY = "chronik.decoding.rules"
-VARIANT_FEATURE = "variantType"
-HARMLESS_READER_FEATURES = frozenset({"timestampNtz", VARIANT_FEATURE})
+TIMESTAMP_NTZ_FEATURE, VARIANT_FEATURE = "timestampNtz", "variantType"
+HARMLESS_READER_FEATURES = frozenset({TIMESTAMP_NTZ_FEATURE, VARIANT_FEATURE})
 """Reader features with which the data files contain exactly the table's rows. Delta-rs adds `variantType` together with
 `timestampNtz`; only columns of that type are not supported."""
 TRANSACTION_EXPIRY_PROPERTY = "delta.setTransactionRetentionDuration"
@@ -488,6 +488,20 @@ class DeltaTopicTable:
 
         return self._commit_with_retries(attempt)
 
+    def enable_features(self, columns: pa.Schema) -> None:
+        def attempt(table: DeltaTable) -> None:
+            # Delta-rs adds this feature with a new table or column, but not when a commit replaces the schema.
+            if TIMESTAMP_NTZ_FEATURE not in (table.protocol().writer_features or ()):
+                table.alter.add_feature(
+                    TableFeatures.TimestampWithoutTimezone,
+                    allow_protocol_versions_increase=True,
+                    commit_properties=WITHOUT_RETRIES,
+                )
+                self._open_synced()
+
+        if any(_has_timestamp_without_zone(data_type) for data_type in columns.types):
+            self._commit_with_retries(attempt)
+
     def _store_schema(self, table: DeltaTable, schema: TableSchema) -> int:
         """Store the declared schema in the table properties unless they have it, and return its version."""
         version, known = _read_declared_schema(table)
@@ -834,6 +848,12 @@ def _build_field_metadata(field: pa.Field) -> dict[str, str]:
     """Return the metadata of a column's field. Keys are never removed from a field, so all of them have values."""
     full = {PATH_KEY: json.dumps([field.name]).encode(), FORMAT_KEY: b"", COMMENT_KEY: b"", SETTINGS_KEY: b"{}"}
     return {key.decode(): value.decode() for key, value in (full | (field.metadata or {})).items()}
+
+
+def _has_timestamp_without_zone(data_type: pa.DataType) -> bool:
+    if pa.types.is_timestamp(data_type):
+        return data_type.tz is None
+    return any(_has_timestamp_without_zone(data_type.field(index).type) for index in range(data_type.num_fields))
 
 
 def _find_missing_columns(uri: str, schema: TableSchema, table: pa.Schema) -> list[Column]:
