@@ -86,6 +86,7 @@ PARTS: Final = (
             ("chronik.pipeline.landing.driver", ("LandingSummary", "LandingFailedError")),
             ("chronik.pipeline.query.sql", ("query",)),
             ("chronik.pipeline.query.views", ("views", "CreatedViews", "UnknownTopicError")),
+            ("chronik.pipeline.query.spark_catalog", ("register_tables", "TableNameConflictError")),
             ("chronik.pipeline.audit.runner", ("audit",)),
             ("chronik.pipeline.audit.data_directories", ("AuditInputError",)),
             ("chronik.pipeline.audit.report", ("AuditReport",)),

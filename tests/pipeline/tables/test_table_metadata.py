@@ -70,6 +70,15 @@ def test_schema_set_after_a_crash_completes_the_metadata(tmp_path: Path) -> None
     assert read_metadata(tmp_path) == ("eu.orders", "Orders")
 
 
+def test_comment_of_another_tool_stays_until_the_schema_has_one(tmp_path: Path) -> None:
+    table = create_table(tmp_path, declare())
+    DeltaTable(tmp_path).alter.set_table_description("from a catalog")
+    table.set_schema(declare(unknown_fields="drop"))
+    assert read_metadata(tmp_path) == ("eu.orders", "from a catalog")
+    table.set_schema(declare(comment="Orders"))
+    assert read_metadata(tmp_path) == ("eu.orders", "Orders")
+
+
 def test_rebuild_without_schema_resets_name_and_comment(tmp_path: Path) -> None:
     table = create_table(tmp_path, declare(name="orders", comment="Orders"))
     target = open_table(str(tmp_path)).descriptor()
