@@ -39,7 +39,7 @@ from bench.results import Cell, ResultTable, add_keep_option, describe_run, form
 from bench.servers import CHRONIK_GROUP, CHRONIK_OS, ROOT, responds_to_api_versions
 from chronik.bench.errors import BenchmarkError
 from chronik.bench.librdkafka import LibrdkafkaProducer as LibrdkafkaProducer
-from chronik.bench.librdkafka_config import build_client_config, generate_name, temporary_topics
+from chronik.bench.librdkafka_config import build_client_config, create_temporary_topics, generate_name
 from chronik.bench.report import format_number, median_ratio, rotate_servers
 from chronik.bench.statistics import MEGABYTE, Latency
 from chronik.client.admin import NewTopic, create_topics
@@ -345,7 +345,7 @@ def measure_phase(subject: FairnessSubject, server: RunningServer, phase: str, o
     totals: list[FloodTotals] = []
     with ExitStack() as stack:
         cluster = stack.enter_context(ClusterClient(server.bootstrap, timeout_s=REQUEST_SECONDS_MAX))
-        stack.enter_context(temporary_topics(cluster, topics))
+        stack.enter_context(create_temporary_topics(cluster, topics))
         producers = stack.enter_context(Worker("produce", server.bootstrap, *topics[1:]))
         probe = stack.enter_context(Worker("probe", server.bootstrap, topics[0]))
         producers.wait_until_ready()

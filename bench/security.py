@@ -31,7 +31,7 @@ from bench.results import Cell, ResultTable, add_keep_option, describe_run, form
 from bench.servers import ROOT
 from chronik.bench import consume, produce
 from chronik.bench.consume import ConsumeLoad
-from chronik.bench.librdkafka_config import generate_name, temporary_topics
+from chronik.bench.librdkafka_config import create_temporary_topics, generate_name
 from chronik.bench.produce import ProduceLoad
 from chronik.client.access.settings import BootstrapAccess, parse_security
 from chronik.client.cluster import ClusterClient
@@ -98,7 +98,7 @@ class ListenerBenchmark:
 
     def measure(self, records: int, size: int) -> None:
         topic = generate_name("security")
-        with self.cluster() as cluster, temporary_topics(cluster, [topic]):
+        with self.cluster() as cluster, create_temporary_topics(cluster, [topic]):
             written = produce.measure(
                 ProduceLoad(self.bootstrap, topic, records, size, broker_pid=self.pid, security=self.security)
             )
@@ -128,7 +128,7 @@ class ListenerBenchmark:
             "--throughput",
             "-1",
         ]
-        with self.cluster() as cluster, temporary_topics(cluster, [topic]):
+        with self.cluster() as cluster, create_temporary_topics(cluster, [topic]):
             output = run_tool(JAVA_PRODUCER, *tool_arguments, "--producer.config", str(file))
         self.figures.setdefault(JAVA, []).append(float(re.findall(r"\(([\d.]+) MB/sec", output)[-1]))
 

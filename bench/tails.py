@@ -30,7 +30,7 @@ from bench.kafka_comparison import (
 )
 from bench.results import Cell, ResultTable, add_keep_option, describe_run, format_report, format_verdict
 from bench.servers import CHRONIK_GROUP, CHRONIK_OS, ROOT
-from chronik.bench.librdkafka_config import generate_name, temporary_topics
+from chronik.bench.librdkafka_config import create_temporary_topics, generate_name
 from chronik.bench.report import rotate_servers
 from chronik.bench.round_trip import (
     RoundTripResult,
@@ -117,7 +117,7 @@ def measure(measured: Sequence[TailsSubject], trips: int, rounds: int, others: i
 
 def _trips(server: RunningServer, nodes: int, count: int) -> list[TimeSpan]:
     topic = generate_name("tails")
-    with ClusterClient(server.bootstrap) as cluster, temporary_topics(cluster, [topic], 1, nodes):
+    with ClusterClient(server.bootstrap) as cluster, create_temporary_topics(cluster, [topic], 1, nodes):
         return measure_round_trips(server.bootstrap, topic, count, RECORD_BYTES)
 
 

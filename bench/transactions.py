@@ -29,7 +29,7 @@ from bench.kafka_comparison import (
 )
 from bench.results import Cell, ResultTable, add_keep_option, describe_run, format_report, format_verdict
 from bench.servers import CHRONIK_OS, ROOT
-from chronik.bench.librdkafka_config import generate_name, temporary_topics
+from chronik.bench.librdkafka_config import create_temporary_topics, generate_name
 from chronik.bench.report import median_ratio, rotate_servers
 from chronik.bench.statistics import Latency
 from chronik.bench.transactions import RECORDS_DEFAULT, TransactionsLoad, measure_transactions
@@ -120,7 +120,7 @@ def measure(measured: Sequence[TransactionsSubject], rounds: int, seconds: float
 
 def _run_round(server: RunningServer, nodes: int, records: int, seconds: float) -> TransactionRound:
     topic = generate_name("transactions")
-    with ClusterClient(server.bootstrap) as cluster, temporary_topics(cluster, [topic], 1, nodes):
+    with ClusterClient(server.bootstrap) as cluster, create_temporary_topics(cluster, [topic], 1, nodes):
         return TransactionRound(*measure_transactions(server.bootstrap, topic, TransactionsLoad(records, seconds)))
 
 

@@ -22,8 +22,8 @@ from chronik.pipeline.spark.installation import (
     JavaNotFoundError,
     PySparkNotFoundError,
     find_java,
-    private_spark_home,
-    pyspark_directory,
+    find_pyspark_directory,
+    prepare_private_spark_home,
 )
 
 TOOLS: Final = Path(__file__).parents[1] / ".tools"
@@ -72,14 +72,15 @@ def java_client_archive(library: Path) -> Path | None:
 def spark_archive() -> Path | None:
     """Return the path of the archive for Spark; drivers, masters, workers and executors have the same class path."""
     try:
-        return archive_path("spark", (pyspark_directory() / "jars").glob("*.jar"))
+        return archive_path("spark", (find_pyspark_directory() / "jars").glob("*.jar"))
     except PySparkNotFoundError:
         return None
 
 
 def spark_logging() -> str:
     """Return the JVM option for logging of Spark if its configuration directory is empty."""
-    return f"-Dlog4j2.configurationFile={private_spark_home(pyspark_directory()) / 'conf' / 'log4j2.properties'}"
+    configuration = prepare_private_spark_home(find_pyspark_directory()) / "conf" / "log4j2.properties"
+    return f"-Dlog4j2.configurationFile={configuration}"
 
 
 def make_kafka_tools(archive: Path, options: tuple[str, ...]) -> None:

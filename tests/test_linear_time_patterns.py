@@ -14,7 +14,7 @@ from chronik.console.http import is_loopback_host
 from chronik.escaping import escape, escape_except_line_breaks
 from chronik.linear_regex import Pattern
 from chronik.listeners import _HOST_PORT
-from chronik.metadata.names import find_name_error
+from chronik.metadata.names import find_topic_name_error
 
 LETTERS = 25_000
 SECONDS_MAX = 0.2
@@ -26,7 +26,7 @@ PATTERNS: dict[str, Callable[[str], object]] = {
     "configs of listeners": _LISTENER_PREFIX.fullmatch,
     "hosts": is_loopback_host,
     "addresses": _HOST_PORT.fullmatch,
-    "topics": find_name_error,
+    "topics": find_topic_name_error,
     "client patterns": Pattern(r"((a+)+|(.-?)*|(a|aa)*)+[!x]").matches,
     "a line": escape,
     "lines": escape_except_line_breaks,

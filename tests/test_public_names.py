@@ -115,7 +115,7 @@ def sample_journal() -> list[tuple[str, str]]:
     records = (
         journal_client.encode_progress(place, progress),
         journal_client.encode_schema(place, pipeline_journal.TableColumns((ColumnInfo("id", "bigint"),), 2)),
-        journal_client.encode_control(place, True),
+        journal_client.encode_pause_control(place, True),
     )
     return [((record.key or b"").decode(), (record.value or b"").decode()) for record in records]
 

@@ -126,8 +126,8 @@ def _kill_once(nodes: Cluster, is_controller: bool) -> ServiceAvailability:
 
 def _observe_kill(nodes: Cluster, topic: str, killed: ClusterNode) -> ServiceAvailability:
     with AvailabilityProbe(nodes.bootstrap, topic, find_partition_led_by(nodes, topic, killed)) as probe:
-        probe.run_for(BEFORE_SECONDS)
+        probe.run_for_seconds(BEFORE_SECONDS)
         killed.kill()
         probe.wait_until_available(GIVEN_UP_SECONDS)
-        probe.run_for(AFTER_SECONDS)
+        probe.run_for_seconds(AFTER_SECONDS)
     return probe.summarize()

@@ -14,7 +14,7 @@ from bench.kafka_comparison import RunningServer, print_progress
 from bench.peers.figures import RECORD_BYTES, PeerSubject, ServerResults
 from chronik.bench import consume, produce
 from chronik.bench.consume import ConsumeLoad
-from chronik.bench.librdkafka_config import generate_name, temporary_topics
+from chronik.bench.librdkafka_config import create_temporary_topics, generate_name
 from chronik.bench.produce import ProduceLoad
 from chronik.bench.report import rotate_servers
 from chronik.bench.round_trip import measure_round_trips, summarize_round_trips
@@ -102,7 +102,7 @@ def _run_round(
 def _produce_and_consume(server: RunningServer, nodes: int, size: int, records: int, figures: ServerResults) -> float:
     """Produce and consume records, add the results, and return the produce rate."""
     topic = generate_name("peers")
-    with ClusterClient(server.bootstrap) as cluster, temporary_topics(cluster, [topic], 1, nodes):
+    with ClusterClient(server.bootstrap) as cluster, create_temporary_topics(cluster, [topic], 1, nodes):
         os.sync()  # an earlier server's dirty pages must not slow this one
         cpu_before_s = _cpu_seconds(server)
         written = produce.measure(ProduceLoad(server.bootstrap, topic, records, size))
@@ -117,7 +117,7 @@ def _produce_and_consume(server: RunningServer, nodes: int, size: int, records: 
 
 def _measure_trips(server: RunningServer, nodes: int, trips: int, figures: ServerResults) -> None:
     topic = generate_name("peers-trips")
-    with ClusterClient(server.bootstrap) as cluster, temporary_topics(cluster, [topic], 1, nodes):
+    with ClusterClient(server.bootstrap) as cluster, create_temporary_topics(cluster, [topic], 1, nodes):
         latency = summarize_round_trips(
             measure_round_trips(server.bootstrap, topic, trips, RECORD_BYTES[0]), RECORD_BYTES[0]
         ).latency

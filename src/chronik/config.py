@@ -179,10 +179,10 @@ def load_config(
     given_keys = {key for values, _ in sources for key in values}
     if http_default is not None and "http" not in given_keys:
         config = replace(config, http=http_default, http_is_default=True)
-    return _with_listeners(config, given_keys)
+    return _apply_main_listener_address(config, given_keys)
 
 
-def _with_listeners(config: NodeConfig, given: Collection[str]) -> NodeConfig:
+def _apply_main_listener_address(config: NodeConfig, given: Collection[str]) -> NodeConfig:
     """Return the config with the address of its main Kafka listener.
 
     Raises:

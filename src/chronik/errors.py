@@ -36,7 +36,7 @@ class InvariantError(ChronikError):
     """An internal invariant is violated, which is a bug in Chronik."""
 
 
-def root_cause(error: BaseException) -> BaseException:
+def find_root_cause(error: BaseException) -> BaseException:
     """Return the most relevant exception of an exception group: a storage failure if there is one, else the first.
 
     A node logs this error as the reason why it stops. A storage failure usually causes the other errors.

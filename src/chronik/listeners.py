@@ -45,12 +45,12 @@ class Address(NamedTuple):
             ValueError: The text has another form; the message describes the expected form.
         """
         found = _HOST_PORT.fullmatch(text)
-        if found is None or int(found[3]) > 65535 or (":" in found[2] and not _ip(found[2])):
+        if found is None or int(found[3]) > 65535 or (":" in found[2] and not _parse_ip_bytes(found[2])):
             raise ValueError("HOST:PORT, such as 127.0.0.1:9092")
         return cls(found[2], int(found[3]))
 
 
-def _ip(host: str) -> bytes:
+def _parse_ip_bytes(host: str) -> bytes:
     """Return the 4 or 16 bytes of an IP address, or an empty string for a host name."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
@@ -60,9 +60,9 @@ def _ip(host: str) -> bytes:
     return b""
 
 
-def _is_wildcard(host: str) -> bool:
+def _is_wildcard_host(host: str) -> bool:
     """Return whether the host is the wildcard address (0.0.0.0 or ::), which must not be advertised to clients."""
-    address = _ip(host)
+    address = _parse_ip_bytes(host)
     return bool(address) and not any(address)
 
 
@@ -121,7 +121,7 @@ def expand_short_form_configs(kafka: Address, advertised: Address | None) -> dic
     Raises:
         ConfigError: The address is a wildcard, which clients cannot connect to.
     """
-    if _is_wildcard((advertised or kafka).host):
+    if _is_wildcard_host((advertised or kafka).host):
         key, value = ("kafka", kafka) if advertised is None else ("advertised", advertised)
         raise ConfigError(
             f"{key} = {str(value)!r}: clients cannot connect to this address; advertise another one with "
@@ -136,13 +136,13 @@ def parse_listeners(configs: Mapping[str, str]) -> tuple[ListenerConfig, ...]:
     Raises:
         ConfigError: The configs are invalid or contradict each other.
     """
-    addresses = _parse_addresses(LISTENERS, configs[LISTENERS], is_bound=True)
+    addresses = _parse_listener_addresses(LISTENERS, configs[LISTENERS], is_bound=True)
     _reject_shared_ports(configs[LISTENERS], addresses)
     _reject_controller_listeners(configs, addresses)
     protocols = _parse_security_protocols(configs, addresses)
     given = ADVERTISED_LISTENERS if ADVERTISED_LISTENERS in configs else LISTENERS
     advertised = (
-        _parse_addresses(ADVERTISED_LISTENERS, configs[ADVERTISED_LISTENERS])
+        _parse_listener_addresses(ADVERTISED_LISTENERS, configs[ADVERTISED_LISTENERS])
         if ADVERTISED_LISTENERS in configs
         else addresses
     )
@@ -153,18 +153,18 @@ def parse_listeners(configs: Mapping[str, str]) -> tuple[ListenerConfig, ...]:
                 configs[ADVERTISED_LISTENERS],
                 f"only {_join_names(addresses)}, which are in {LISTENERS}",
             )
-        if _is_wildcard(address.host):
+        if _is_wildcard_host(address.host):
             raise _config_error(
                 given, configs[given], f"an address that clients can connect to in {ADVERTISED_LISTENERS}"
             )
-    main = _main_listener_name(configs, advertised)
+    main = _find_main_listener_name(configs, advertised)
     found = [
         ListenerConfig(name, address, advertised.get(name), protocols[name]) for name, address in addresses.items()
     ]
     return tuple(sorted(found, key=lambda listener: listener.name != main))
 
 
-def _main_listener_name(configs: Mapping[str, str], advertised: Mapping[str, Address]) -> str:
+def _find_main_listener_name(configs: Mapping[str, str], advertised: Mapping[str, Address]) -> str:
     """Return the name of the main (inter-broker) listener, whose address identifies the node."""
     between = configs.get(INTER_BROKER_PROTOCOL, PLAINTEXT).strip()
     if between != PLAINTEXT and between not in advertised:
@@ -177,7 +177,7 @@ def _main_listener_name(configs: Mapping[str, str], advertised: Mapping[str, Add
     return main
 
 
-def _parse_addresses(key: str, value: str, *, is_bound: bool = False) -> dict[str, Address]:
+def _parse_listener_addresses(key: str, value: str, *, is_bound: bool = False) -> dict[str, Address]:
     """Parse addresses by upper-cased listener name. A bound address without a host listens on all interfaces."""
     found: dict[str, Address] = {}
     for each in value.split(","):
@@ -199,7 +199,10 @@ def _parse_addresses(key: str, value: str, *, is_bound: bool = False) -> dict[st
 def _reject_shared_ports(value: str, addresses: Mapping[str, Address]) -> None:
     """Raise ConfigError if two listeners share a port, unless one has an IPv4 and the other an IPv6 address."""
     for (one, here), (other, there) in combinations(addresses.items(), 2):
-        if 0 != here.port == there.port and {len(_ip(here.host)), len(_ip(there.host))} != {4, 16}:
+        if 0 != here.port == there.port and {len(_parse_ip_bytes(here.host)), len(_parse_ip_bytes(there.host))} != {
+            4,
+            16,
+        }:
             raise _config_error(LISTENERS, value, f"one port per listener, but {one} and {other} share one")
 
 

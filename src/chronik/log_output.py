@@ -183,7 +183,7 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
             self._counts.pop(key, None)
             counts = self._counts[key] = _LineCounts(now)
             if len(self._counts) > MESSAGE_TEMPLATES_MAX:
-                self._forget_oldest_template()
+                self._evict_oldest_template()
         if counts.written < BURST_LINES_MAX:
             counts.written += 1
             return True
@@ -191,7 +191,7 @@ class RateLimitedHandler(logging.StreamHandler[TextIO]):
         self._suppressed_keys.add(key)
         return False
 
-    def _forget_oldest_template(self) -> None:
+    def _evict_oldest_template(self) -> None:
         key = next(iter(self._counts))
         self._suppressed_keys.discard(key)
         del self._counts[key]

@@ -132,7 +132,7 @@ class JournalRecord(Protocol):
     def value(self) -> bytes | None: ...
 
 
-class JournalState:
+class PipelineJournalState:
     """The latest journal record of each key: progress, columns and pause requests of all pipelines."""
 
     def __init__(self) -> None:

@@ -667,14 +667,14 @@ class Scheduler:
         of all slots for the large-response slot.
         """
         if not request.has_slot and not request.is_admitted:
-            self._await_slot(account, request)
+            self._wait_for_response_slot(account, request)
         elif request.is_too_large:
             self._awaiting_large_slot.setdefault(account, {})[request] = None
-            self._grant_large_slot()
+            self._grant_large_response_slot()
         else:
             self.submit(account, request)
 
-    def _grant_large_slot(self) -> None:
+    def _grant_large_response_slot(self) -> None:
         if self._large_slot_holder is not None or not self._awaiting_large_slot:
             return
         account = self._choose_next_account(self._awaiting_large_slot)
@@ -685,7 +685,7 @@ class Scheduler:
         request.has_large_slot = True
         self.submit(account, request)
 
-    def _release_large_slot(self, account: Account, request: _SuspendableRequest) -> None:
+    def _release_large_response_slot(self, account: Account, request: _SuspendableRequest) -> None:
         waiting = self._awaiting_large_slot.get(account)
         if waiting is not None:
             waiting.pop(request, None)
@@ -693,9 +693,9 @@ class Scheduler:
                 del self._awaiting_large_slot[account]
         if self._large_slot_holder is request:
             self._large_slot_holder = None
-            self._grant_large_slot()
+            self._grant_large_response_slot()
 
-    def _await_slot(self, account: Account, holder: _SlotRequester) -> None:
+    def _wait_for_response_slot(self, account: Account, holder: _SlotRequester) -> None:
         account.suspended[holder] = None
         if account.suspended_count < SUSPENDED_PER_ACCOUNT_MAX:
             self._awaiting_slot[account] = None
@@ -713,7 +713,7 @@ class Scheduler:
     def finish_request(self, account: Account, request: _SuspendableRequest) -> None:
         """Release the slots of a finished request, and start the next waiting request of its account."""
         self.withdraw(account, request)
-        self._release_large_slot(account, request)
+        self._release_large_response_slot(account, request)
         if request.is_admitted:
             return
         if request in account.unstarted:
@@ -748,7 +748,7 @@ class Scheduler:
         """
         holder = _SlotHolder()
         try:
-            self._await_slot(account, holder)
+            self._wait_for_response_slot(account, holder)
             await holder.granted_slot
             token = _client.set(_ClientContext(self, account, has_slot=True))
             try:
@@ -782,7 +782,7 @@ class Scheduler:
         offload = _OffloadedFunction(function, done)
         account.offloaded.append(offload)
         self._awaiting_thread[account] = None
-        self._start_thread()
+        self._run_next_offloaded_function()
         return partial(self._withdraw_offload, account, offload)
 
     def _withdraw_offload(self, account: Account, offload: _OffloadedFunction) -> None:
@@ -791,7 +791,7 @@ class Scheduler:
             if not account.offloaded:
                 del self._awaiting_thread[account]
 
-    def _start_thread(self) -> None:
+    def _run_next_offloaded_function(self) -> None:
         if self._thread_is_busy or not self._awaiting_thread:
             return
         account = self._choose_next_account(self._awaiting_thread)
@@ -815,7 +815,7 @@ class Scheduler:
             try:
                 offload.done(value, error)
             finally:
-                self._start_thread()
+                self._run_next_offloaded_function()
 
         self._run_in_thread(timed, done)
 
@@ -922,7 +922,7 @@ async def yield_loop() -> None:
         scheduler.withdraw(account, wakeup)
 
 
-async def wait_for_turn() -> None:
+async def yield_if_over_budget() -> None:
     """Yield to other work if the time budget of this event-loop iteration is used up."""
     client = _client.get()
     if client is not None and not client.scheduler.may_run(client.account):
@@ -937,7 +937,7 @@ async def run_in_slices(steps: Steps[T]) -> T:
     """
     client = _client.get()
     if client is None:
-        return await _run_unaccounted(steps)
+        return await _run_steps_without_client(steps)
     scheduler, account, has_slot = client
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     cancel = scheduler.run_steps(account, steps, partial(_settle_future, future), shares_slot=has_slot)
@@ -947,7 +947,7 @@ async def run_in_slices(steps: Steps[T]) -> T:
         cancel()
 
 
-async def _run_unaccounted(steps: Steps[T]) -> T:
+async def _run_steps_without_client(steps: Steps[T]) -> T:
     value: Any = None
     began = perf_counter()  # uvloop's time has a resolution of 1 ms, which is too coarse for a slice
     while True:

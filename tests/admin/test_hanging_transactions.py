@@ -20,7 +20,7 @@ from chronik.metadata.commands.transactions import (
     InitTransaction,
     TransactionPartition,
 )
-from chronik.protocol.control_records import TransactionMarker, parse_marker_batch
+from chronik.protocol.control_records import TransactionMarker, parse_transaction_marker_batch
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.records import Record, encode_batch
 from tests.replication.rig import FOLLOWER, LEADER, TOPIC_ID, Rig
@@ -68,7 +68,7 @@ def test_abort_of_hanging_transaction_writes_committed_marker() -> None:
         assert not replica.log.producers.transactions.open
         assert (replica.log.log_end_offset, replica.high_watermark, replica.last_stable_offset) == (2, 2, 2)
         marker = replica.read(1, 1_000, min_one_batch=True)
-        assert parse_marker_batch(marker) == TransactionMarker(is_commit=False, coordinator_epoch=0)
+        assert parse_transaction_marker_batch(marker) == TransactionMarker(is_commit=False, coordinator_epoch=0)
 
     run_scenario(scenario)
 
@@ -121,7 +121,7 @@ def test_abort_with_older_coordinator_epoch_is_fenced() -> None:
         assert error.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
         await abort(rig, coordinator=1_000_000)
         marker = replica.read(3, 1_000, min_one_batch=True)
-        assert parse_marker_batch(marker) == TransactionMarker(is_commit=False, coordinator_epoch=5)
+        assert parse_transaction_marker_batch(marker) == TransactionMarker(is_commit=False, coordinator_epoch=5)
 
     run_scenario(scenario)
 

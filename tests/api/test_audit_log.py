@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from chronik.api.routing.audit import CHANGE_DESCRIBERS, with_audit_log
-from chronik.api.routing.handlers import as_reply_handler
+from chronik.api.routing.handlers import wrap_as_reply_handler
 from chronik.api.shared.context import RequestContext
 from chronik.protocol.apis import APIS
 from chronik.protocol.codec import RESPONSES
@@ -174,7 +174,7 @@ def test_audit_log_contains_changes_that_timed_out(caplog: pytest.LogCaptureFixt
     services: Any = None
 
     async def run() -> None:
-        await with_audit_log(api.name, as_reply_handler(handle))(services, build_request(api.name, {}), context)
+        await with_audit_log(api.name, wrap_as_reply_handler(handle))(services, build_request(api.name, {}), context)
 
     asyncio.run(run())
     assert audited_changes(caplog, api.name) == [(["t-0 (timed out)"], 1)]

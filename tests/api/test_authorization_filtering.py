@@ -13,7 +13,12 @@ from confluent_kafka import Consumer
 
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.fetch import FetchResponse
-from chronik.protocol.permissions import CLUSTER_OPERATION_BITS, AclOperation, AclResourceType, to_bit_field
+from chronik.protocol.permissions import (
+    CLUSTER_OPERATION_BITS,
+    AclOperation,
+    AclResourceType,
+    encode_operations_as_bit_field,
+)
 from chronik.protocol.records import Record, encode_batch
 from tests.api.authorization_cases import BATCH
 from tests.api.authorizing_node import DENY, PREFIXED, AuthorizingNode, build_request, error_codes_in, send_request
@@ -117,16 +122,19 @@ def test_authorized_operations_are_returned_per_client(node: AuthorizingNode, cl
 
     assert cluster_operations() == [0, 0]
     node.allow(AclOperation.WRITE, TOPIC, "seen")
-    assert topic_operations() == [to_bit_field([AclOperation.WRITE, AclOperation.DESCRIBE])] * 2
+    assert topic_operations() == [encode_operations_as_bit_field([AclOperation.WRITE, AclOperation.DESCRIBE])] * 2
     node.allow(AclOperation.READ, TOPIC, "seen")
-    assert topic_operations() == [to_bit_field([AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE])] * 2
+    assert (
+        topic_operations()
+        == [encode_operations_as_bit_field([AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE])] * 2
+    )
     node.allow(AclOperation.DESCRIBE, CLUSTER)
-    assert cluster_operations() == [to_bit_field([AclOperation.DESCRIBE])] * 2
+    assert cluster_operations() == [encode_operations_as_bit_field([AclOperation.DESCRIBE])] * 2
     node.allow(AclOperation.ALL, CLUSTER)
     assert cluster_operations() == [CLUSTER_OPERATION_BITS] * 2
     allow_describe(node, GROUP)
     (group,) = send_request(client, "DescribeGroups", 5, groups=["seen"], include_authorized_operations=True).groups
-    assert group.authorized_operations == to_bit_field([AclOperation.DESCRIBE])
+    assert group.authorized_operations == encode_operations_as_bit_field([AclOperation.DESCRIBE])
 
 
 def test_topic_auto_creation_requires_create_permission(node: AuthorizingNode, client: RawClient) -> None:

@@ -68,11 +68,11 @@ def test_only_large_responses_are_deferred_without_memory() -> None:
     async def scenario() -> None:
         outbox = UnsentByteCounter(TOO_FULL)
         deferred = DeferredResponses(outbox)
-        assert deferred.must_defer([bytes(RESPONSE_BYTES_MIN), b"x"])
-        assert not deferred.must_defer([bytes(RESPONSE_BYTES_MIN)])
-        assert not deferred.must_defer(None)
+        assert deferred.must_defer_response([bytes(RESPONSE_BYTES_MIN), b"x"])
+        assert not deferred.must_defer_response([bytes(RESPONSE_BYTES_MIN)])
+        assert not deferred.must_defer_response(None)
         outbox.add(-1)
-        assert not deferred.must_defer([bytes(2 * RESPONSE_BYTES_MIN)])
+        assert not deferred.must_defer_response([bytes(2 * RESPONSE_BYTES_MIN)])
 
     run(scenario)
 

@@ -11,7 +11,7 @@ import pytest
 from chronik.api.routing.handlers import HANDLERS
 from chronik.protocol.apis import APIS, Api
 from chronik.protocol.codec import REQUESTS, RESPONSES, decode_response, encode_response
-from chronik.protocol.error_responses import build_error_response, error_fields
+from chronik.protocol.error_responses import build_error_fields, build_error_response
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
 from chronik.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -176,5 +176,5 @@ def test_failure_shares_one_element_for_unnamed_items() -> None:
 
 
 def test_error_fields_contain_code_and_message() -> None:
-    assert error_fields(None) == {"error_code": ErrorCode.NONE, "error_message": None}
-    assert error_fields(KafkaError(CODE, "not now")) == {"error_code": CODE, "error_message": "not now"}
+    assert build_error_fields(None) == {"error_code": ErrorCode.NONE, "error_message": None}
+    assert build_error_fields(KafkaError(CODE, "not now")) == {"error_code": CODE, "error_message": "not now"}

@@ -52,7 +52,7 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def create_data(node: AuthorizingNode) -> None:
     """Create the topic, ACLs and offsets that the requests read."""
     node.wait_until(lambda: any(broker.is_online for broker in node.services.image.brokers.values()))
-    node.wait_until(lambda: levels.cluster_level(node.services.image.features) == levels.HIGHEST)
+    node.wait_until(lambda: levels.get_cluster_level(node.services.image.features) == levels.HIGHEST)
     names = [f"topic-{number}" for number in range(1_000)]
     acls = [Acl(AclResourceType.TOPIC, name, LITERAL, "User:reader", "*", AclOperation.READ, ALLOW) for name in names]
     node.propose(CreateAcls(tuple(acls)))

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from chronik.groups.classic.members import protocols_size
+from chronik.groups.classic.members import estimate_protocols_size
 from chronik.groups.config import GroupConfig
 from chronik.ids import generate_id
 from chronik.limits import CLIENT_ID_CHARACTERS_MAX, PRODUCER_IDS_PER_CLIENT_MAX, PRODUCER_IDS_PER_SECOND
@@ -135,7 +135,7 @@ def join(**fields: Any) -> RequestValues:
 
 def metadata_of(size: int) -> bytes:
     """Return metadata with which the protocol `range` has that size within the limit of its member."""
-    return bytes(size - protocols_size((("range", b""),)))
+    return bytes(size - estimate_protocols_size((("range", b""),)))
 
 
 def commit(group: str, partitions: int = 1, metadata: str = "") -> RequestValues:
@@ -348,7 +348,10 @@ LIMITED: Final[dict[str, Limit]] = {
             {
                 **member,
                 "assignments": [
-                    {"member_id": member["member_id"], "assignment": bytes(size - protocols_size((("range", b"m"),)))}
+                    {
+                        "member_id": member["member_id"],
+                        "assignment": bytes(size - estimate_protocols_size((("range", b"m"),))),
+                    }
                 ],
             },
         )[1],

@@ -11,7 +11,7 @@ import pytest
 
 from chronik import scheduler
 from chronik.api.routing import throttling
-from chronik.api.routing.handlers import as_reply_handler
+from chronik.api.routing.handlers import wrap_as_reply_handler
 from chronik.api.routing.router import Router
 from chronik.api.routing.throttling import handle_throttled
 from chronik.api.shared.context import RequestContext
@@ -78,8 +78,8 @@ def _with_arguments(handle: Callable[[], Any]) -> Callable[..., Reply[Any]]:
         async def later(*_: object) -> Any:
             return await handle()
 
-        return as_reply_handler(later)
-    return as_reply_handler(lambda *_: handle())
+        return wrap_as_reply_handler(later)
+    return wrap_as_reply_handler(lambda *_: handle())
 
 
 def awaited(handle: Callable[[], Any], usage: QuotaUsage, peer: ConnectedClient | None = None) -> Any:
@@ -189,5 +189,5 @@ def test_unauthenticated_connection_uses_no_quota() -> None:
     for is_let_in in (False, True):
         context = RequestContext(0, "payments", ConnectedClient("127.0.0.1", 1, 1, is_authenticated=is_let_in))
         header = RequestHeader(18, 0, 1, "payments")
-        assert Router._with_quota_usage(cast(Any, router), header, context, 10, 1.0) is context
+        assert Router._add_quota_usage(cast(Any, router), header, context, 10, 1.0) is context
     assert lookups == [("ANONYMOUS", "payments")]

@@ -21,7 +21,7 @@ from chronik.log.files.synced_offsets import SyncedOffsets
 from chronik.log.partition_log import PartitionLog
 from chronik.metadata.records import Partition, Topic
 from chronik.protocol.batch import iter_batches, validate_produced_batches
-from chronik.protocol.control_records import TransactionMarker, parse_marker_batch
+from chronik.protocol.control_records import TransactionMarker, parse_transaction_marker_batch
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.records import Record, encode_batch
 from chronik.request_reply import EarlyCompletion
@@ -216,7 +216,9 @@ def test_leader_appends_marker_regardless_of_topic_configs() -> None:
     (header,) = [header for _, header in iter_batches(replica.log.read(1, 1000, 2))]
     assert (header.is_control, header.is_transactional, header.max_timestamp) == (True, True, 1000)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 2, -1)
-    assert parse_marker_batch(replica.log.read(1, 1000, 2)) == TransactionMarker(is_commit=True, coordinator_epoch=5)
+    assert parse_transaction_marker_batch(replica.log.read(1, 1000, 2)) == TransactionMarker(
+        is_commit=True, coordinator_epoch=5
+    )
 
 
 def test_follower_rejects_markers() -> None:

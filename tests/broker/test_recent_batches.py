@@ -57,7 +57,7 @@ def test_committed_batches_release_memory_budget() -> None:
     batches = kept(LARGE, LARGE, LARGE, 1, budget=budget)
     assert budget.bytes_left == 0
     assert [bytes(piece[:1]) for piece in batches.read(2, 10 * LARGE)] == [b"\2"]  # the next one exceeded the budget
-    batches.remove_below(2)
+    batches.remove_batches_below(2)
     assert budget.bytes_left == 2 * LARGE
     assert not batches.read(1, LARGE)
     assert batches.read(2, LARGE)

@@ -47,10 +47,10 @@ def test_idle_leader_uses_at_most_1500_bytes() -> None:
 def test_offset_waiters_complete_in_offset_order() -> None:
     promises, called = OffsetWaiters(), list[tuple[int, ErrorCode]]()
     assert not promises
-    promises.complete_up_to(100)
+    promises.complete_callbacks_up_to(100)
     for offset in (5, 9, 7):
         promises.add(offset, partial(lambda offset, code: called.append((offset, code)), offset))
-    promises.complete_up_to(7)
+    promises.complete_callbacks_up_to(7)
     assert called == [(5, ErrorCode.NONE), (7, ErrorCode.NONE)]
     assert promises
 
@@ -59,10 +59,10 @@ def test_offset_waiter_failed_within_callback_is_called_once() -> None:
     promises, called = OffsetWaiters(), list[tuple[int, ErrorCode]]()
     promises.add(1, lambda _: promises.fail_all(ErrorCode.NOT_LEADER_OR_FOLLOWER))
     promises.add(2, lambda code: called.append((2, code)))
-    promises.complete_up_to(2)
+    promises.complete_callbacks_up_to(2)
     assert called == [(2, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
     assert not promises
     promises.fail_all(ErrorCode.NONE)
     promises.add(3, lambda code: called.append((3, code)))
-    promises.complete_up_to(3)
+    promises.complete_callbacks_up_to(3)
     assert called[1:] == [(3, ErrorCode.NONE)]

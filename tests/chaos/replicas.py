@@ -54,12 +54,14 @@ def read_log(folder: Path) -> StoredLog:
 
 def _read_log(folder: Path) -> StoredLog:
     present = [path.name for path in folder.iterdir()] if folder.exists() else []
-    segments = names.parse_offsets(present, names.LOG)
+    segments = names.parse_file_name_offsets(present, names.LOG)
     batches: list[StoredBatch] = []
     for base_offset in segments:
         if batches and batches[-1].next_offset != base_offset:
             break
-        batches += _valid_batches((folder / names.offset_file_name(base_offset, names.LOG)).read_bytes(), base_offset)
+        batches += _valid_batches(
+            (folder / names.format_offset_file_name(base_offset, names.LOG)).read_bytes(), base_offset
+        )
     return StoredLog(segments[0] if segments else 0, batches)
 
 

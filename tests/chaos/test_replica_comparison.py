@@ -34,7 +34,7 @@ END = 6
 def write(folder: Path, segments: dict[int, Iterable[bytes]]) -> Path:
     folder.mkdir()
     for base_offset, batches in segments.items():
-        (folder / names.offset_file_name(base_offset, names.LOG)).write_bytes(b"".join(batches))
+        (folder / names.format_offset_file_name(base_offset, names.LOG)).write_bytes(b"".join(batches))
     return folder
 
 

@@ -20,7 +20,7 @@ from chronik.cli.process_supervisor import (
     RESTART_SECONDS_MIN,
     STABLE_SECONDS,
     NodeProcess,
-    common_arguments,
+    build_common_arguments,
     plan_node_processes,
 )
 from chronik.client.cluster import ClusterClient as Client
@@ -95,7 +95,7 @@ def test_invalid_processes_option_is_rejected(config: NodeConfig, count: int, ex
 
 
 def test_common_arguments_are_passed_to_all_nodes() -> None:
-    words = common_arguments(Path("x.toml"), flush=None, log_level="debug", log_format="json")
+    words = build_common_arguments(Path("x.toml"), flush=None, log_level="debug", log_format="json")
     assert words == ["--config", "x.toml", "--log-level", "debug", "--log-format", "json"]
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from chronik.client.admin import NewTopic, create_topics
-from chronik.metadata.names import OFFSETS_TOPIC, coordinator_partition
+from chronik.metadata.names import OFFSETS_TOPIC, compute_coordinator_partition
 from chronik.testing.cluster import Cluster, ClusterNode
 from tests.chaos.history import Place
 from tests.chaos.partition_states import leader_of, out_of_sync_reason
@@ -47,7 +47,7 @@ def wait_until_fully_in_sync(cluster: Cluster, topic: str, partitions: int) -> N
 
 def coordinator_of(cluster: Cluster, group: str) -> ClusterNode:
     """Return a live coordinator, according to a live node."""
-    place = Place(OFFSETS_TOPIC, coordinator_partition(group, COORDINATED_PARTITIONS))
+    place = Place(OFFSETS_TOPIC, compute_coordinator_partition(group, COORDINATED_PARTITIONS))
 
     def found() -> ClusterNode | None:
         node = cluster.nodes.get(leader_of(cluster, place))

@@ -264,7 +264,7 @@ def run(*words: str, fail_at: str = "") -> str:
 
 
 def offsets_of(image: Image) -> dict[str, dict[tuple[str, int], CommittedOffset]]:
-    return {group_id: dict(image.offsets(group_id)) for group_id in image.groups_with_offsets()}
+    return {group_id: dict(image.offsets(group_id)) for group_id in image.iter_groups_with_offsets()}
 
 
 def test_backup_with_offsets_beyond_one_command_is_restored(tmp_path: Path) -> None:

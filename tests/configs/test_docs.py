@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS
-from chronik.configs.listing import PAGE, render_page
+from chronik.configs.listing import PAGE, render_broker_config_page
 
 ROOT = Path(__file__).parents[2]
 OWN = ("chronik.", "columnar.")
@@ -14,7 +14,7 @@ OWN = ("chronik.", "columnar.")
 
 
 def test_broker_configs_page_is_up_to_date() -> None:
-    is_current = (ROOT / PAGE).read_text(encoding="utf-8") == render_page()
+    is_current = (ROOT / PAGE).read_text(encoding="utf-8") == render_broker_config_page()
     assert is_current, f"{PAGE} is outdated: run .venv/bin/python -m chronik.configs.listing"
 
 

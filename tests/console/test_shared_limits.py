@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.console.shared_limits import BodyBudget, BodyBudgetExceeded, ConnectionSlots
+from chronik.console.shared_limits import BodyBudgetExceeded, ConnectionSlots, RequestBodyBudget
 
 
 class Holder:
@@ -140,7 +140,7 @@ def test_connection_without_authentication_counts_for_its_network_again() -> Non
 
 
 def test_bodies_up_to_limit_are_accepted_and_one_byte_more_is_rejected() -> None:
-    budget: BodyBudget[str] = BodyBudget(100)
+    budget: RequestBodyBudget[str] = RequestBodyBudget(100)
     assert budget.reserve("one", "alice", 60) == []
     assert budget.reserve("two", "alice", 40) == []
     assert budget.bytes == 100
@@ -150,7 +150,7 @@ def test_bodies_up_to_limit_are_accepted_and_one_byte_more_is_rejected() -> None
 
 
 def test_reserved_memory_grows_with_body_and_is_released() -> None:
-    budget: BodyBudget[str] = BodyBudget(100)
+    budget: RequestBodyBudget[str] = RequestBodyBudget(100)
     for size in (10, 50, 100):
         assert budget.reserve("one", "alice", size) == []
         assert budget.bytes == size
@@ -161,7 +161,7 @@ def test_reserved_memory_grows_with_body_and_is_released() -> None:
 
 
 def test_account_with_most_bytes_loses_its_largest_body() -> None:
-    budget: BodyBudget[str] = BodyBudget(100)
+    budget: RequestBodyBudget[str] = RequestBodyBudget(100)
     budget.reserve("small", "mallory", 30)
     budget.reserve("large", "mallory", 40)
     budget.reserve("other", "bob", 30)
@@ -171,7 +171,7 @@ def test_account_with_most_bytes_loses_its_largest_body() -> None:
 
 
 def test_account_that_would_use_most_memory_is_rejected() -> None:
-    budget: BodyBudget[str] = BodyBudget(100)
+    budget: RequestBodyBudget[str] = RequestBodyBudget(100)
     budget.reserve("one", "alice", 50)
     budget.reserve("two", "bob", 50)
     with pytest.raises(BodyBudgetExceeded):

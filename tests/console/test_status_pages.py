@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from chronik.config import Address, load_config
-from chronik.console.connection import ClientInfo, PageViewer, PreparedRequest
+from chronik.console.connection import ClientInfo, PreparedRequest, StatusPageViewer
 from chronik.console.http import HttpError, HttpRequest
 from chronik.console.http_client import NodeRequestError, fetch_group, fetch_status, fetch_unready_reason, http_get
 from chronik.console.listener import HttpListener
@@ -184,8 +184,8 @@ class FakeApplication:
     async def prepare(self, request: HttpRequest, caller: ClientInfo) -> PreparedRequest:
         raise NotImplementedError
 
-    async def authorize_viewer(self, request: HttpRequest, caller: ClientInfo) -> PageViewer:
-        return PageViewer(Principal("User", "alice"), lambda: self.is_allowed)
+    async def authorize_viewer(self, request: HttpRequest, caller: ClientInfo) -> StatusPageViewer:
+        return StatusPageViewer(Principal("User", "alice"), lambda: self.is_allowed)
 
 
 @pytest.mark.parametrize("loses_access", [False, True])

@@ -27,7 +27,7 @@ def rule(original: Callable[..., Any], broken: Callable[..., Any]) -> Callable[[
     return lambda patch: patch.setattr(reconciliation, name, broken)
 
 
-may_vote, may_succeed = reconciliation.can_promote, reconciliation.can_succeed_leader
+may_vote, may_succeed = reconciliation.can_promote_learner, reconciliation.can_succeed_leader
 
 
 def _with_all_active(seen: MembershipView) -> MembershipView:
@@ -57,14 +57,16 @@ def _wait_for_any_voter(seen: MembershipView) -> bool:
 MUTANTS: Final = (
     Mutant(
         "promotes an inactive learner",
-        rule(reconciliation.can_promote, lambda seen, member: may_vote(_with_all_active(seen), member)),
+        rule(reconciliation.can_promote_learner, lambda seen, member: may_vote(_with_all_active(seen), member)),
     ),
     Mutant(
         "promotes a lagging learner",
-        rule(reconciliation.can_promote, lambda seen, member: may_vote(seen._replace(membership_index=0), member)),
+        rule(
+            reconciliation.can_promote_learner, lambda seen, member: may_vote(seen._replace(membership_index=0), member)
+        ),
     ),
-    Mutant("promotes observers", rule(reconciliation.can_promote, _promote_observers)),
-    Mutant("never promotes", rule(reconciliation.can_promote, lambda seen, member: False)),
+    Mutant("promotes observers", rule(reconciliation.can_promote_learner, _promote_observers)),
+    Mutant("never promotes", rule(reconciliation.can_promote_learner, lambda seen, member: False)),
     Mutant("demotes voters before it promotes others", rule(reconciliation.is_promotion_pending, lambda seen: False)),
     Mutant(
         "waits for an inactive voter",

@@ -14,7 +14,7 @@ from chronik.controller.membership import (
     AdmissionRequest,
     AdmissionResponse,
     NodeAdmission,
-    members_without_node_record,
+    find_members_without_node_record,
 )
 from chronik.metadata import levels
 from chronik.metadata.commands.brokers import BrokerStatus
@@ -271,11 +271,11 @@ def test_down_node_is_not_active_despite_recent_message() -> None:
 def test_broker_without_node_record_is_recorded_and_not_removed() -> None:
     members = Membership((RaftMember(1, OTHER, is_voter=True), RaftMember(3, OLD, is_voter=True)))
     image = cast(Any, make_admission(Leader(), OLD, nodes={1: NODES[1]})._store).image
-    assert [member.node_id for member in members_without_node_record(image, members)] == [3]
+    assert [member.node_id for member in find_members_without_node_record(image, members)] == [3]
     leader = Leader()
     asyncio.run(make_admission(leader, OLD, nodes={1: NODES[1]}).reconcile())
     assert leader.changes == []
     image.brokers.clear()
-    assert members_without_node_record(image, members) == [], "the member was removed"
+    assert find_members_without_node_record(image, members) == [], "the member was removed"
     asyncio.run(make_admission(leader, nodes={1: NODES[1]}).reconcile())
     assert RemoveMember(3) in leader.changes

@@ -17,10 +17,10 @@ from chronik.controller import partition_maintenance
 from chronik.controller.partition_maintenance import (
     LeaderlessPartition,
     PartitionMaintenance,
+    build_drained_leader_changes,
     can_elect_uncleanly,
     find_leaderless_partitions,
     find_unbalanced_partitions,
-    replace_drained_leaders,
 )
 from chronik.metadata.commands.base import NO_EPOCH
 from chronik.metadata.commands.brokers import BrokerStatus, UpdateBrokerStatus
@@ -149,18 +149,18 @@ def test_drained_leader_is_replaced_by_in_sync_replica() -> None:
     )
     world.accept(UpdateBrokerStatus(1, BrokerStatus.MAINTENANCE))
     assert world.partition("orders").leader == 1, "no other replica is in sync"
-    assert replace_drained_leaders(world.image, 10) == []
+    assert build_drained_leader_changes(world.image, 10) == []
     for index, follower in ((0, 2), (1, 3)):
         epochs = world.partition("orders", index)
         isr = IsrMember(1, NO_EPOCH), IsrMember(follower, NO_EPOCH)
         change = IsrChange(topic.id, index, epochs.leader_epoch, epochs.partition_epoch, isr)
         assert world.accept(UpdateISR(1, NO_EPOCH, (change,))).failures == ()
-    relieved = replace_drained_leaders(world.image, 10)
+    relieved = build_drained_leader_changes(world.image, 10)
     assert [(each.partition, each.leader) for each in relieved] == [(0, 2), (1, 3)]
-    assert replace_drained_leaders(world.image, 1) == relieved[:1]
+    assert build_drained_leader_changes(world.image, 1) == relieved[:1]
     for command in relieved:
         world.accept(command)
-    assert replace_drained_leaders(world.image, 10) == []
+    assert build_drained_leader_changes(world.image, 10) == []
     assert [partition.leader for partition in world.image.topics["orders"].partitions] == [2, 3, 2]
 
 

@@ -12,19 +12,19 @@ from typing import Final
 import pytest
 
 from chronik.clock import SystemClock
-from chronik.coordination.coordinator import MachineCoordinator
+from chronik.coordination.coordinator import StateMachineCoordinator
 from chronik.coordination.host import CoordinatorTerms
 from chronik.coordination.machine import (
     CoordinatorChanged,
+    DeadlineCheckDue,
     Instruction,
-    MachineEvent,
-    MachineReply,
-    MachineRequest,
     StateDeleted,
+    StateMachineEvent,
+    StateMachineReply,
+    StateMachineRequest,
     StateStored,
-    StoreFailed,
+    StateStoreFailed,
     StoreState,
-    TimePassed,
     Unload,
 )
 from chronik.metadata.commands.cluster import SetFeatureLevel
@@ -41,7 +41,7 @@ RESET_AFTER_MS = 3_600_000
 """Longer than any test except the one that waits for it."""
 
 
-class AddRequest(MachineRequest, frozen=True):
+class AddRequest(StateMachineRequest, frozen=True):
     number: int
 
 
@@ -71,7 +71,7 @@ class Counter:
     def is_idle(self) -> bool:
         return not (self.level or self._waiters)
 
-    def handle(self, event: MachineEvent) -> list[Instruction]:
+    def handle(self, event: StateMachineEvent) -> list[Instruction]:
         match event:
             case AddRequest():
                 self.level += event.number
@@ -79,17 +79,20 @@ class Counter:
                 self._last_ticket += 1
                 self._waiters[self._last_ticket] = event.waiter
                 return [StoreState(self._last_ticket, Level(self.key, self.level))]
-            case TimePassed():
+            case DeadlineCheckDue():
                 self.level, self.wake_at_ms = 0, None
                 self._last_ticket += 1
                 return [StoreState(self._last_ticket, Level(self.key, 0))]
-            case StateStored() | StoreFailed():
+            case StateStored() | StateStoreFailed():
                 waiter = self._waiters.pop(event.ticket, None)
                 answer = self.level if isinstance(event, StateStored) else event.error
-                return [] if waiter is None else [MachineReply(waiter, answer)]
+                return [] if waiter is None else [StateMachineReply(waiter, answer)]
             case CoordinatorChanged() | StateDeleted():
                 waiting, self._waiters, self.wake_at_ms = self._waiters, {}, None
-                return [*(MachineReply(waiter, ErrorCode.NOT_COORDINATOR) for waiter in waiting.values()), Unload()]
+                return [
+                    *(StateMachineReply(waiter, ErrorCode.NOT_COORDINATOR) for waiter in waiting.values()),
+                    Unload(),
+                ]
         raise TypeError(event)
 
 
@@ -111,11 +114,11 @@ class Counters:
         return True
 
 
-class CounterCoordinator(MachineCoordinator[Counter]):
+class CounterCoordinator(StateMachineCoordinator[Counter]):
     def __init__(self, shared: SharedImage, node_id: int) -> None:
         self.store = NodeStore(shared, node_id)
         self.fatal: list[BaseException] = []
-        owns = CoordinatorTerms(self.store, node_id, TRANSACTIONS_TOPIC).owned_term
+        owns = CoordinatorTerms(self.store, node_id, TRANSACTIONS_TOPIC).find_owned_term
         super().__init__(
             Counters(shared.image),
             TRANSACTIONS_TOPIC,

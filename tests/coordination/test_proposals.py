@@ -163,7 +163,7 @@ class Store:
 async def _commit_repeatedly(proposals: ProposalQueue, number: int) -> None:
     group = f"group-{number}"
     for offset in range(ROUNDS):
-        last = proposals.last_queued
+        last = proposals.last_queued_entry
         if not isinstance(last, OffsetCommitBatch):
             last = OffsetCommitBatch(Acks.ALL, lambda group_id: None)
             proposals.put(last)

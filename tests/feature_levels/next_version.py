@@ -70,7 +70,7 @@ def add_to_node(greet: type[msgspec.Struct]) -> None:
     async def propose_newer(self: raft_store.RaftStore, command: Any, *arguments: Any, **options: Any) -> Any:
         if isinstance(command, UpdateBrokerConfig) and GREETING in command.set:
             command = greet(command.set[GREETING])
-        elif isinstance(command, DeleteTopic) and levels.cluster_level(self.image.features) >= LEVEL:
+        elif isinstance(command, DeleteTopic) and levels.get_cluster_level(self.image.features) >= LEVEL:
             command = msgspec.structs.replace(command, reason=REASON)
         return await propose(self, command, *arguments, **options)
 

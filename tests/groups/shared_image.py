@@ -149,7 +149,7 @@ class CoordinatingNode:
             clock,
             config,
             self.fatal.append,
-            CoordinatorTerms(self.store, node_id, OFFSETS_TOPIC).owned_term,
+            CoordinatorTerms(self.store, node_id, OFFSETS_TOPIC).find_owned_term,
             is_fenced=lambda: self.is_fenced,
         )
 

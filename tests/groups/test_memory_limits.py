@@ -8,7 +8,7 @@ import pytest
 
 from chronik.groups import coordinator as coordinator_module
 from chronik.groups import offsets as offsets_module
-from chronik.groups.classic.rebalance import join_request_size
+from chronik.groups.classic.rebalance import estimate_join_request_size
 from chronik.groups.config import (
     GROUP_OFFSETS_BYTES_MAX,
     GROUPS_BYTES_MAX,
@@ -16,7 +16,7 @@ from chronik.groups.config import (
     OFFSETS_METADATA_BYTES_MAX,
     SMALL_MEMBER_BYTES_MAX,
 )
-from chronik.groups.offsets import offset_quota_error
+from chronik.groups.offsets import find_offset_quota_error
 from chronik.groups.requests import JoinRequest, LeaveRequest, LeavingMember, SyncRequest
 from chronik.metadata.commands.groups import OffsetToCommit
 from chronik.metadata.offsets import OFFSET_BYTES, OffsetSizes, OffsetTable
@@ -50,7 +50,7 @@ def join(
 def test_joins_beyond_member_memory_limit_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         large = join("a", bytes(100_000))
-        monkeypatch.setattr(coordinator_module, "GROUPS_BYTES_MAX", 2 * join_request_size(large) + len("abcd"))
+        monkeypatch.setattr(coordinator_module, "GROUPS_BYTES_MAX", 2 * estimate_join_request_size(large) + len("abcd"))
         async with running_coordinator(MemoryStore()) as coordinator:
             first = await coordinator.join(large)
             assert first.error is ErrorCode.NONE
@@ -108,7 +108,8 @@ def test_assignments_of_removed_members_are_not_counted(monkeypatch: pytest.Monk
 
 def test_client_names_count_toward_member_memory() -> None:
     assert (
-        join_request_size(join("g", b"", client_id="x" * 32_000)) - join_request_size(join("g", b"", client_id=""))
+        estimate_join_request_size(join("g", b"", client_id="x" * 32_000))
+        - estimate_join_request_size(join("g", b"", client_id=""))
         == 32_000
     )
 
@@ -183,8 +184,8 @@ class FullImage:
 def test_memory_limits_are_exact(sizes: OffsetSizes) -> None:
     image = FullImage(sizes)
     fitting, exceeding = ((OffsetToCommit("t", 0, 7, -1, "m" * letters),) for letters in (1, 2))
-    assert offset_quota_error(image, "g", fitting) is None  # type: ignore[arg-type]
-    assert offset_quota_error(image, "g", exceeding) is not None  # type: ignore[arg-type]
+    assert find_offset_quota_error(image, "g", fitting) is None  # type: ignore[arg-type]
+    assert find_offset_quota_error(image, "g", exceeding) is not None  # type: ignore[arg-type]
 
 
 def test_default_member_memory_limits() -> None:

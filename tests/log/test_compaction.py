@@ -12,7 +12,7 @@ from chronik.log.config import LogConfig
 from chronik.protocol.batch import iter_batches
 from chronik.protocol.batch_rewrite import filter_batch
 from chronik.protocol.compression import Codec
-from chronik.protocol.control_records import TransactionMarker, encode_marker_batch
+from chronik.protocol.control_records import TransactionMarker, encode_transaction_marker_batch
 from chronik.protocol.records import Record, iter_records
 from tests.run_size import sized
 
@@ -121,7 +121,7 @@ def test_compaction_preserves_end_offsets_of_leader_epochs() -> None:
             epoch, epoch_end = world.log.epochs.find_epoch_at(header.base_offset)
             assert header.partition_leader_epoch == epoch
             assert header.next_offset <= epoch_end
-            assert world.log.end_offset_for_epoch(epoch) >= (epoch, header.next_offset)
+            assert world.log.find_end_offset_for_epoch(epoch) >= (epoch, header.next_offset)
             offset = header.next_offset
 
 
@@ -294,7 +294,7 @@ def test_long_keys_are_distinguished() -> None:
 def test_other_control_batches_are_kept() -> None:
     world = LogHarness(config=CONFIG)
     write(world, b"a", b"1")
-    marker = encode_marker_batch(
+    marker = encode_transaction_marker_batch(
         TransactionMarker(is_commit=True, coordinator_epoch=1),
         timestamp=NOW_MS,
         producer_id=5,

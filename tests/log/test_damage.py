@@ -300,7 +300,7 @@ def test_log_with_missing_records_is_truncated_and_refilled(cut: int) -> None:
     assert lost.log.missing_start_offset is None
     while lost.log.log_end_offset < RECORDS:
         offset = lost.log.log_end_offset
-        assert lost.log.end_offset_for_epoch(lost.log.epochs.latest_epoch)[1] == offset
+        assert lost.log.find_end_offset_for_epoch(lost.log.epochs.latest_epoch)[1] == offset
         assert lost.log.append_as_follower(leader.log.read(offset, 300, RECORDS)) is not None
     lost.complete_syncs()
     for world in (lost, lost.reopen()):

@@ -26,27 +26,27 @@ def test_end_offset_for_epoch_matches_kafka(way: str) -> None:
     if way == "close":
         world.close()
     log = world.log if way == "open" else world.reopen().log
-    assert log.end_offset_for_epoch(6) == (6, 30)
-    assert log.end_offset_for_epoch(5) == (5, 20)
-    assert log.end_offset_for_epoch(4) == (2, 10)
-    assert log.end_offset_for_epoch(3) == (2, 10)
-    assert log.end_offset_for_epoch(2) == (2, 10)
-    assert log.end_offset_for_epoch(1) == (1, 0)
-    assert log.end_offset_for_epoch(7) == (-1, -1)
-    assert log.end_offset_for_epoch(-1) == (-1, -1)
+    assert log.find_end_offset_for_epoch(6) == (6, 30)
+    assert log.find_end_offset_for_epoch(5) == (5, 20)
+    assert log.find_end_offset_for_epoch(4) == (2, 10)
+    assert log.find_end_offset_for_epoch(3) == (2, 10)
+    assert log.find_end_offset_for_epoch(2) == (2, 10)
+    assert log.find_end_offset_for_epoch(1) == (1, 0)
+    assert log.find_end_offset_for_epoch(7) == (-1, -1)
+    assert log.find_end_offset_for_epoch(-1) == (-1, -1)
 
 
 def test_epoch_without_batches_is_not_stored() -> None:
     world = three_epochs()
     world.log.epochs.assign(8, 30)
-    assert world.log.end_offset_for_epoch(8) == (8, 30)
-    assert world.log.end_offset_for_epoch(7) == (6, 30)
+    assert world.log.find_end_offset_for_epoch(8) == (8, 30)
+    assert world.log.find_end_offset_for_epoch(7) == (6, 30)
     world.log.epochs.assign(9, 30)
-    assert world.log.end_offset_for_epoch(8) == (6, 30)
+    assert world.log.find_end_offset_for_epoch(8) == (6, 30)
     world.close()
     again = world.reopen()
-    assert again.log.end_offset_for_epoch(6) == (6, 30)
-    assert again.log.end_offset_for_epoch(9) == (-1, -1)
+    assert again.log.find_end_offset_for_epoch(6) == (6, 30)
+    assert again.log.find_end_offset_for_epoch(9) == (-1, -1)
 
 
 def test_epoch_cannot_start_below_log_end_offset() -> None:
@@ -69,8 +69,8 @@ def test_truncation_at_offset_is_durable(offset: int) -> None:
     world.sync()
     again = LogHarness(world.simulated_files.crash(9), CONFIG)
     assert read_values(again.log) == [*expected, b"new"]
-    assert again.log.end_offset_for_epoch(7) == (7, offset + 1)
-    assert again.log.end_offset_for_epoch(6) == world.log.end_offset_for_epoch(6)
+    assert again.log.find_end_offset_for_epoch(7) == (7, offset + 1)
+    assert again.log.find_end_offset_for_epoch(6) == world.log.find_end_offset_for_epoch(6)
 
 
 def test_truncation_within_batch_removes_whole_batch() -> None:
@@ -87,7 +87,7 @@ def test_truncate_fully_restarts_log_at_another_offset() -> None:
     for start in (100, 50):
         world.log.truncate_fully_and_start_at(start)
         assert (world.log.log_start_offset, world.log.log_end_offset, world.log.synced_offset) == (start,) * 3
-        assert world.log.end_offset_for_epoch(6) == (-1, -1)
+        assert world.log.find_end_offset_for_epoch(6) == (-1, -1)
         for seed in range(5):
             again = LogHarness(world.simulated_files.crash(seed), CONFIG)
             assert (again.log.log_start_offset, again.log.log_end_offset) == (start, start)

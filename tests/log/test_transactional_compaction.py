@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from chronik.log.config import LogConfig
 from chronik.protocol.batch import BatchHeader, iter_batches
-from chronik.protocol.control_records import TransactionMarker, parse_marker_batch
+from chronik.protocol.control_records import TransactionMarker, parse_transaction_marker_batch
 
 from .harness import LogHarness, batch, read_records
 from .transactional_writer import TransactionalWriter, committed_values, replicate_log
@@ -120,7 +120,7 @@ def test_marker_with_delete_horizon_keeps_its_outcome() -> None:
     data = writer.log.read(1, 1 << 20, 2)
     (found,) = [(position, header) for position, header in iter_batches(data) if header.is_control]
     assert found[1].delete_horizon_ms is not None
-    assert parse_marker_batch(data, found[0]) == TransactionMarker(is_commit=False, coordinator_epoch=9)
+    assert parse_transaction_marker_batch(data, found[0]) == TransactionMarker(is_commit=False, coordinator_epoch=9)
 
 
 def test_last_batch_of_producer_is_kept_empty_with_its_marker() -> None:

@@ -8,7 +8,11 @@ from chronik.log.config import LogConfig
 from chronik.log.partition_log import AppendOrigin, PartitionLog
 from chronik.log.partition_transactions import AbortedTransaction
 from chronik.protocol.batch import iter_batches, parse_header
-from chronik.protocol.control_records import TransactionMarker, encode_marker_batch, parse_marker_batch
+from chronik.protocol.control_records import (
+    TransactionMarker,
+    encode_transaction_marker_batch,
+    parse_transaction_marker_batch,
+)
 from chronik.protocol.records import decode_batch
 
 from .harness import LogHarness, batch
@@ -75,7 +79,9 @@ class TransactionalWriter:
 
 def end_transaction(log: PartitionLog, producer_id: int, epoch: int, commit: bool, coordinator_epoch: int = 3) -> int:
     marker = TransactionMarker(commit, coordinator_epoch)
-    data = bytearray(encode_marker_batch(marker, timestamp=0, producer_id=producer_id, producer_epoch=epoch))
+    data = bytearray(
+        encode_transaction_marker_batch(marker, timestamp=0, producer_id=producer_id, producer_epoch=epoch)
+    )
     return log.append(data, [parse_header(data)], 0, origin=AppendOrigin.COORDINATOR).base_offset
 
 
@@ -99,7 +105,7 @@ def filter_aborted(records: memoryview, aborted: Iterable[AbortedTransaction], o
         while coming and coming[0].first_offset <= header.last_offset:
             left_out.add(coming.pop(0).producer_id)
         if header.is_control:
-            marker = parse_marker_batch(records, position)
+            marker = parse_transaction_marker_batch(records, position)
             if marker is not None and not marker.is_commit:
                 left_out.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in left_out):

@@ -116,7 +116,7 @@ def image_records(image: Image) -> tuple[object, ...]:
         image.latest_import,
         dict(image.groups),
         dict(image.group_configs),
-        {group_id: dict(image.offsets(group_id)) for group_id in image.groups_with_offsets()},
+        {group_id: dict(image.offsets(group_id)) for group_id in image.iter_groups_with_offsets()},
         dict(image.transactions),
         image._staged.copy(),
         {name: dict(image.users.credentials(name)) for name in image.users.by_name},

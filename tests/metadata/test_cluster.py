@@ -268,8 +268,8 @@ def test_drained_broker_stays_drained_after_restart() -> None:
 
 def test_node_below_level_3_has_hash_of_version_0_2_0() -> None:
     as_it_was = (1, "h", 5001, True)
-    assert hashing.node_hash(NodeRecord(*as_it_was)) == hashing.record_hash(hashing.NODE, as_it_was)
-    assert hashing.node_hash(NodeRecord(*as_it_was, draining=True)) == hashing.record_hash(
+    assert hashing.compute_node_hash(NodeRecord(*as_it_was)) == hashing.record_hash(hashing.NODE, as_it_was)
+    assert hashing.compute_node_hash(NodeRecord(*as_it_was, draining=True)) == hashing.record_hash(
         hashing.NODE, (*as_it_was, True)
     )
 

@@ -268,14 +268,14 @@ def test_deltas_describe_changes_between_images(commands: list[Any]) -> None:
 def assert_indexes_agree(image: Image) -> None:
     assert {topic.id: topic for topic in image.topics.values()} == image.topics_by_id
     for name, topic in image.topics.items():
-        assert image.topic_with_metric_name(name.replace(".", "_")) == topic.name == name
+        assert image.find_topic_by_metric_name(name.replace(".", "_")) == topic.name == name
     held = [(topic, each) for topic in image.all_topics_by_id.values() for each in topic.partitions]
     for broker_id in {*image.brokers, *(replica for _, each in held for replica in each.replicas)}:
         there = [topic.id for topic, each in held if broker_id in each.replicas]
         assert {topic.id for topic in image.topics_on_broker(broker_id)} == set(there)
         assert image.replica_count(broker_id) == len(there)
     assert {topic.id for topic in image.leaderless_topics()} == {topic.id for topic, each in held if each.leader < 0}
-    for group_id in image.groups_with_offsets():
+    for group_id in image.iter_groups_with_offsets():
         assert group_id in image.groups
         for topic_name, partition in image.offsets(group_id):
             assert partition < len(image.topics[topic_name].partitions)

@@ -14,7 +14,7 @@ from chronik.metadata import levels
 from chronik.metadata.commands.brokers import RegisterBroker, UpdateBrokerConfig
 from chronik.metadata.commands.cluster import CreateCluster, SetFeatureLevel
 from chronik.metadata.image import Image
-from chronik.metadata.levels import UnsupportedLevelError, cluster_level
+from chronik.metadata.levels import UnsupportedLevelError, get_cluster_level
 from chronik.metadata.records import ApplyResult
 from chronik.metadata.snapshot import CHUNK_RECORDS, FeatureEntry, SnapshotHeader, SnapshotLoader, decode_snapshot
 from chronik.metadata.stores.local_store import LocalStore
@@ -44,7 +44,7 @@ def raised(level: int) -> SetFeatureLevel:
 
 
 def level_in(image: Image) -> int:
-    return cluster_level(image.features)
+    return get_cluster_level(image.features)
 
 
 @pytest.mark.usefixtures("two_levels")
@@ -110,10 +110,10 @@ def test_version_without_first_level_can_bootstrap_cluster(monkeypatch: pytest.M
     monkeypatch.setattr(levels, "LOWEST", 2)
     monkeypatch.setattr(levels, "HIGHEST", 4)
     world = MetadataWorld()
-    assert levels.bootstrap_level(world.image.brokers) == 4
+    assert levels.choose_bootstrap_level(world.image.brokers) == 4
     for broker, supported in ((1, (2, 4)), (2, (2, 3)), (3, (1, 5))):
         world.accept(registration(broker, supported))
-    assert levels.bootstrap_level(world.image.brokers) == 3
+    assert levels.choose_bootstrap_level(world.image.brokers) == 3
     world.accept(raised(3))
     world.accept(CreateCluster("c", 1))
     assert level_in(world.image) == 3
@@ -128,13 +128,13 @@ def test_bootstrap_fails_if_brokers_share_no_level(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(levels, "LOWEST", lowest)
         monkeypatch.setattr(levels, "HIGHEST", highest)
         with pytest.raises(KafkaError) as error:
-            levels.bootstrap_level(world.image.brokers)
+            levels.choose_bootstrap_level(world.image.brokers)
         assert error.value.message == (
             "no chronik.version level is supported by all brokers: "
             f"this node ({lowest} to {highest}), 1 (2 to 3), 2 (1 to 1)"
         )
     world.accept(registration(2, (1, 3), life=1))
-    assert levels.bootstrap_level(world.image.brokers) == 3
+    assert levels.choose_bootstrap_level(world.image.brokers) == 3
 
 
 @pytest.mark.usefixtures("two_levels")
@@ -197,8 +197,8 @@ def test_snapshot_level_precedes_entries_that_depend_on_it(monkeypatch: pytest.M
 
 def test_feature_name_in_other_entries_is_not_taken_for_level() -> None:
     group = msgspec.msgpack.encode([[9, levels.FEATURE_NAME, 7], [5, "another", 9], [5, levels.FEATURE_NAME, 3]])
-    assert levels.peek_level(group, 5) == 3
-    assert levels.peek_level(msgspec.msgpack.encode([[9, levels.FEATURE_NAME, 7]]), 5) == 1
+    assert levels.peek_feature_level(group, 5) == 3
+    assert levels.peek_feature_level(msgspec.msgpack.encode([[9, levels.FEATURE_NAME, 7]]), 5) == 1
 
 
 # --- stores ---

@@ -18,7 +18,7 @@ from chronik.metadata.commands.groups import (
     OffsetToCommit,
     UpdateConsumerGroup,
 )
-from chronik.metadata.names import OFFSETS_TOPIC, coordinator_partition
+from chronik.metadata.names import OFFSETS_TOPIC, compute_coordinator_partition
 from chronik.metadata.records import CommittedOffset, Group
 from chronik.protocol.errors import ErrorCode
 
@@ -181,4 +181,4 @@ def test_commands_of_replaced_coordinator_are_rejected() -> None:
     [("", 0), ("a", 97 % 50), ("group", 98629247 % 50), ("polygenelubricants", 0), ("ß€", (223 * 31 + 8364) % 50)],
 )
 def test_coordinator_partition_of_group_matches_kafka(group: str, partition: int) -> None:
-    assert coordinator_partition(group, 50) == partition
+    assert compute_coordinator_partition(group, 50) == partition

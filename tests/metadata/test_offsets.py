@@ -219,7 +219,7 @@ class ModelledTable:
             assert sum(offsets.record_hashes()) == sum(each for key, each in self.hashes.items() if key[0] == group)
             for topic in ("a", "b", "c", "unknown"):
                 of_topic = {partition: each for (name, partition), each in expected.items() if name == topic}
-                assert list(offsets.offsets_of_topic(topic)) == sorted(of_topic.items())
+                assert list(offsets.iter_offsets_of_topic(topic)) == sorted(of_topic.items())
                 assert [offsets.get((topic, number)) for number in range(45)] == [
                     of_topic.get(number) for number in range(45)
                 ]
@@ -389,7 +389,7 @@ def test_image_equals_dict_after_any_commands_and_snapshots(small_chunks: None, 
             apply_to_model(model, topics, command)
             changed = {group for group in {*before, *model} if before.get(group) != model.get(group)}
             assert changed <= set(world.delta.offsets)
-        assert {group: dict(world.image.offsets(group)) for group in world.image.groups_with_offsets()} == model
+        assert {group: dict(world.image.offsets(group)) for group in world.image.iter_groups_with_offsets()} == model
     encode_verified_snapshot(world.image)
 
 

@@ -25,7 +25,7 @@ from chronik.metadata.commands.partitions import (
     UpdateISR,
 )
 from chronik.metadata.commands.topics import NO_LEADER, CreatePartitions, DeleteTopic
-from chronik.metadata.hashing import PARTITION, partition_hash, record_hash
+from chronik.metadata.hashing import PARTITION, compute_partition_hash, record_hash
 from chronik.metadata.records import Partition
 from chronik.metadata.snapshot import decode_snapshot
 from chronik.protocol.errors import ErrorCode
@@ -260,10 +260,10 @@ def test_snapshot_contains_reassignment_and_old_hashes_stay_valid() -> None:
     world.create("orders", build_assignment(1, 2))
     settled = world.partition("orders")
     before = ((1, 2), (1, 2), 1, 0, 0, 0, 0)  # a partition before reassignments were introduced
-    assert partition_hash(build_id(1), 7, settled) == record_hash(PARTITION, build_id(1), 7, before)
+    assert compute_partition_hash(build_id(1), 7, settled) == record_hash(PARTITION, build_id(1), 7, before)
     reassign(world, 3, 2)
     moving = world.partition("orders")
-    assert partition_hash(build_id(1), 7, moving) == record_hash(PARTITION, build_id(1), 7, moving)
+    assert compute_partition_hash(build_id(1), 7, moving) == record_hash(PARTITION, build_id(1), 7, moving)
     assert decode_snapshot(encode_verified_snapshot(world.image)).topics["orders"].partitions == (moving,)
 
 

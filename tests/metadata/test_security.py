@@ -112,7 +112,7 @@ def test_shape_of_unknown_users_follows_the_distribution_of_credentials() -> Non
     world = MetadataWorld()
     table = world.image.users
     assert table.get_credential_shape_at(SHA_256, 0.5) is None
-    assert table.most_common_mechanism() is None
+    assert table.find_most_common_mechanism() is None
     common, rare = CredentialShape(8192, 4, True), CredentialShape(4096, 8, False)
     world.accept(AlterScramUser("a", (keys(iterations=8192, salt=b"abc1"),)))
     world.accept(AlterScramUser("b", (keys(iterations=8192, salt=b"abc2"),)))
@@ -123,11 +123,11 @@ def test_shape_of_unknown_users_follows_the_distribution_of_credentials() -> Non
         common,
         common,
     ]
-    assert table.most_common_mechanism() == SHA_256
+    assert table.find_most_common_mechanism() == SHA_256
     world.accept(AlterScramUser("a", remove=(SHA_256,)))
     world.accept(AlterScramUser("b", remove=(SHA_256,)))
     assert {table.get_credential_shape_at(SHA_256, position) for position in (0.0, 0.5, 0.999)} == {rare}
-    assert table.most_common_mechanism() == SHA_512
+    assert table.find_most_common_mechanism() == SHA_512
 
 
 def test_delta_names_users_whose_credentials_changed() -> None:

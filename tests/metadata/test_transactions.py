@@ -19,7 +19,7 @@ from chronik.metadata.commands.transactions import (
 )
 from chronik.metadata.delta import diff_images
 from chronik.metadata.image import Image
-from chronik.metadata.names import TRANSACTIONS_TOPIC, coordinator_partition
+from chronik.metadata.names import TRANSACTIONS_TOPIC, compute_coordinator_partition
 from chronik.metadata.records import CommittedOffset, Transaction, TransactionState
 from chronik.metadata.snapshot import decode_snapshot
 from chronik.protocol.errors import ErrorCode
@@ -69,7 +69,7 @@ def test_first_addition_starts_transaction() -> None:
     assert list(world.now.partitions) == [world.part("orders"), world.part("bills")]
     assert world.now.groups == ("g", "h")
     assert (world.now.began_index, world.now.index) == (began_index, world.image.applied_index)
-    assert world.image.transaction_by_producer(PRODUCER) == world.now
+    assert world.image.find_transaction_by_producer_id(PRODUCER) == world.now
     assert world.image.transaction_partition_count == 2
 
 
@@ -89,7 +89,7 @@ def test_end_transaction_settles_staged_offsets_atomically(commit: bool) -> None
     world.end(commit=commit)
     assert world.now.state is (TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT)
     assert world.now.index == world.image.applied_index
-    assert not world.image.staged_offsets("g")
+    assert not world.image.get_staged_offsets("g")
     assert world.image.staged_count == 0
     expected = CommittedOffset(5, -1, None, 30) if commit else None
     assert world.image.offset("g", "orders", 0) == expected
@@ -104,8 +104,8 @@ def test_completed_transaction_switches_to_next_producer_id() -> None:
     world.accept(CompleteTransaction(ID, world.now.index, 50))
     assert world.now.state is TransactionState.COMPLETE_COMMIT
     assert (world.now.producer_id, world.now.producer_epoch, world.now.partitions) == (99, 0, ())
-    assert world.image.transaction_by_producer(PRODUCER) is None
-    assert world.image.transaction_by_producer(99) == world.now
+    assert world.image.find_transaction_by_producer_id(PRODUCER) is None
+    assert world.image.find_transaction_by_producer_id(99) == world.now
 
 
 def test_transaction_without_partitions_completes_immediately() -> None:
@@ -173,7 +173,7 @@ def test_next_command_may_complete_marked_transaction(next_producer_id: int) -> 
 def test_command_of_replaced_transaction_coordinator_is_rejected() -> None:
     world = TransactionWorld()
     world.create(TRANSACTIONS_TOPIC, *[build_assignment(1)] * 4)
-    epoch = world.partition(TRANSACTIONS_TOPIC, coordinator_partition(ID, 4)).leader_epoch
+    epoch = world.partition(TRANSACTIONS_TOPIC, compute_coordinator_partition(ID, 4)).leader_epoch
     stale = AddToTransaction(ID, world.now.index, (), ("g",), 1, epoch + 1)
     assert world.reject(stale)[0] is ErrorCode.NOT_COORDINATOR
     world.accept(AddToTransaction(ID, world.now.index, (), ("g",), 1, epoch))
@@ -227,7 +227,7 @@ def test_latest_staged_offset_of_two_transactions_wins() -> None:
     other = world.image.transactions["other"]
     world.accept(StageOffsets("g", "other", other.began_index, (OffsetToCommit("orders", 0, 6),), 1))
     world.accept(EndTransaction("other", other.index, True, 0, 1))
-    assert not world.image.staged_offsets("g")
+    assert not world.image.get_staged_offsets("g")
     world.end(commit=True)
     committed = world.image.offset("g", "orders", 0)
     assert committed is not None
@@ -257,7 +257,7 @@ def test_deleting_topic_removes_it_from_open_transactions() -> None:
     world.create("orders", build_assignment(1), build_assignment(1))
     assert world.now.partitions == (world.part("bills"),)
     assert world.now.index == index
-    assert not world.image.staged_offsets("g")
+    assert not world.image.get_staged_offsets("g")
     assert not world.image.transactions_with_topic(world.image.topics["orders"].id)
     world.end(commit=True)
     assert world.image.offset("g", "orders", 0) is None
@@ -275,7 +275,7 @@ def test_snapshot_contains_transactions_and_staged_offsets() -> None:
     copy = decode_snapshot(encode_verified_snapshot(world.image))
     assert image_records(copy) == image_records(world.image)
     assert copy.state_hash == world.image.state_hash
-    assert copy.transaction_by_producer(8) == world.image.transactions["other"]
+    assert copy.find_transaction_by_producer_id(8) == world.image.transactions["other"]
     assert not diff_images(copy, world.image)
     changes = diff_images(Image(), world.image).transactions
     assert [change.new and change.new.transactional_id for change in changes] == ["other", ID]
@@ -288,5 +288,5 @@ def test_expired_transactional_id_is_removed() -> None:
     world = TransactionWorld()
     world.accept(ExpireTransaction(ID, world.now.index))
     assert not world.image.transactions
-    assert world.image.transaction_by_producer(PRODUCER) is None
+    assert world.image.find_transaction_by_producer_id(PRODUCER) is None
     assert world.delta.transactions[0].deleted

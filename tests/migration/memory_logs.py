@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from chronik.migration.record_transfer import BatchChunk, ImportStream
 from chronik.protocol.batch import Bytes, iter_batches
-from chronik.protocol.control_records import TransactionMarker, encode_marker_batch
+from chronik.protocol.control_records import TransactionMarker, encode_transaction_marker_batch
 from chronik.protocol.records import Record, encode_batch
 
 
@@ -46,7 +46,7 @@ def build_batch(
 
 
 def build_marker(offset: int, producer: int, *, commit: bool, epoch: int = 3) -> bytes:
-    return encode_marker_batch(
+    return encode_transaction_marker_batch(
         TransactionMarker(commit, 5),
         timestamp=77,
         producer_id=producer,

@@ -7,7 +7,7 @@ import pytest
 from chronik.migration.record_transfer import PartitionToImport, PartitionTransfer
 from chronik.migration.source import MigrationError
 from chronik.protocol.batch import iter_batches, verify_crc
-from chronik.protocol.control_records import TransactionMarker, parse_marker_batch
+from chronik.protocol.control_records import TransactionMarker, parse_transaction_marker_batch
 from chronik.protocol.messages.import_records import ImportedPartitionResult
 from tests.migration.memory_logs import MemoryLog, build_batch, build_marker, build_stream, join_chunks
 
@@ -36,7 +36,9 @@ def test_stream_ends_open_transactions_in_order_of_their_start() -> None:
         ]
     )
     *_, first, last = build_stream(log, committed=frozenset({7, 8}))
-    assert [(each.first_offset, parse_marker_batch(each.data), each.record_count) for each in (first, last)] == [
+    assert [
+        (each.first_offset, parse_transaction_marker_batch(each.data), each.record_count) for each in (first, last)
+    ] == [
         (5, TransactionMarker(False, 0), 0),
         (6, TransactionMarker(True, 0), 0),
     ]
@@ -80,22 +82,22 @@ def test_transfer_completes_after_empty_request_is_acknowledged() -> None:
     transfer = build_transfer(MemoryLog([build_batch(0, 3), build_batch(3)]))
     portion = transfer.next_chunk()
     assert (portion.expected_end, len(portion.records or b"")) == (0, len(build_batch(0, 3) + build_batch(3)))
-    assert transfer.handle_result(result(4)) == 4
+    assert transfer.process_leader_result(result(4)) == 4
     assert not transfer.is_done
     assert (transfer.next_chunk().expected_end, transfer.next_chunk().records) == (4, None)
-    assert transfer.handle_result(result(4)) == 0
+    assert transfer.process_leader_result(result(4)) == 0
     assert transfer.is_done
 
 
 def test_transfer_resumes_at_log_end_of_cluster() -> None:
     transfer = build_transfer(MemoryLog([build_batch(0, 3), build_batch(3), build_batch(4, 2)]))
-    transfer.handle_result(result(3))
+    transfer.process_leader_result(result(3))
     portion = transfer.next_chunk()
     assert (portion.expected_end, bytes(portion.records or b"")) == (3, build_batch(3) + build_batch(4, 2))
-    transfer.handle_result(result(0))  # a new leader with fewer records
+    transfer.process_leader_result(result(0))  # a new leader with fewer records
     assert transfer.next_chunk().expected_end == 0
-    transfer.handle_result(result(6))
-    transfer.handle_result(result(3))
+    transfer.process_leader_result(result(6))
+    transfer.process_leader_result(result(3))
     assert transfer.next_chunk().expected_end == 3
     assert not transfer.is_done
 
@@ -104,15 +106,15 @@ def test_transfer_of_empty_log_sets_only_its_start() -> None:
     transfer = build_transfer(MemoryLog([], start=40))
     portion = transfer.next_chunk()
     assert (portion.expected_end, portion.log_start_offset, portion.records) == (40, 40, None)
-    transfer.handle_result(result(0, 0))
+    transfer.process_leader_result(result(0, 0))
     assert not transfer.is_done
-    transfer.handle_result(result(40, 40))
+    transfer.process_leader_result(result(40, 40))
     assert transfer.is_done
 
 
 def test_transfer_rejects_log_that_differs_from_source() -> None:
     log = MemoryLog([build_batch(0, 3), build_batch(3)])
     with pytest.raises(MigrationError, match="inside a batch"):
-        build_transfer(log).handle_result(result(2))
+        build_transfer(log).process_leader_result(result(2))
     with pytest.raises(MigrationError, match="has offsets 0 to 8 in the cluster, but 0 to 3 in the source"):
-        build_transfer(log).handle_result(result(9))
+        build_transfer(log).process_leader_result(result(9))

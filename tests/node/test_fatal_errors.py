@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from chronik.config import NodeConfig
-from chronik.errors import ChronikError, InvariantError, StorageError, exc_info_if_unexpected, root_cause
+from chronik.errors import ChronikError, InvariantError, StorageError, exc_info_if_unexpected, find_root_cause
 from chronik.node.node import Node
-from chronik.node.run import report_loop_error
+from chronik.node.run import log_event_loop_error
 
 FULL = StorageError("write topics/x/0/0.log: No space left on device")
 
 
 def test_root_cause_of_exception_group_is_storage_error_or_first_leaf() -> None:
     lost = ChronikError("a peer is gone")
-    assert root_cause(FULL) is FULL
-    assert root_cause(ExceptionGroup("unhandled errors in a TaskGroup", [FULL])) is FULL
+    assert find_root_cause(FULL) is FULL
+    assert find_root_cause(ExceptionGroup("unhandled errors in a TaskGroup", [FULL])) is FULL
     nested = ExceptionGroup("outer", [lost, ExceptionGroup("inner", [InvariantError("x"), FULL])])
-    assert root_cause(nested) is FULL
-    assert root_cause(ExceptionGroup("outer", [lost, InvariantError("x")])) is lost
+    assert find_root_cause(nested) is FULL
+    assert find_root_cause(ExceptionGroup("outer", [lost, InvariantError("x")])) is lost
 
 
 def test_only_unexpected_errors_are_logged_with_traceback() -> None:
@@ -60,7 +60,7 @@ def test_failed_background_job_stops_node_with_its_error(tmp_path: Path, caplog:
 def test_event_loop_logs_lack_of_descriptors_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     async def fail(error: Exception) -> None:
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(report_loop_error)
+        loop.set_exception_handler(log_event_loop_error)
         loop.call_exception_handler({"message": "accept failed", "exception": error})
 
     asyncio.run(fail(OSError(errno.EMFILE, "Too many open files")))

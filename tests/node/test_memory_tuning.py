@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 GC_PROGRAM = """
 import gc, sys, weakref
-from chronik.node.memory_tuning import limit_collection_time
+from chronik.node.memory_tuning import limit_gc_duration
 
 class Thing:
     def __init__(self):
@@ -26,7 +26,7 @@ def examined():
 
 gc.disable()
 at_start = things(1000)
-limit_collection_time(float(sys.argv[1]))
+limit_gc_duration(float(sys.argv[1]))
 print("at the start", examined())
 later = things(1000)
 gc.collect(1)
@@ -43,13 +43,13 @@ print("gone", [each() is None for each in known])
 
 GROWTH = """
 import gc
-from chronik.node.memory_tuning import limit_collection_time
+from chronik.node.memory_tuning import limit_gc_duration
 
 examined = []
 gc.callbacks.append(
     lambda phase, info: phase == "start" and info["generation"] == 2 and examined.append(len(gc.get_objects()))
 )
-limit_collection_time(0.0)
+limit_gc_duration(0.0)
 kept = [[] for _ in range(500_000)]
 print(len(examined), max(examined))
 """

@@ -211,7 +211,7 @@ def test_unresponsive_peer_uses_bounded_memory_and_is_reported() -> None:
                 assert not inbox.unreachable
                 for _ in range(100):
                     client.send([(1, bytes(1024 * 1024))])
-                    assert client.queued_bytes(1) <= MESSAGES_BYTES_MAX
+                    assert client.get_queued_bytes(1) <= MESSAGES_BYTES_MAX
                     await asyncio.sleep(0)
                 assert 1 in inbox.unreachable
                 assert client._links[1]._connection is not None

@@ -193,7 +193,7 @@ def test_local_event_loop_stall_does_not_close_connection() -> None:
 
     async def scenario() -> None:
         connection = PeerConnection(IgnoringOwner(), AcceptorHandshake(identity(1)))
-        connection.on_ping()
+        connection.on_ping_received()
         for _ in range(UNANSWERED_PINGS_MAX):
             connection._check_liveness()
         assert not connection.is_closing

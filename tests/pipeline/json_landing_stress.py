@@ -32,11 +32,11 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from chronik.pipeline.tables.catalog import open_table
 from chronik.pipeline.tables.layout import OFFSET, PARTITION, VALUE
-from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.storage import build_dead_letters_uri, table_uri
 from chronik.pipeline.tables.storage_errors import TableStorageError
 from chronik.pipeline.tables.table_files import scan
 from chronik.pipeline.tables.topic_table import TableError, TableMissingError
-from chronik.pipeline.tables.values.record_rebuild import build_outgoing_rows, record_source_columns
+from chronik.pipeline.tables.values.record_rebuild import build_outgoing_rows, list_source_columns
 from chronik.testing import Broker
 from tests.pipeline.landing_stress_tools import LandingDriver
 from tests.pipeline.seaweedfs import BUCKET, SeaweedFS
@@ -346,7 +346,7 @@ class JsonLandingStress:
 
     def _compare(self, committed: Mapping[int, bytes], when: str) -> None:
         rows = self._read_values(table_uri(self._root, TOPIC))
-        dead_letters = self._read_values(dead_letters_uri(self._root, TOPIC))
+        dead_letters = self._read_values(build_dead_letters_uri(self._root, TOPIC))
         self._outcome.rows, self._outcome.dead_letters = len(rows), len(dead_letters)
         found = find_differences(committed, [value for _, _, value in rows], [value for _, _, value in dead_letters])
         positions = Counter((partition, offset) for partition, offset, _ in [*rows, *dead_letters])
@@ -360,7 +360,7 @@ class JsonLandingStress:
         if VALUE in files.schema.names:
             columns: list[str] = [PARTITION, OFFSET, VALUE]
         else:
-            columns = record_source_columns(files.schema)
+            columns = list_source_columns(files.schema)
         for batch in scan(files, columns):
             rows = pa.Table.from_batches([batch])
             values = rows[VALUE] if VALUE in columns else build_outgoing_rows(rows, files.value_schema)["value"]

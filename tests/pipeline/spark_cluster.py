@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from chronik.pipeline.spark.masters import LOOPBACK
-from chronik.pipeline.spark.runtime import spark_environment
+from chronik.pipeline.spark.runtime import build_spark_environment
 from chronik.testing.ports import ReservedPorts
 from tests.jvm_options import spark_options
 
@@ -47,7 +47,7 @@ class SparkDaemon:
         self.log = directory / f"{name}.log"
         variables = (
             os.environ
-            | spark_environment("spark://")
+            | build_spark_environment("spark://")
             | {
                 "SPARK_LOCAL_IP": LOOPBACK,
                 "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,

@@ -12,14 +12,14 @@ import pyarrow.dataset as ds
 
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
-from chronik.pipeline.maintenance.compaction import CompactionStats, commit_merge, merge_files, plan_merges
+from chronik.pipeline.maintenance.compaction import CompactionStats, commit_merged_file, merge_table_files, plan_merges
 from chronik.pipeline.records.columns import HEADERS_TYPE, RecordColumns
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput
 from chronik.pipeline.tables.layout import ERROR, VALUE, TableKind, build_table_batch, initial_schema, system_columns
 from chronik.pipeline.tables.parquet import PartitionedParquetWriter
 from chronik.pipeline.tables.partitioning import Partitioning
-from chronik.pipeline.tables.storage import TableStorage, dead_letters_uri, table_uri
+from chronik.pipeline.tables.storage import TableStorage, build_dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TableSnapshot, TableSpec, TopicTable
 from chronik.pipeline.tables.values.row_decoder import infer_statistics
 from chronik.testing import Broker
@@ -132,7 +132,7 @@ def compact_table(uri: str, *, since: date | None = None) -> CompactionStats:
     """Compact one table, with a commit for each new file."""
     table, done = open_table(uri), CompactionStats()
     for join in plan_merges(table, since=since):
-        done += commit_merge(table, join, merge_files(join))
+        done += commit_merged_file(table, join, merge_table_files(join))
     return done
 
 
@@ -156,7 +156,7 @@ def build_record_columns(
 
 
 def create_empty_table(root: Path, kind: TableKind, *, partitioning: Partitioning = Partitioning.DATE) -> TopicTable:
-    uri = dead_letters_uri(str(root), TOPIC) if kind is TableKind.DEAD_LETTERS else table_uri(str(root), TOPIC)
+    uri = build_dead_letters_uri(str(root), TOPIC) if kind is TableKind.DEAD_LETTERS else table_uri(str(root), TOPIC)
     return open_or_create_table(uri, TableSpec(TOPIC, TOPIC_ID, kind, partitioning))
 
 

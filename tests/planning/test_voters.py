@@ -55,7 +55,7 @@ def test_choose_voters_spreads_voters_over_racks(nodes: list[PlannedNode], count
 def test_successor_is_observer_in_rack_with_fewest_voters(
     nodes: list[PlannedNode], leaving: int, expected: int | None
 ) -> None:
-    assert voter_selection.find_successor(nodes, leaving) == expected
+    assert voter_selection.find_voter_successor(nodes, leaving) == expected
 
 
 @settings(max_examples=sized(50, 2000), deadline=None)

@@ -87,7 +87,7 @@ def test_consecutive_batches_share_a_budget(codec: Codec) -> None:
     budget = DecompressionBudget(whole + 1, 10**6, 10**6)
     assert len(list(scan_records_lazily(encoded, budget))) == 200
     assert (budget.bytes_decompressed, budget.bytes_left) == (whole, 1)
-    budget.take_bytes(1)
+    budget.charge_bytes(1)
     for left in (0, -1):
         budget.bytes_left = left
         with pytest.raises(RecordsTooLarge):
@@ -124,9 +124,9 @@ def test_batch_with_too_many_records_is_rejected_by_header() -> None:
     with pytest.raises(RecordsTooLarge):
         validate_records(*decompress_within_budget(lying, 0, budget))
     assert budget.bytes_decompressed == 0
-    budget.take_records(INSPECTED_RECORDS_MAX)
+    budget.charge_records(INSPECTED_RECORDS_MAX)
     with pytest.raises(RecordsTooLarge):
-        budget.take_records(1)
+        budget.charge_records(1)
 
 
 @pytest.mark.parametrize("codec", CODECS)

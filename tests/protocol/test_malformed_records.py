@@ -15,7 +15,11 @@ from chronik.protocol.batch import HEADER_BYTES, build_batch, parse_header, vali
 from chronik.protocol.batch_rewrite import filter_batch, recompress_batch, validate_records
 from chronik.protocol.budget import DecompressionBudget
 from chronik.protocol.compression import Codec, compress
-from chronik.protocol.control_records import TransactionMarker, encode_marker_batch, parse_marker
+from chronik.protocol.control_records import (
+    TransactionMarker,
+    encode_transaction_marker_batch,
+    parse_transaction_marker,
+)
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
 from chronik.protocol.message_set import convert_to_batches, convert_to_message_set, iter_message_set
 from chronik.protocol.record_scan import decompress_within_budget
@@ -146,12 +150,12 @@ def test_random_bytes_raise_typed_errors() -> None:
 
 def test_mutated_markers_raise_typed_errors() -> None:
     rng = random.Random(500)
-    batch = encode_marker_batch(TransactionMarker(True, 1), timestamp=5, producer_id=1, producer_epoch=1)
+    batch = encode_transaction_marker_batch(TransactionMarker(True, 1), timestamp=5, producer_id=1, producer_epoch=1)
     header, body = parse_header(batch), batch[HEADER_BYTES:]
 
     def read(buffer: bytes) -> None:
         for record in decode_batch(buffer, 0, LIMIT):
-            parse_marker(record)
+            parse_transaction_marker(record)
 
     counts = outcomes([read], [build_batch(header, mutated(rng, body)) for _ in range(CASES)])
     assert counts[ErrorCode.CORRUPT_MESSAGE] > CASES // 4

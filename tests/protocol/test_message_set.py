@@ -17,7 +17,7 @@ from chronik.protocol.batch import TimestampType, parse_header, validate_produce
 from chronik.protocol.batch_rewrite import filter_batch, validate_records
 from chronik.protocol.budget import DecompressionBudget
 from chronik.protocol.compression import Codec, compress
-from chronik.protocol.control_records import TransactionMarker, encode_marker_batch
+from chronik.protocol.control_records import TransactionMarker, encode_transaction_marker_batch
 from chronik.protocol.errors import CorruptRecords, ErrorCode, InvalidRecord, KafkaError, RecordsTooLarge
 from chronik.protocol.message_set import convert_to_batches, convert_to_message_set, iter_message_set
 from chronik.protocol.record_scan import decompress_within_budget
@@ -174,7 +174,7 @@ def test_wrapper_log_append_time_overrides_inner_timestamps() -> None:
 
 def test_down_conversion_skips_control_and_empty_batches() -> None:
     commit = TransactionMarker(True, 1)
-    marker = encode_marker_batch(commit, timestamp=1, producer_id=1, producer_epoch=0, base_offset=4)
+    marker = encode_transaction_marker_batch(commit, timestamp=1, producer_id=1, producer_epoch=0, base_offset=4)
     empty = filter_batch(encode_batch([Record(5, 1)]), 0, lambda offset, key, is_tombstone: False, keep_empty=True)
     assert empty is not None
     tail = encode_batch([Record(6, 1, None, b"tail")])

@@ -17,10 +17,10 @@ from chronik.protocol.compression import Codec
 from chronik.protocol.control_records import (
     ControlType,
     TransactionMarker,
-    encode_marker_batch,
+    encode_transaction_marker_batch,
     parse_control_type,
-    parse_marker,
-    parse_marker_batch,
+    parse_transaction_marker,
+    parse_transaction_marker_batch,
 )
 from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.records import Record, decode_batch, encode_batch, iter_records
@@ -141,7 +141,7 @@ def as_record(record: Any) -> Record:
 
 def test_iter_records_skips_control_batches() -> None:
     commit = TransactionMarker(True, 3)
-    marker = encode_marker_batch(commit, timestamp=1, producer_id=7, producer_epoch=0, base_offset=4)
+    marker = encode_transaction_marker_batch(commit, timestamp=1, producer_id=7, producer_epoch=0, base_offset=4)
     tail = [Record(5, 6, None, b"after")]
     buffer = encode_batch(SAMPLE, codec=Codec.ZSTD) + marker + encode_batch(tail)
     assert list(iter_records(buffer)) == SAMPLE + tail
@@ -151,21 +151,23 @@ def test_iter_records_skips_control_batches() -> None:
 @pytest.mark.parametrize("committed", [True, False])
 def test_transaction_marker_round_trips(committed: bool) -> None:
     marker = TransactionMarker(committed, 12)
-    batch = encode_marker_batch(marker, timestamp=99, producer_id=7, producer_epoch=2, base_offset=50, leader_epoch=4)
+    batch = encode_transaction_marker_batch(
+        marker, timestamp=99, producer_id=7, producer_epoch=2, base_offset=50, leader_epoch=4
+    )
     header = parse_header(batch)
     assert header.is_control
     assert header.is_transactional
     assert (header.producer_id, header.producer_epoch, header.base_sequence, header.base_offset) == (7, 2, -1, 50)
     (record,) = decode_batch(batch)
     assert parse_control_type(record) is (ControlType.COMMIT if committed else ControlType.ABORT)
-    assert parse_marker(record) == marker
+    assert parse_transaction_marker(record) == marker
     (theirs,) = MemoryRecords(batch).next_batch()
     assert (theirs.commit, theirs.abort) == (committed, not committed)
 
 
 def test_marker_is_parsed_from_any_batch_encoding() -> None:
     marker = TransactionMarker(True, 12)
-    plain = encode_marker_batch(marker, timestamp=99, producer_id=7, producer_epoch=2)
+    plain = encode_transaction_marker_batch(marker, timestamp=99, producer_id=7, producer_epoch=2)
     (record,) = decode_batch(plain)
     longer = record._replace(headers=(("h", b"v"),))
     written = [
@@ -176,21 +178,24 @@ def test_marker_is_parsed_from_any_batch_encoding() -> None:
     ]
     buffer = b"".join(written)
     positions = [position for position, _ in iter_batches(buffer)]
-    assert [parse_marker_batch(buffer, position) for position in positions] == [marker] * 4
+    assert [parse_transaction_marker_batch(buffer, position) for position in positions] == [marker] * 4
     assert parse_header(written[-1]).delete_horizon_ms == 1_700_000_000_000
     assert decode_batch(written[-1]) == [record]
     emptied = filter_batch(plain, 0, lambda *_: False, keep_empty=True)
     other = encode_batch([record._replace(key=b"\x00\x00\x00\x02")], control=True)
     assert emptied is not None
-    assert [parse_marker_batch(bytes(emptied) + plain), parse_marker_batch(other)] == [None, None]
+    assert [parse_transaction_marker_batch(bytes(emptied) + plain), parse_transaction_marker_batch(other)] == [
+        None,
+        None,
+    ]
 
 
 def test_other_control_records_are_not_markers() -> None:
-    assert parse_marker(Record(0, 0, b"\x00\x00\x00\x02", b"")) is None
+    assert parse_transaction_marker(Record(0, 0, b"\x00\x00\x00\x02", b"")) is None
     assert parse_control_type(Record(0, 0, b"\x00\x00\x00\x63")) is ControlType.UNKNOWN
     for key, value in ((None, None), (bytes(3), None), (b"\xff\xff\x00\x00", None), (bytes(4), b"")):
         with pytest.raises(CorruptRecords):
-            parse_marker(Record(0, 0, key, value))
+            parse_transaction_marker(Record(0, 0, key, value))
 
 
 def test_log_append_time_is_timestamp_of_all_records() -> None:

@@ -474,7 +474,7 @@ def test_unresponsive_peer_does_not_delay_commits(tmp_path: Path) -> None:
             queued = 0
             for _ in range(20):
                 await asyncio.gather(*(leader.driver.propose(bytes(100_000)) for _ in range(10)))
-                queued = max(queued, leader.transport.queued_bytes(away))
+                queued = max(queued, leader.transport.get_queued_bytes(away))
             assert len(leader.machine.commands) == 200  # 20 MB, acknowledged by the other two nodes
             assert queued <= raft.inflight_bytes_max + 2 * raft.append_bytes_max
             stuck.close()

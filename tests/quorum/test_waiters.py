@@ -15,7 +15,7 @@ from chronik.quorum.outcomes import (
 )
 from chronik.quorum.waiters import AppliedWaiters, RequestWaiters, Waiter, WaiterKind
 from chronik.raft.entries import EntryKind, RaftEntry
-from chronik.raft.events import ReadConfirmed, RejectionReason, RequestAccepted, RequestRejected
+from chronik.raft.events import ReadIndexConfirmed, RejectionReason, RequestAccepted, RequestRejected
 from tests.peers.helpers import run
 
 
@@ -114,7 +114,7 @@ def test_waiters_expire_at_their_deadlines() -> None:
         waiters.expire_requests(10.3)
         assert (outcome(early), outcome(read)) == (OutcomeUnknown, ReadTimedOut)
         assert not late.future.done()
-        waiters.complete(ReadConfirmed(read.context, 7))  # a late outcome is ignored
+        waiters.complete(ReadIndexConfirmed(read.context, 7))  # a late outcome is ignored
         waiters.complete_applied_requests([entry(5, 1)])
         waiters.expire_requests(20.3)
         assert outcome(late) is OutcomeUnknown

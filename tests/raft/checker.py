@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chronik.raft.entries import EntryKind, RaftEntry
-from chronik.raft.events import ReadConfirmed, Ready, RequestAccepted, RequestRejected
+from chronik.raft.events import ReadIndexConfirmed, Ready, RequestAccepted, RequestRejected
 from chronik.raft.membership import UNBOUND_DIRECTORY, Membership, decode_membership
 from chronik.raft.roles import Role
 
@@ -218,10 +218,10 @@ class RaftChecker:
     def on_request(self, host: SimulatedHost, context: int) -> None:
         self._awaited[host.node_id].add(context)
 
-    def on_outcome(self, host: SimulatedHost, outcome: RequestAccepted | RequestRejected | ReadConfirmed) -> None:
+    def on_outcome(self, host: SimulatedHost, outcome: RequestAccepted | RequestRejected | ReadIndexConfirmed) -> None:
         require(outcome.context in self._awaited[host.node_id], f"{outcome} belongs to no request")
         self._awaited[host.node_id].discard(outcome.context)
-        if isinstance(outcome, ReadConfirmed):
+        if isinstance(outcome, ReadIndexConfirmed):
             self.reads_confirmed += 1
             needed = self._reads[outcome.context]
             require(outcome.index >= needed, f"stale read at {host.node_id}: {outcome.index} instead of {needed}")

@@ -18,8 +18,8 @@ from chronik.raft.events import (
     Persisted,
     Propose,
     RaftEvent,
-    ReadConfirmed,
     ReadIndex,
+    ReadIndexConfirmed,
     Ready,
     RequestAccepted,
     RequestRejected,
@@ -57,7 +57,7 @@ class LabHost:
     is_held: bool = False
     is_down: bool = False
     writing: Persist | None = None
-    outcomes: list[RequestAccepted | RequestRejected | ReadConfirmed] = field(default_factory=list)
+    outcomes: list[RequestAccepted | RequestRejected | ReadIndexConfirmed] = field(default_factory=list)
 
 
 class Lab:
@@ -199,7 +199,7 @@ class Lab:
         self.handle(node_id, ReadIndex(context))
         return context
 
-    def outcome(self, node_id: int, context: int) -> RequestAccepted | RequestRejected | ReadConfirmed | None:
+    def outcome(self, node_id: int, context: int) -> RequestAccepted | RequestRejected | ReadIndexConfirmed | None:
         return next((each for each in self.hosts[node_id].outcomes if each.context == context), None)
 
     def _ask(self, node_id: int, event: Propose | ChangeMembership | TransferLeadership) -> Any:

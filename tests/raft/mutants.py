@@ -117,10 +117,12 @@ MUTANTS: Final = (
     Mutant("votes twice in a term", rule(rules.can_vote_for, always(True))),
     Mutant("loses its vote on restart", _lose_vote),
     Mutant("never writes its vote", _never_write_vote),
-    Mutant("keeps its vote in the next term", rule(rules.vote_in_new_term, lambda vote, term, new_term: vote)),
+    Mutant(
+        "keeps its vote in the next term", rule(rules.get_vote_after_term_change, lambda vote, term, new_term: vote)
+    ),
     Mutant("votes for an older log", rule(rules.is_up_to_date, always(True))),
     Mutant("compares logs by length alone", rule(rules.is_up_to_date, lambda term, index, own_term, own: index >= own)),
-    Mutant("accepts messages of older terms", rule(rules.is_stale, always(False))),
+    Mutant("accepts messages of older terms", rule(rules.is_stale_term, always(False))),
     Mutant("ignores the leader lease", rule(rules.is_lease_valid, always(False))),
     Mutant("increments the term for a pre-vote", _increment_term_for_pre_vote),
     Mutant("campaigns without a pre-vote", _campaign_without_pre_vote),
@@ -128,24 +130,31 @@ MUTANTS: Final = (
     Mutant("counts learners", _learners_are_voters),
     Mutant("counts non-voters", rule(rules.has_quorum, _count_non_voters)),
     Mutant("counts half as a majority", rule(rules.quorum_size, lambda count: max(1, count // 2))),
-    Mutant("commits entries on a single node", rule(rules.quorum_index, max)),
-    Mutant("commits entries of older terms by counting replicas", rule(rules.can_commit, always(True))),
-    Mutant("counts its own unsynced entries", rule(rules.leader_match_index, lambda durable, last: last)),
+    Mutant("commits entries on a single node", rule(rules.compute_quorum_index, max)),
+    Mutant(
+        "commits entries of older terms by counting replicas", rule(rules.can_commit_by_counting_replicas, always(True))
+    ),
+    Mutant("counts its own unsynced entries", rule(rules.get_leader_match_index, lambda durable, last: last)),
     Mutant("counts its own unsynced vote", rule(rules.is_own_vote_durable, always(True))),
     Mutant("sends messages before the write is durable", rule(rules.must_wait_for_disk, always(False))),
     Mutant("acknowledges entries before they are durable", rule(rules.must_wait_for_disk, _wait_for_term_only)),
     Mutant("sends a vote before it is durable", rule(rules.must_wait_for_disk, _wait_for_log_only)),
-    Mutant("sends held-back messages of an older term", rule(rules.is_valid_in_term, always(True))),
-    Mutant("applies uncommitted entries", rule(rules.max_applicable_index, lambda commit, durable: durable)),
+    Mutant("sends held-back messages of an older term", rule(rules.is_message_valid_in_term, always(True))),
+    Mutant("applies uncommitted entries", rule(rules.compute_max_applicable_index, lambda commit, durable: durable)),
     Mutant(
-        "applies entries that are not on its disk", rule(rules.max_applicable_index, lambda commit, durable: commit)
+        "applies entries that are not on its disk",
+        rule(rules.compute_max_applicable_index, lambda commit, durable: commit),
     ),
     Mutant("appends entries after a gap", rule(rules.matches_previous_entry, lambda own, previous: own is not None)),
     Mutant("keeps its own entries in a conflict", rule(rules.count_matching_entries, _keep_conflicts)),
     Mutant("truncates its log at every Append", rule(rules.count_matching_entries, lambda own_terms, entries: 0)),
-    Mutant("commits entries that it has not compared", rule(rules.follower_commit, lambda commit, matching: commit)),
     Mutant(
-        "commits entries that a peer lacks by heartbeat", rule(rules.heartbeat_commit, lambda commit, match: commit)
+        "commits entries that it has not compared",
+        rule(rules.compute_follower_commit_index, lambda commit, matching: commit),
+    ),
+    Mutant(
+        "commits entries that a peer lacks by heartbeat",
+        rule(rules.compute_heartbeat_commit_index, lambda commit, match: commit),
     ),
     Mutant("installs a snapshot over a newer log", rule(rules.is_snapshot_needed, always(True))),
     Mutant("installs a damaged snapshot", rule(rules.is_snapshot_complete, always(True))),

@@ -15,7 +15,7 @@ from typing import Final
 
 from chronik.raft.config import RaftConfig
 from chronik.raft.entries import EntryKind, RaftEntry
-from chronik.raft.events import Persist, ReadConfirmed, Ready, RequestAccepted, RequestRejected
+from chronik.raft.events import Persist, ReadIndexConfirmed, Ready, RequestAccepted, RequestRejected
 from chronik.raft.membership import (
     UNBOUND_DIRECTORY,
     AddLearner,
@@ -127,14 +127,14 @@ def format_persist(persist: Persist) -> str:
     return "; ".join(parts)
 
 
-def format_outcome(outcome: RequestAccepted | RequestRejected | ReadConfirmed) -> str:
+def format_outcome(outcome: RequestAccepted | RequestRejected | ReadIndexConfirmed) -> str:
     match outcome:
         case RequestAccepted():
             return f"accepts at {outcome.first_index}/{outcome.term}"
         case RequestRejected():
             leader = f", leader is {outcome.leader}" if outcome.leader >= 0 else ""
             return f"rejects: {outcome.reason.message}{leader}"
-        case ReadConfirmed():
+        case ReadIndexConfirmed():
             return f"confirms read at {outcome.index}"
 
 

@@ -30,8 +30,8 @@ from chronik.raft.events import (
     Persisted,
     Propose,
     RaftEvent,
-    ReadConfirmed,
     ReadIndex,
+    ReadIndexConfirmed,
     Ready,
     RequestAccepted,
     RequestRejected,
@@ -473,7 +473,9 @@ class RaftSimulation:
             return ChangeMembership(change(self.random.choice(membership.voters)), self._context())
         return None
 
-    def _take_outcome(self, host: SimulatedHost, outcome: RequestAccepted | RequestRejected | ReadConfirmed) -> None:
+    def _take_outcome(
+        self, host: SimulatedHost, outcome: RequestAccepted | RequestRejected | ReadIndexConfirmed
+    ) -> None:
         self.checker.on_outcome(host, outcome)
         if isinstance(outcome, RequestAccepted) and outcome.context in self._proposed:
             self.checker.awaited_commands[outcome.first_index, outcome.term] = self._proposed.pop(outcome.context)

@@ -48,7 +48,7 @@ def test_log_matches_reference_model(seed: int) -> None:
             log.append(make_entries(first, terms))
             model.terms[first:] = terms
         elif action == "hand out" and writing is None and log.has_unpersisted:
-            writing = Persist(sequence=step, entries=log.take_unpersisted())
+            writing = Persist(sequence=step, entries=log.take_unpersisted_entries())
         elif action == "persisted" and writing is not None:
             disk.write(writing)
             log.mark_persisted()
@@ -81,12 +81,12 @@ def test_entries_replaced_during_write_are_not_durable() -> None:
     disk = SimulatedDisk()
     log = RaftLog(disk, disk.recovered())
     log.append(make_entries(1, [1, 1, 1]))
-    writing = Persist(sequence=1, entries=log.take_unpersisted())
+    writing = Persist(sequence=1, entries=log.take_unpersisted_entries())
     log.append(make_entries(2, [2]))
     disk.write(writing)
     log.mark_persisted()
     assert (log.durable_index, log.last_index) == (1, 2)
-    assert [entry.term for entry in log.take_unpersisted()] == [2]
+    assert [entry.term for entry in log.take_unpersisted_entries()] == [2]
 
 
 def test_unstable_bytes_are_counted_until_persisted() -> None:
@@ -96,7 +96,7 @@ def test_unstable_bytes_are_counted_until_persisted() -> None:
     log.append(entries)
     assert log.unstable_bytes == sum(entry.size_bytes for entry in entries)
     log.append(make_entries(4, [2]))
-    disk.write(Persist(sequence=1, entries=log.take_unpersisted()))
+    disk.write(Persist(sequence=1, entries=log.take_unpersisted_entries()))
     log.mark_persisted()
     assert log.unstable_bytes == 0
 

@@ -9,7 +9,7 @@ import pytest
 from chronik.errors import InvariantError
 from chronik.raft.config import RaftConfig
 from chronik.raft.entries import EntryKind, RaftEntry
-from chronik.raft.events import ReadConfirmed, RejectionReason, RequestAccepted, RequestRejected
+from chronik.raft.events import ReadIndexConfirmed, RejectionReason, RequestAccepted, RequestRejected
 from chronik.raft.messages import (
     Append,
     AppendAck,
@@ -493,7 +493,7 @@ def test_8_read_waits_for_first_commit_of_term() -> None:
     context = lab.read(1)
     assert lab.outcome(1, context) is None
     lab.settle()
-    assert lab.outcome(1, context) == ReadConfirmed(context, 3)
+    assert lab.outcome(1, context) == ReadIndexConfirmed(context, 3)
 
 
 def test_8_deposed_leader_confirms_no_read() -> None:

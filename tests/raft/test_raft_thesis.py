@@ -6,7 +6,7 @@ import pytest
 
 from chronik.errors import InvariantError
 from chronik.raft.config import RaftConfig
-from chronik.raft.events import PeerUnreachable, ReadConfirmed, RejectionReason, RequestAccepted, RequestRejected
+from chronik.raft.events import PeerUnreachable, ReadIndexConfirmed, RejectionReason, RequestAccepted, RequestRejected
 from chronik.raft.membership import UNBOUND_DIRECTORY, AddLearner, PromoteLearner, RemoveMember
 from chronik.raft.messages import Append, AppendAck, Heartbeat, HeartbeatAck, ReadAck, TimeoutNow, VoteAck, VoteRequest
 from chronik.raft.roles import Role
@@ -423,7 +423,7 @@ def test_6_4_read_is_confirmed_by_heartbeats_without_log_write() -> None:
     context = lab.read(1)
     assert lab.outcome(1, context) is None
     lab.settle()
-    assert lab.outcome(1, context) == ReadConfirmed(context, last)
+    assert lab.outcome(1, context) == ReadIndexConfirmed(context, last)
     assert lab[1].last_index == last
 
 
@@ -433,7 +433,7 @@ def test_6_4_concurrent_reads_share_round() -> None:
     before = len(lab.sent_by(1, Heartbeat))
     contexts = [lab.read(1) for _ in range(50)]
     lab.settle()
-    assert all(isinstance(lab.outcome(1, context), ReadConfirmed) for context in contexts)
+    assert all(isinstance(lab.outcome(1, context), ReadIndexConfirmed) for context in contexts)
     assert len(lab.sent_by(1, Heartbeat)) - before == 2 * 2, "one round for the first read, one for all others"
 
 
@@ -460,8 +460,8 @@ def test_6_4_read_completes_when_silent_voter_is_removed() -> None:
     waiting, gathering = lab.read(1), lab.read(1)
     assert lab.outcome(1, waiting) is None
     assert isinstance(lab.change(1, RemoveMember(2)), RequestAccepted)
-    assert isinstance(lab.outcome(1, waiting), ReadConfirmed)
-    assert isinstance(lab.outcome(1, gathering), ReadConfirmed)
+    assert isinstance(lab.outcome(1, waiting), ReadIndexConfirmed)
+    assert isinstance(lab.outcome(1, gathering), ReadIndexConfirmed)
 
 
 def test_6_4_reads_queued_behind_unanswered_request_time_out() -> None:
@@ -486,7 +486,7 @@ def test_6_4_follower_forwards_read_to_leader() -> None:
     lab.settle()
     context = lab.read(3)
     lab.settle()
-    assert lab.outcome(3, context) == ReadConfirmed(context, lab[1].commit)
+    assert lab.outcome(3, context) == ReadIndexConfirmed(context, lab[1].commit)
 
 
 def test_6_4_forwarded_read_without_response_times_out() -> None:
@@ -512,8 +512,8 @@ def test_6_4_read_does_not_wait_for_previous_slow_round() -> None:
     rounds = {message.round for message in lab.messages_in_flight if isinstance(message, Heartbeat)}
     assert max(rounds) == max(message.round for message in slow if isinstance(message, Heartbeat)) + 1
     lab.settle()
-    assert isinstance(lab.outcome(1, second), ReadConfirmed)
-    assert isinstance(lab.outcome(1, first), ReadConfirmed), "a later round confirms all earlier ones"
+    assert isinstance(lab.outcome(1, second), ReadIndexConfirmed)
+    assert isinstance(lab.outcome(1, first), ReadIndexConfirmed), "a later round confirms all earlier ones"
 
 
 def test_6_4_forwarded_read_does_not_wait_for_previous_request() -> None:
@@ -525,11 +525,11 @@ def test_6_4_forwarded_read_does_not_wait_for_previous_request() -> None:
     second = lab.read(3)
     lab.tick(3)
     lab.settle()
-    assert isinstance(lab.outcome(3, second), ReadConfirmed)
+    assert isinstance(lab.outcome(3, second), ReadIndexConfirmed)
     assert lab.outcome(3, first) is None, "each request has its own number"
     lab.messages_in_flight.extend(slow)
     lab.settle()
-    assert isinstance(lab.outcome(3, first), ReadConfirmed)
+    assert isinstance(lab.outcome(3, first), ReadIndexConfirmed)
 
 
 def test_6_4_forwarded_reads_fail_when_leader_is_unreachable() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chronik.raft.events import ReadConfirmed, RequestAccepted
+from chronik.raft.events import ReadIndexConfirmed, RequestAccepted
 from chronik.raft.membership import PromoteLearner
 from chronik.raft.messages import Heartbeat
 from chronik.raft.read_queue import ROUNDS_MAX, ForwardedReads, PendingRead, ReadQueue
@@ -22,7 +22,7 @@ def test_read_round_sends_heartbeats_to_voters_only() -> None:
     for asker in (1, 2, 4, 7):
         context = lab.read(asker)
         lab.settle()
-        assert isinstance(lab.outcome(asker, context), ReadConfirmed)
+        assert isinstance(lab.outcome(asker, context), ReadIndexConfirmed)
     assert heartbeats(lab, 2, 3) - to_voters == 4 * 2
     assert heartbeats(lab, *LEARNERS) == to_learners
 
@@ -52,7 +52,7 @@ def test_learner_promoted_during_round_confirms_it_with_next_heartbeat() -> None
     assert lab.outcome(1, context) is None, "the new voter has not received the round yet"
     lab.tick(1, lab.config.heartbeat_ticks)
     lab.settle()
-    assert isinstance(lab.outcome(1, context), ReadConfirmed)
+    assert isinstance(lab.outcome(1, context), ReadIndexConfirmed)
 
 
 def test_leader_starts_one_round_per_tick_up_to_maximum() -> None:
@@ -60,13 +60,13 @@ def test_leader_starts_one_round_per_tick_up_to_maximum() -> None:
     for number in range(ROUNDS_MAX):
         queue.add(PendingRead(1, number))
         queue.tick()
-        assert queue.can_start_round
-        queue.start_round(commit=number)
+        assert queue.can_start_read_round
+        queue.start_read_round(commit=number)
     queue.add(PendingRead(1, ROUNDS_MAX))
     queue.tick()
-    assert not queue.can_start_round
-    assert len(list(queue.take_confirmed(lambda number: number == 1))) == 1
-    assert queue.can_start_round
+    assert not queue.can_start_read_round
+    assert len(list(queue.take_confirmed_rounds(lambda number: number == 1))) == 1
+    assert queue.can_start_read_round
 
 
 def test_follower_sends_one_request_per_tick_up_to_maximum() -> None:
@@ -74,10 +74,10 @@ def test_follower_sends_one_request_per_tick_up_to_maximum() -> None:
     for number in range(ROUNDS_MAX):
         reads.add(number)
         reads.tick()
-        assert reads.can_send_request
-        reads.start_request(ticks_max=1000)
+        assert reads.can_send_read_request
+        reads.start_read_request(ticks_max=1000)
     reads.add(ROUNDS_MAX)
     reads.tick()
-    assert not reads.can_send_request
+    assert not reads.can_send_read_request
     assert reads.take_request(1) == [0]
-    assert reads.can_send_request
+    assert reads.can_send_read_request

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from chronik.controller.partition_maintenance import replace_drained_leaders
+from chronik.controller.partition_maintenance import build_drained_leader_changes
 from chronik.metadata import levels
 from chronik.metadata.commands.brokers import BrokerStatus, RegisterBroker
 from chronik.metadata.commands.cluster import AddNode, CreateCluster, RemoveNode, SetFeatureLevel, UpdateNode
@@ -70,7 +70,7 @@ class MembershipController(SimulatedController):
         consensus = self._world.consensus
         while True:
             await asyncio.sleep(0.3)
-            for command in replace_drained_leaders(consensus.image, 10):
+            for command in build_drained_leader_changes(consensus.image, 10):
                 consensus.command(command)
 
     def random_actions(self) -> tuple[Callable[[], None], ...]:

@@ -154,7 +154,7 @@ async def _never_truncate(fetcher: LeaderFetcher, key: PartitionId, *_: Any) -> 
 MUTANTS: Final = (
     Mutant(
         "ignores the ISR that it proposes",
-        replaced("chronik.broker.isr_state.IsrState._update_counted_followers", _count_isr_only),
+        replaced("chronik.broker.isr_state.IsrState._update_high_watermark_followers", _count_isr_only),
     ),
     Mutant(
         "lets a follower join below the high watermark",
@@ -170,7 +170,8 @@ MUTANTS: Final = (
         replaced("chronik.broker.isr_state.IsrState.high_watermark", lambda leading, own_end: own_end),
     ),
     Mutant(
-        "counts progress of diverging logs", replaced("chronik.broker.replica.Replica.find_divergence", lambda *_: None)
+        "counts progress of diverging logs",
+        replaced("chronik.broker.replica.Replica.find_log_divergence", lambda *_: None),
     ),
     Mutant(
         "counts unsynced records",
@@ -187,7 +188,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "accepts responses of an earlier epoch",
-        replaced("chronik.replication.fetch_session.LeaderFetchSession.get_requested", _accept_any_response),
+        replaced("chronik.replication.fetch_session.LeaderFetchSession.get_requested_partition", _accept_any_response),
     ),
     Mutant(
         "serves followers of any epoch", replaced("chronik.broker.replica.Replica.check_leader_epoch", lambda *_: None)

@@ -74,7 +74,7 @@ def test_later_fetches_contain_only_changed_partitions() -> None:
     fetch = request(plan)
     assert (requested_partitions(fetch), fetch.session_id, fetch.session_epoch) == ([], 33, 1)
     plan.on_response(FollowerFetchResponse(33))
-    plan.mark_changed(second.key)
+    plan.mark_position_changed(second.key)
     fetch = request(plan)
     assert (requested_partitions(fetch), fetch.session_epoch) == ([1], 2)
 
@@ -97,7 +97,7 @@ def test_lost_response_restarts_session_with_all_partitions() -> None:
 def test_unsynced_partition_is_omitted_without_delaying_fetch() -> None:
     replica = FakeReplica(0, is_fully_durable=False)
     plan = make_plan(replica)
-    assert plan.replicas_to_sync() == [cast(Replica, replica)]
+    assert plan.list_replicas_to_sync() == [cast(Replica, replica)]
     fetch = request(plan)
     assert (requested_partitions(fetch), fetch.max_wait_ms) == ([], 0)
     replica.is_fully_durable = True
@@ -107,7 +107,7 @@ def test_unsynced_partition_is_omitted_without_delaying_fetch() -> None:
 def test_unlog_if_open_is_omitted_until_opened() -> None:
     replica = FakeReplica(0, log_if_open=None)
     plan = make_plan(replica)
-    assert plan.replicas_to_open() == [cast(Replica, replica)]
+    assert plan.list_replicas_to_open() == [cast(Replica, replica)]
     assert requested_partitions(request(plan)) == []
     replica.log_if_open = "open"
     assert requested_partitions(request(plan)) == [0]
@@ -116,30 +116,30 @@ def test_unlog_if_open_is_omitted_until_opened() -> None:
 def test_response_for_unrequested_partition_is_ignored() -> None:
     replica = FakeReplica(0)
     plan = make_plan(replica)
-    assert plan.get_requested(replica.key) is None
+    assert plan.get_requested_partition(replica.key) is None
     request(plan)
-    assert plan.get_requested(replica.key) is not None
-    assert plan.get_requested((replica.topic_id, 7)) is None
+    assert plan.get_requested_partition(replica.key) is not None
+    assert plan.get_requested_partition((replica.topic_id, 7)) is None
 
 
 def test_response_for_earlier_epoch_is_ignored() -> None:
     replica = FakeReplica(0)
     plan = make_plan_in_session(replica)
-    before = plan.get_requested(replica.key)
+    before = plan.get_requested_partition(replica.key)
     assert before is not None
     replica.leader_epoch = 2
     assert follow(plan, replica)
-    assert plan.get_requested(replica.key) is None
+    assert plan.get_requested_partition(replica.key) is None
     assert not plan.is_current(replica.key, before)
     assert request(plan).positions[0].leader_epoch == 2
-    assert plan.get_requested(replica.key) is not None
+    assert plan.get_requested_partition(replica.key) is not None
 
 
 def test_response_for_replaced_log_is_ignored() -> None:
     plan = make_plan_in_session(FakeReplica(0))
     again = FakeReplica(0)
     assert follow(plan, again)
-    assert plan.get_requested(again.key) is None
+    assert plan.get_requested_partition(again.key) is None
 
 
 def test_following_same_partition_twice_changes_nothing() -> None:
@@ -177,7 +177,7 @@ def test_failed_partition_backs_off_without_delaying_others() -> None:
     assert rests[0] == RETRY_SECONDS_FIRST
     assert rests == sorted(rests)
     assert rests[-1] == RETRY_SECONDS_MAX
-    plan.mark_changed(good.key)
+    plan.mark_position_changed(good.key)
     assert requested_partitions(request(plan, now=0.5)) == [1]
     assert requested_partitions(request(plan, now=RETRY_SECONDS_MAX)) == [0]
 
@@ -187,7 +187,7 @@ def test_success_resets_backoff() -> None:
     plan = make_plan_in_session(replica)
     plan.delay_failed_partition(replica.key, 0.0)
     plan.delay_failed_partition(replica.key, 0.0)
-    plan.mark_changed(replica.key)
+    plan.mark_position_changed(replica.key)
     assert requested_partitions(request(plan)) == [0]
     assert plan.delay_failed_partition(replica.key, 0.0) == RETRY_SECONDS_FIRST
 

@@ -74,7 +74,7 @@ def test_lost_partition_reassigned_before_replica_is_updated() -> None:
     async def scenario(rig: Rig) -> None:
         keeper = IsrManager(LEADER, rig.store, rig.replicas, rig.configs, rig.clock, lambda: rig.epoch_of(LEADER))
         lose_log(rig, 0)
-        replica = rig.replicas.find_leader(TOPIC_ID, 0)
+        replica = rig.replicas.find_led_replica(TOPIC_ID, 0)
         assert replica is not None
         replica.open()
         assert replica.log.has_lost_all_records

@@ -75,7 +75,7 @@ def test_periodic_sync_yields_between_partitions(monkeypatch: pytest.MonkeyPatch
     processed = ProcessedPartitions()
     monkeypatch.setattr("chronik.broker.flusher.LogSyncer.request_sync_if_needed", processed)
     monkeypatch.setattr("chronik.broker.log_maintenance.SYNC_SECONDS", 0)
-    _check_job(processed, lambda rig: _housekeeping(rig)._run_syncs())
+    _check_job(processed, lambda rig: _housekeeping(rig)._run_periodic_syncs())
 
 
 def test_compaction_check_yields_between_partitions(monkeypatch: pytest.MonkeyPatch) -> None:

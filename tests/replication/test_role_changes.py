@@ -71,7 +71,7 @@ def test_lookup_applies_pending_role_change() -> None:
         last, at_once = TOPICS - 1, len(led_replicas(rig))
         assert rig.replicas.get_leader_by_id(topic_id(last), 0).is_leader
         assert rig.replicas.get_leader(f"t{last - 1}", 0).is_leader
-        assert rig.replicas.find_leader(topic_id(last - 2), 0) is not None
+        assert rig.replicas.find_led_replica(topic_id(last - 2), 0) is not None
         assert len(led_replicas(rig)) == at_once + 3
         await wait_until_roles_match_image(rig)
 

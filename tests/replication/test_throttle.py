@@ -97,7 +97,7 @@ def test_lower_rate_applies_to_bytes_already_copied() -> None:
     async def scenario(rig: Rig) -> None:
         rig.command(UpdateBrokerStatus(FOLLOWER, BrokerStatus.OFFLINE))
         throttle = ReplicationThrottle("leader", LEADER, rig.store, rig.configs, rig.clock)
-        throttle.record_copied(rig.replica(), FOLLOWER, 50)
+        throttle.record_copied_bytes(rig.replica(), FOLLOWER, 50)
         assert throttle.delay(rig.replica(), FOLLOWER) == pytest.approx(0.5)
         rig.command(UpdateBrokerConfig(LEADER, {RATE.format("leader"): "50"}))
         assert throttle.delay(rig.replica(), FOLLOWER) == pytest.approx(1.0)

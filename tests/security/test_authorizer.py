@@ -10,7 +10,12 @@ from chronik.limits import CACHED_DECISION_NAME_CHARACTERS_MAX, CACHED_DECISIONS
 from chronik.metadata.delta import Delta, RecordChange
 from chronik.metadata.records import Acl
 from chronik.principals import Principal
-from chronik.protocol.permissions import TOPIC_OPERATION_BITS, AclOperation, AclResourceType, to_bit_field
+from chronik.protocol.permissions import (
+    TOPIC_OPERATION_BITS,
+    AclOperation,
+    AclResourceType,
+    encode_operations_as_bit_field,
+)
 from chronik.security.authorizer import Authorizer, create_authorizer
 from tests.run_size import sized
 from tests.security.naive_authorizer import is_allowed, is_allowed_on_any
@@ -170,7 +175,7 @@ def test_idempotent_producer_needs_write_permission_on_some_topic() -> None:
 def test_authorized_operations_are_returned_as_bit_field() -> None:
     authorizer = with_acls(topic_acl())
     told = authorizer.authorized_operations(ALICE, HOST, AclResourceType.TOPIC, "t")
-    assert told == to_bit_field([AclOperation.READ, AclOperation.DESCRIBE])
+    assert told == encode_operations_as_bit_field([AclOperation.READ, AclOperation.DESCRIBE])
     assert (
         with_acls(topic_acl(operation=AclOperation.ALL)).authorized_operations(ALICE, HOST, AclResourceType.TOPIC, "t")
         == TOPIC_OPERATION_BITS

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from chronik.api import produce
 from chronik.api.produce import TransactionStart
 from chronik.broker.replica import Replica
-from chronik.coordination.machine import Instruction, MachineReply, StoreFailed
+from chronik.coordination.machine import Instruction, StateMachineReply, StateStoreFailed
 from chronik.log.partition_log import PartitionLog
 from chronik.log.partition_transactions import PartitionTransactions
 from chronik.metadata.apply import HANDLERS
@@ -129,14 +129,15 @@ def _accept_any_epoch(
 
 
 def _report_failure_as_success(
-    failed: Callable[..., list[Instruction]], of: TransactionMachine, event: StoreFailed
+    failed: Callable[..., list[Instruction]], of: TransactionMachine, event: StateStoreFailed
 ) -> list[Instruction]:
     under_way = of._pending_store
     done = failed(of, event)
     if under_way is None or under_way.write.result is None:
         return done
     return [
-        MachineReply(each.waiter, under_way.write.result) if isinstance(each, MachineReply) else each for each in done
+        StateMachineReply(each.waiter, under_way.write.result) if isinstance(each, StateMachineReply) else each
+        for each in done
     ]
 
 
@@ -193,7 +194,7 @@ def _forget_earlier_partitions(wanted: Any, known: Any) -> list[Any]:
 
 
 def _make_all_due(due: Callable[..., Any], appender: MarkerAppender, markers: WriteMarkersRequest) -> Any:
-    known = appender._store.image.transaction_by_producer(markers.producer_id)
+    known = appender._store.image.find_transaction_by_producer_id(markers.producer_id)
     return due(appender, markers) if known is None else frozenset(markers.partitions)
 
 
@@ -225,19 +226,19 @@ class _ModifiedImage:
 
 
 def _accept_any_partition(refusal: Callable[..., Any], first: TransactionStart, image: Image) -> Any:
-    known = image.transaction_by_producer(first.header.producer_id)
+    known = image.find_transaction_by_producer_id(first.header.producer_id)
     modified = None if known is None else replace(known, partitions=(*known.partitions, first.partition))
     return refusal(first, _ModifiedImage(modified))
 
 
 def _accept_any_state(refusal: Callable[..., Any], first: TransactionStart, image: Image) -> Any:
-    known = image.transaction_by_producer(first.header.producer_id)
+    known = image.find_transaction_by_producer_id(first.header.producer_id)
     modified = None if known is None else replace(known, state=TransactionState.ONGOING)
     return refusal(first, _ModifiedImage(modified))
 
 
 def _accept_records_of_any_epoch(refusal: Callable[..., Any], first: TransactionStart, image: Image) -> Any:
-    known = image.transaction_by_producer(first.header.producer_id)
+    known = image.find_transaction_by_producer_id(first.header.producer_id)
     modified = None if known is None else replace(known, producer_epoch=first.header.producer_epoch)
     return refusal(first, _ModifiedImage(modified))
 
@@ -272,23 +273,31 @@ MUTANTS: Final = (
         wrap_in_modules((decisions, machine), "build_fencing_abort", _keep_epoch),
     ),
     Mutant("gives a second instance the same epoch", wrap_function(decisions, "_assign_producer", _assign_same_epoch)),
-    Mutant("does not check the producer epoch", wrap_function(decisions, "_producer_error", _ignore_epoch)),
-    Mutant("does not bump the epoch of v2 transactions", wrap_function(decisions, "_end_ongoing", _keep_v2_epoch)),
+    Mutant("does not check the producer epoch", wrap_function(decisions, "_find_producer_error", _ignore_epoch)),
+    Mutant(
+        "does not bump the epoch of v2 transactions", wrap_function(decisions, "_end_open_transaction", _keep_v2_epoch)
+    ),
     Mutant("adds partitions while markers are pending", wrap_function(decisions, "_add", _ignore_pending_markers)),
     Mutant(
-        "initializes a producer while markers are pending", wrap_function(decisions, "_init", _ignore_pending_markers)
+        "initializes a producer while markers are pending",
+        wrap_function(decisions, "_decide_init_producer", _ignore_pending_markers),
     ),
-    Mutant("does not abort the transaction of a fenced instance", wrap_function(decisions, "_init", _skip_abort)),
-    Mutant("rejects a repeated v2 EndTxn", wrap_function(decisions, "_end_ongoing", _forget_last_producer)),
-    Mutant("lets an old instance fence a newer one", wrap_function(decisions, "_init", _accept_any_epoch)),
+    Mutant(
+        "does not abort the transaction of a fenced instance",
+        wrap_function(decisions, "_decide_init_producer", _skip_abort),
+    ),
+    Mutant("rejects a repeated v2 EndTxn", wrap_function(decisions, "_end_open_transaction", _forget_last_producer)),
+    Mutant(
+        "lets an old instance fence a newer one", wrap_function(decisions, "_decide_init_producer", _accept_any_epoch)
+    ),
     Mutant(
         "reports failed writes as stored",
         wrap_function(TransactionMachine, "_on_store_failed", _report_failure_as_success),
     ),
-    Mutant("never times out", wrap_function(TransactionMachine, "_note_deadline", _disable_timeout)),
+    Mutant("never times out", wrap_function(TransactionMachine, "_update_timeout_deadline", _disable_timeout)),
     Mutant(
         "ignores commands that are applied late",
-        replace_attribute(TransactionCoordinator, "_wake_or_load", lambda *_: None),
+        replace_attribute(TransactionCoordinator, "_wake_or_load_machine", lambda *_: None),
     ),
     Mutant(
         "does not load undecided transactions after failover",
@@ -317,7 +326,7 @@ MUTANTS: Final = (
         replace_attribute(handlers, "_new_among", _forget_earlier_partitions),
     ),
     Mutant("keeps deleted topics in transactions", replace_attribute(Image, "transactions_with_topic", lambda *_: [])),
-    Mutant("appends markers of any decision", wrap_function(MarkerAppender, "_partitions_due", _make_all_due)),
+    Mutant("appends markers of any decision", wrap_function(MarkerAppender, "_list_partitions_due", _make_all_due)),
     Mutant("acknowledges uncommitted markers", wrap_function(MarkerAppender, "_append", _skip_replication_wait)),
     Mutant("marks everything as committed", wrap_function(Replica, "append_marker", _commit_all_markers)),
     Mutant("accepts any record", replace_attribute(TransactionStart, "rejection_code", lambda *_: None)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.coordination.machine import CoordinatorChanged, StateStored, TimePassed
+from chronik.coordination.machine import CoordinatorChanged, DeadlineCheckDue, StateStored
 from chronik.metadata.commands.topics import DeleteTopic
 from chronik.metadata.commands.transactions import InitTransaction
 from chronik.metadata.records import TransactionState
@@ -235,7 +235,7 @@ def test_transaction_started_with_unknown_outcome_times_out() -> None:
     late = lab.stores[0].change.to_command(-1, 5)
     lab.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     lab.world.accept(late)
-    lab.handle_event(TimePassed(lab.now_ms))
+    lab.handle_event(DeadlineCheckDue(lab.now_ms))
     lab.advance_time(TIMEOUT_MS)
     lab.apply()
     assert lab.transaction.state is TransactionState.PREPARE_ABORT

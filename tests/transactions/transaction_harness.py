@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chronik.coordination.machine import (
+    DeadlineCheckDue,
     ExecuteAction,
     Instruction,
-    MachineEvent,
-    MachineReply,
+    StateMachineEvent,
+    StateMachineReply,
     StateStored,
-    StoreFailed,
+    StateStoreFailed,
     StoreState,
-    TimePassed,
     Unload,
 )
 from chronik.metadata.commands.transactions import TransactionPartition
@@ -73,7 +73,7 @@ class TransactionHarness:
 
     # --- the host ---
 
-    def handle_event(self, event: MachineEvent) -> None:
+    def handle_event(self, event: StateMachineEvent) -> None:
         if self.is_unloaded:
             self.load_machine()
         self._execute(self.machine.handle(event))
@@ -81,7 +81,7 @@ class TransactionHarness:
     def _execute(self, instructions: Sequence[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
-                case MachineReply(waiter, answer):
+                case StateMachineReply(waiter, answer):
                     assert waiter not in self.answers
                     assert isinstance(answer, TransactionResult)
                     self.answers[waiter] = answer
@@ -100,11 +100,11 @@ class TransactionHarness:
         if result.code is ErrorCode.NONE:
             self.handle_event(StateStored(self.now_ms, store.ticket))
         else:
-            self.handle_event(StoreFailed(self.now_ms, store.ticket, result.code))
+            self.handle_event(StateStoreFailed(self.now_ms, store.ticket, result.code))
 
     def fail(self, error: ErrorCode) -> None:
         (store,), self.stores = self.stores, []
-        self.handle_event(StoreFailed(self.now_ms, store.ticket, error))
+        self.handle_event(StateStoreFailed(self.now_ms, store.ticket, error))
 
     def complete_all(self) -> None:
         """Apply all pending changes, write markers and complete the transaction."""
@@ -129,7 +129,7 @@ class TransactionHarness:
         while not self.is_unloaded and (due := self.machine.wake_at_ms) is not None and due <= until:
             before = (self.now_ms, due, len(self.stores), len(self.markers), len(self.answers))
             self.now_ms = max(self.now_ms, due)
-            self.handle_event(TimePassed(self.now_ms))
+            self.handle_event(DeadlineCheckDue(self.now_ms))
             after = (self.now_ms, self.machine.wake_at_ms, len(self.stores), len(self.markers), len(self.answers))
             assert before != after, "the machine requests wake-ups without effect in a loop"
         self.now_ms = until

@@ -57,7 +57,7 @@ class Script:
         writer.write(b"|".join(self.written[:index]))
         writer.commit()
         self.snapshot = index
-        log.drop_segments_through(index)
+        log.delete_segments_through(index)
 
     def _truncate(self, log: WriteAheadLog, index: int) -> None:
         self.promised = self.promised[:index]

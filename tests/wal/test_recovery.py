@@ -156,9 +156,9 @@ def test_segments_covered_by_snapshot_are_deleted() -> None:
     log.append([b"record 3"])
     log.sync()
     before = files.kill()
-    log.drop_segments_through(1)
+    log.delete_segments_through(1)
     assert log.first_index == 1
-    log.drop_segments_through(2)
+    log.delete_segments_through(2)
     assert log.first_index == 3
     log.close()
     for disk in (files, before):

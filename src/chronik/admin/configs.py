@@ -166,7 +166,7 @@ class ConfigAdmin:
             KafkaError: The resource does not exist or has no configs.
         """
         if resource.type == ConfigResourceType.TOPIC:
-            return self._configs.describe_topic(self._require_topic(resource.name).configs)
+            return self._configs.describe_topic(self._get_existing_topic(resource.name).configs)
         if resource.type == ConfigResourceType.BROKER:
             broker = self._parse_broker_id(resource.name)
             return (
@@ -177,7 +177,7 @@ class ConfigAdmin:
             return describe_log_levels()
         if resource.type == ConfigResourceType.GROUP and resource.name:
             return self._configs.describe_group(resource.name)
-        raise _unknown_resource_error(resource)
+        raise _build_unknown_resource_error(resource)
 
     def _describe_broker(self, broker_id: int) -> Iterable[ConfigEntry]:
         """Yield the configs of a broker, with actual values for those that the node sets itself, such as `node.id`."""
@@ -239,7 +239,7 @@ class ConfigAdmin:
     async def _alter_resource_configs(
         self, resource: ConfigResourceKey, changes: Sequence[ConfigChange], validate_only: bool
     ) -> None:
-        wanted, delete = self._split_changes(resource, changes)
+        wanted, delete = self._split_config_changes(resource, changes)
         if resource.type == ConfigResourceType.BROKER_LOGGER:
             check_node_id(self._config.node_id, resource.name)
             alter_log_levels(wanted, delete, validate_only=validate_only)
@@ -258,12 +258,12 @@ class ConfigAdmin:
         """Validate all changes, then apply them with a single command."""
         command: UpdateTopicConfig | UpdateBrokerConfig | UpdateGroupConfig
         if resource.type == ConfigResourceType.TOPIC:
-            topic = self._require_topic(resource.name)
+            topic = self._get_existing_topic(resource.name)
             for key, value in wanted.items():
                 validate_topic_config(key, value)
             after = _apply_changes({} if is_all else topic.configs, wanted, delete)
             self._configs.check_topic_consistency(after)
-            time_ms = levels.timestamp_if_supported(self._store.image.features, self._clock.now_ms())
+            time_ms = levels.get_timestamp_if_supported(self._store.image.features, self._clock.now_ms())
             command = UpdateTopicConfig(topic.id, dict(wanted), delete, is_all, time_ms)
         elif resource.type == ConfigResourceType.BROKER:
             broker = self._parse_broker_id(resource.name)
@@ -282,12 +282,12 @@ class ConfigAdmin:
             self._configs.check_group_configs(after)
             command = UpdateGroupConfig(resource.name, dict(wanted), delete, is_all)
         else:
-            raise _unknown_resource_error(resource)
+            raise _build_unknown_resource_error(resource)
         validate_config_sizes([*wanted, *delete], after)
         if not validate_only:
             await self._store.propose(command)
 
-    def _split_changes(
+    def _split_config_changes(
         self, resource: ConfigResourceKey, changes: Sequence[ConfigChange]
     ) -> tuple[dict[str, str], tuple[str, ...]]:
         """Split changes into the configs to set, with their new values, and the configs to delete."""
@@ -303,12 +303,14 @@ class ConfigAdmin:
             elif operation == AlterConfigOperation.SET:
                 wanted[name] = value
             elif operation in (AlterConfigOperation.APPEND, AlterConfigOperation.SUBTRACT):
-                wanted[name] = _alter_list_value(self._get_list_value(resource, name), value, operation)
+                wanted[name] = _append_or_subtract_list_items(
+                    self._get_list_config_value(resource, name), value, operation
+                )
             else:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no config operation {operation}")
         return wanted, tuple(delete)
 
-    def _get_list_value(self, resource: ConfigResourceKey, name: str) -> str:
+    def _get_list_config_value(self, resource: ConfigResourceKey, name: str) -> str:
         if resource.type == ConfigResourceType.BROKER_LOGGER:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "A log level is not a list: it can only be set or deleted")
         on_topic = resource.type == ConfigResourceType.TOPIC
@@ -316,12 +318,12 @@ class ConfigAdmin:
         if key is None or key.type is not ConfigType.LIST:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list: it can only be set or deleted")
         if on_topic:
-            return self._configs.topic_value(self._require_topic(resource.name).configs, name)
+            return self._configs.topic_value(self._get_existing_topic(resource.name).configs, name)
         return self._configs.broker_list(key, self._parse_broker_id(resource.name))
 
     # --- lookup of resources ---
 
-    def _require_topic(self, name: str) -> Topic:
+    def _get_existing_topic(self, name: str) -> Topic:
         topic = self._store.image.topics.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name!r}")
@@ -340,7 +342,7 @@ def _format_listeners(listeners: Iterable[tuple[str, Address]]) -> str:
     return ",".join(f"{name}://{address}" for name, address in listeners)
 
 
-def _unknown_resource_error(resource: ConfigResourceKey) -> KafkaError:
+def _build_unknown_resource_error(resource: ConfigResourceKey) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource.type} has no configs")
 
 
@@ -348,7 +350,7 @@ def _apply_changes(before: Mapping[str, str], wanted: Mapping[str, str], delete:
     return {key: value for key, value in before.items() if key not in delete} | dict(wanted)
 
 
-def _alter_list_value(current: str, value: str, operation: int) -> str:
+def _append_or_subtract_list_items(current: str, value: str, operation: int) -> str:
     items, given = ([item.strip() for item in text.split(",") if item.strip()] for text in (current, value))
     if operation == AlterConfigOperation.APPEND:
         return ",".join(items + [item for item in given if item not in items])

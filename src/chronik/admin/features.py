@@ -55,7 +55,7 @@ class FeatureUpdate(NamedTuple):
 
 def describe_features(image: Image) -> dict[str, FeatureState]:
     """Return the features of the cluster by name."""
-    own = levels.cluster_level(image.features)
+    own = levels.get_cluster_level(image.features)
     return {
         KAFKA_FEATURE: FeatureState(KAFKA_FEATURE_LEVEL, KAFKA_FEATURE_LEVEL, KAFKA_FEATURE_LEVEL),
         TRANSACTIONS_FEATURE: FeatureState(
@@ -75,16 +75,16 @@ async def update_features(
     """
     await refresh_image(store)
     for name, update in updates.items():
-        fault = _find_update_error(store.image, name, update)
+        fault = _find_feature_update_error(store.image, name, update)
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, levels.format_update_error(name, update.level, fault))
     wanted = updates.get(levels.FEATURE_NAME)
     # Old nodes without feature levels would store the level even if it is already reached.
-    if wanted is not None and wanted.level > levels.cluster_level(store.image.features) and not validate_only:
+    if wanted is not None and wanted.level > levels.get_cluster_level(store.image.features) and not validate_only:
         await store.propose(SetFeatureLevel(levels.FEATURE_NAME, wanted.level))
 
 
-def _find_update_error(image: Image, name: str, update: FeatureUpdate) -> str | None:
+def _find_feature_update_error(image: Image, name: str, update: FeatureUpdate) -> str | None:
     if update.upgrade_type not in list(UpgradeType):
         return "The controller does not support the given upgrade type."
     if name not in describe_features(image):
@@ -93,7 +93,7 @@ def _find_update_error(image: Image, name: str, update: FeatureUpdate) -> str | 
         return None if update.level == KAFKA_FEATURE_LEVEL else f"Brokers support {KAFKA_FEATURE_LEVEL} and no other."
     if name == TRANSACTIONS_FEATURE:
         return _find_transaction_version_error(image, update)
-    if update.level > levels.cluster_level(image.features) and update.upgrade_type != UpgradeType.UPGRADE:
+    if update.level > levels.get_cluster_level(image.features) and update.upgrade_type != UpgradeType.UPGRADE:
         return "Can't downgrade to a newer version."
     fault = levels.find_upgrade_obstacle(image.features, image.brokers, update.level)
     if fault is None and not image.brokers:
@@ -110,6 +110,6 @@ def _find_transaction_version_error(image: Image, update: FeatureUpdate) -> str 
     if current == 0:
         return f"It comes with {levels.FEATURE_NAME} {levels.TRANSACTIONS_LEVEL}: chronik cluster upgrade."
     return (
-        f"It is at {current} with {levels.FEATURE_NAME} {levels.cluster_level(image.features)}, and is never "
+        f"It is at {current} with {levels.FEATURE_NAME} {levels.get_cluster_level(image.features)}, and is never "
         "changed alone."
     )

@@ -48,7 +48,9 @@ async def abort_hanging_transaction(
         raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
     if coordinator_epoch < known.coordinator_epoch:
         raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-    if _is_known_to_coordinator(store.image, producer_id, TransactionPartition(replica.topic_id, replica.index)):
+    if _is_transaction_known_to_coordinator(
+        store.image, producer_id, TransactionPartition(replica.topic_id, replica.index)
+    ):
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "the coordinator knows the transaction and will end it")
     if not replica.has_enough_replicas:
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -59,8 +61,8 @@ async def abort_hanging_transaction(
     await _wait_until_committed(replica, end_offset)
 
 
-def _is_known_to_coordinator(image: Image, producer_id: int, partition: TransactionPartition) -> bool:
-    transaction = image.transaction_by_producer(producer_id)
+def _is_transaction_known_to_coordinator(image: Image, producer_id: int, partition: TransactionPartition) -> bool:
+    transaction = image.find_transaction_by_producer_id(producer_id)
     return transaction is not None and not transaction.state.is_idle and partition in transaction.partitions
 
 

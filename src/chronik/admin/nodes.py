@@ -127,7 +127,7 @@ async def alter_nodes(
     try:
         async with asyncio.timeout(seconds):
             for change in changes:
-                command = _plan_change(store.image, planned, members, change)
+                command = _plan_node_change(store.image, planned, members, change)
                 if command is not None and not validate_only:
                     await store.propose(command)
                 outcomes.append(None)
@@ -144,7 +144,7 @@ def check_nodes_can_change(image: Image, cluster_id: str | None) -> None:
     if cluster_id is not None and cluster_id != image.cluster_id:
         message = f"This is cluster {image.cluster_id}, not {cluster_id}."
         raise KafkaError(ErrorCode.INCONSISTENT_CLUSTER_ID, message)
-    level = levels.cluster_level(image.features)
+    level = levels.get_cluster_level(image.features)
     if level < levels.DYNAMIC_MEMBERSHIP_LEVEL:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
@@ -156,19 +156,19 @@ def check_nodes_can_change(image: Image, cluster_id: str | None) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "This is a standalone node without [[peers]]; it cannot add nodes.")
 
 
-def _plan_change(
+def _plan_node_change(
     image: Image, nodes: dict[int, NodeRecord], members: Mapping[int, QuorumMember] | None, change: NodeChange
 ) -> NodeCommand | None:
     """Apply a node change to `nodes`, and return its metadata command, or None if nothing changes."""
     if change.action == NodeAction.ADD:
-        return _plan_addition(nodes, change)
+        return _plan_node_addition(nodes, change)
     node = nodes.get(change.node_id)
     if node is None:
         raise KafkaError(ErrorCode.VOTER_NOT_FOUND, f"Node {change.node_id} does not exist in this cluster.")
     match change.action:
         case NodeAction.REMOVE:
-            _check_majority_remains(image, nodes, node, "removed")
-            _check_hosts_no_replicas(image, node.id)
+            _check_voter_majority_remains(image, nodes, node, "removed")
+            _check_broker_hosts_no_replicas(image, node.id)
             del nodes[node.id]
             return RemoveNode(node.id)
         case NodeAction.PROMOTE:
@@ -179,7 +179,7 @@ def _plan_change(
                 )
             command = UpdateNode(node.id, voter=True)
         case NodeAction.DEMOTE:
-            _check_majority_remains(image, nodes, node, "demoted")
+            _check_voter_majority_remains(image, nodes, node, "demoted")
             command = UpdateNode(node.id, voter=False)
         case NodeAction.DRAIN | NodeAction.UNDRAIN:
             command = UpdateNode(node.id, draining=change.action == NodeAction.DRAIN)
@@ -194,7 +194,7 @@ def _plan_change(
     return command if changed != node else None
 
 
-def _plan_addition(nodes: dict[int, NodeRecord], change: NodeChange) -> NodeCommand | None:
+def _plan_node_addition(nodes: dict[int, NodeRecord], change: NodeChange) -> NodeCommand | None:
     """Return the command that adds a node as an observer, or that changes an existing node's address."""
     if not change.host or not 0 < change.port <= PORT_MAX:
         raise KafkaError(
@@ -221,7 +221,7 @@ def _plan_addition(nodes: dict[int, NodeRecord], change: NodeChange) -> NodeComm
     return UpdateNode(change.node_id, change.host, change.port) if moved != known else None
 
 
-def _check_majority_remains(image: Image, nodes: Mapping[int, NodeRecord], node: NodeRecord, done: str) -> None:
+def _check_voter_majority_remains(image: Image, nodes: Mapping[int, NodeRecord], node: NodeRecord, done: str) -> None:
     voters = [other.id for other in nodes.values() if other.voter and other.id != node.id]
     if not node.voter:
         return
@@ -255,11 +255,11 @@ async def unregister_broker(store: MetadataStore, broker_id: int) -> None:
     if not broker.is_fenced:
         message = f"Broker {broker_id} is {broker.status.value} and would register again: stop it first."
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
-    _check_hosts_no_replicas(store.image, broker_id)
+    _check_broker_hosts_no_replicas(store.image, broker_id)
     await store.propose(RemoveBroker(broker_id, broker.epoch))
 
 
-def _check_hosts_no_replicas(image: Image, node_id: int) -> None:
+def _check_broker_hosts_no_replicas(image: Image, node_id: int) -> None:
     topic_count = len(image.topics_on_broker(node_id))
     if topic_count:
         message = f"Node {node_id} hosts replicas of {pluralize(topic_count, 'topic')}: move them to other nodes first."
@@ -291,7 +291,7 @@ async def add_voter(
     Raises:
         KafkaError: The node is already a voter, or the change failed or timed out.
     """
-    member = await _find_member(store, node_id, voter, cluster_id)
+    member = await _find_raft_member(store, node_id, voter, cluster_id)
     if member is not None and member.is_voter:
         raise KafkaError(ErrorCode.DUPLICATE_VOTER, f"Node {voter.node_id} is already a voter.")
     changes = [NodeChange(voter.node_id, NodeAction.PROMOTE)]
@@ -309,14 +309,14 @@ async def remove_voter(store: MetadataStore, node_id: int, voter: VoterKey, *, c
     Raises:
         KafkaError: The node is not a voter, or the change failed or timed out.
     """
-    member = await _find_member(store, node_id, voter, cluster_id)
+    member = await _find_raft_member(store, node_id, voter, cluster_id)
     if member is None or not member.is_voter:
         raise KafkaError(ErrorCode.VOTER_NOT_FOUND, f"Node {voter.node_id} is not a voter.")
     await _alter_voter(store, node_id, [NodeChange(voter.node_id, NodeAction.DEMOTE)], cluster_id, REMOVAL_SECONDS)
     await _wait_for_voter_status(store, node_id, voter.node_id, REMOVAL_SECONDS, votes=False)
 
 
-async def _find_member(
+async def _find_raft_member(
     store: MetadataStore, node_id: int, voter: VoterKey, cluster_id: str | None
 ) -> QuorumMember | None:
     """Return the Raft member with the voter's node id, or None if the node has not joined.

@@ -72,7 +72,7 @@ async def reassign_partitions(
     }
     for chunk in _split_into_chunks(changes.items()):
         command = ReassignPartitions(tuple(change for _, change in chunk), allow_replication_factor_change)
-        await _propose_command(store, command, [position for position, _ in chunk], outcomes)
+        await _propose_partition_command(store, command, [position for position, _ in chunk], outcomes)
     return outcomes
 
 
@@ -85,7 +85,7 @@ async def elect_leaders(
     known = {position: key for position, key in enumerate(keys) if isinstance(key, PartitionKey)}
     for chunk in _split_into_chunks(known.items()):
         command = ElectLeaders(tuple(key for _, key in chunk), unclean)
-        await _propose_command(store, command, [position for position, _ in chunk], outcomes)
+        await _propose_partition_command(store, command, [position for position, _ in chunk], outcomes)
     return outcomes
 
 
@@ -135,7 +135,7 @@ def _check_replicas(replicas: tuple[int, ...] | None) -> PartitionOutcome:
     return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A broker id must not be negative")
 
 
-async def _propose_command(
+async def _propose_partition_command(
     store: MetadataStore, command: Command, positions: list[int], outcomes: list[PartitionOutcome]
 ) -> None:
     """Propose a metadata command, and store the error of each failed partition in `outcomes`."""

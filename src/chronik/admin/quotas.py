@@ -48,16 +48,16 @@ async def alter_quotas(
                     outcomes[seen[entity]] = duplicate_error  # the same entity with its types in another order
                 raise duplicate_error
             seen[entity] = each.entity
-            alterations[each.entity] = _build_alteration(entity, each.changes)
+            alterations[each.entity] = _build_quota_alteration(entity, each.changes)
             outcomes[each.entity] = None
         except KafkaError as error:
             outcomes[each.entity] = error
     if alterations and not validate_only:
-        outcomes |= await _propose_alterations(store, alterations)
+        outcomes |= await _propose_quota_alterations(store, alterations)
     return outcomes
 
 
-async def _propose_alterations(
+async def _propose_quota_alterations(
     store: MetadataStore, alterations: dict[RequestedEntity, QuotaAlteration]
 ) -> dict[RequestedEntity, KafkaError]:
     """Propose a metadata command with all quota changes, and return the errors by quota entity."""
@@ -69,7 +69,7 @@ async def _propose_alterations(
     return {names[each.item]: KafkaError(each.code, each.message) for each in result.failures}
 
 
-def _build_alteration(entity: Entity, changes: Sequence[QuotaValueChange]) -> QuotaAlteration:
+def _build_quota_alteration(entity: Entity, changes: Sequence[QuotaValueChange]) -> QuotaAlteration:
     by_key = validate_changes(entity, changes)
     return QuotaAlteration(
         entity,

@@ -115,7 +115,7 @@ class ImportLogWriter:
         Raises:
             KafkaError: The partition is not led here or not being imported, or too few replicas are in sync.
         """
-        replica = self.find_replica(topic_id, index)
+        replica = self.find_imported_replica(topic_id, index)
         if replica.log.log_end_offset < expected_end <= log_start_offset:
             replica = await self._set_start_offset(replica, expected_end)
         if records and replica.log.log_end_offset == expected_end:
@@ -130,7 +130,7 @@ class ImportLogWriter:
             await replica.wait_for_low_watermark(replica.log.log_start_offset, self._is_alive)
         return read_log_offsets(replica)
 
-    def find_replica(self, topic_id: bytes, index: int) -> Replica:
+    def find_imported_replica(self, topic_id: bytes, index: int) -> Replica:
         """Return this node's replica of a partition that is being imported and that this node leads.
 
         Raises:
@@ -148,10 +148,10 @@ class ImportLogWriter:
     async def _set_start_offset(self, replica: Replica, offset: int) -> Replica:
         """Set the start offset of an empty imported log to the first offset in the import source."""
         await replica.syncer.wait_until_idle()
-        replica = self.find_replica(replica.topic_id, replica.index)
+        replica = self.find_imported_replica(replica.topic_id, replica.index)
         log = replica.log
         if log.log_start_offset == log.log_end_offset < offset:
-            replica.restart_as_leader_at(offset)
+            replica.restart_log_as_leader_at(offset)
             _notify_followers(replica)
         return replica
 

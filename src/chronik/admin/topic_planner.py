@@ -13,7 +13,7 @@ from chronik.limits import PARTITIONS_PER_REQUEST_MAX, TOPIC_PARTITIONS_MAX
 from chronik.metadata import levels
 from chronik.metadata.commands.brokers import BrokerStatus
 from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
-from chronik.metadata.names import OFFSETS_TOPIC, SYSTEM_TOPICS, find_name_error
+from chronik.metadata.names import OFFSETS_TOPIC, SYSTEM_TOPICS, find_topic_name_error
 from chronik.metadata.records import Topic
 from chronik.metadata.stores.store import MetadataStore
 from chronik.planning.placement import PlacementCandidate, place_replicas
@@ -135,14 +135,14 @@ class TopicPlanner:
 
     def get_command_timestamp(self) -> int:
         """Return the current time in milliseconds, or -1 below feature level 3, whose commands have no timestamps."""
-        return levels.timestamp_if_supported(self._store.image.features, self._clock.now_ms())
+        return levels.get_timestamp_if_supported(self._store.image.features, self._clock.now_ms())
 
     def _plan(self, request: NewTopicRequest, partitions_left: int) -> CreateTopic:
         """Validate a request to create a topic, and return the metadata command that creates the topic.
 
         The partition count is checked before placement, because a request may have many large topics.
         """
-        fault = find_name_error(request.name)
+        fault = find_topic_name_error(request.name)
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Invalid topic: {fault}")
         if request.name in self._store.image.topics:

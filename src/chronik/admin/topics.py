@@ -61,7 +61,7 @@ class TopicAdmin:
         self, requests: Sequence[NewTopicRequest], *, validate_only: bool = False
     ) -> list[CreateTopicOutcome]:
         """Create topics, and return for each request the metadata command or an error."""
-        outcomes = await self._plan_with_retry(requests)
+        outcomes = await self._plan_topics_with_retry(requests)
         if not validate_only:
             await self._propose_topics(outcomes)
             for _ in range(REPLANS_MAX):
@@ -83,15 +83,15 @@ class TopicAdmin:
     async def _plan(self, requests: Sequence[NewTopicRequest]) -> list[CreateTopicOutcome]:
         return await run_in_slices(self._planner.plan_topics(requests))
 
-    async def _plan_with_retry(self, requests: Sequence[NewTopicRequest]) -> list[CreateTopicOutcome]:
+    async def _plan_topics_with_retry(self, requests: Sequence[NewTopicRequest]) -> list[CreateTopicOutcome]:
         outcomes = await self._plan(requests)
-        if not any(map(_depends_on_image, outcomes)):
+        if not any(map(_may_be_caused_by_stale_image, outcomes)):
             return outcomes
         try:
             await refresh_image(self._store)
         except KafkaError as error:
             refusal = error.without_traceback()
-            return [refusal if _depends_on_image(outcome) else outcome for outcome in outcomes]
+            return [refusal if _may_be_caused_by_stale_image(outcome) else outcome for outcome in outcomes]
         return await self._plan(requests)
 
     async def _replan_outdated_topics(
@@ -211,7 +211,7 @@ def _split_into_proposals(planned: Mapping[int, CreateTopic]) -> Iterator[list[i
         yield chunk
 
 
-def _depends_on_image(outcome: CreateTopicOutcome) -> bool:
+def _may_be_caused_by_stale_image(outcome: CreateTopicOutcome) -> bool:
     return isinstance(outcome, KafkaError) and outcome.code in IMAGE_DEPENDENT_ERRORS
 
 

@@ -52,7 +52,7 @@ async def alter_user(store: MetadataStore, name: str, change: UserChange) -> Non
     check_user_name(name)
     put = tuple(_keys(*each) for each in change.put)
     for mechanism in change.remove:
-        _check_mechanism(mechanism)
+        _check_scram_mechanism(mechanism)
     secret = b"" if store.image.salt_secret else secrets.token_bytes(SECRET_BYTES)
     await store.propose(AlterScramUser(name, put, tuple(change.remove), secret))
 
@@ -67,7 +67,7 @@ def check_user_name(name: str) -> None:
 
 
 def _keys(mechanism: int, iterations: int, salt: bytes, salted_password: bytes) -> ScramKeys:
-    _check_mechanism(mechanism)
+    _check_scram_mechanism(mechanism)
     if iterations < ITERATIONS_MIN:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     if iterations > ITERATIONS_MAX:
@@ -80,7 +80,7 @@ def _keys(mechanism: int, iterations: int, salt: bytes, salted_password: bytes) 
     return ScramKeys(mechanism, salt, derived.stored_key, derived.server_key, iterations)
 
 
-def _check_mechanism(mechanism: int) -> None:
+def _check_scram_mechanism(mechanism: int) -> None:
     if mechanism not in MECHANISMS_BY_NUMBER:
         raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
 

@@ -12,7 +12,7 @@ import asyncio
 from chronik.api.shared.authorization import build_authorization_predicate, require_cluster_permission
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.long_responses import deduplicate
-from chronik.api.shared.transactions import ErrorVersions, transaction_request_error
+from chronik.api.shared.transactions import ErrorVersions, find_transaction_request_error
 from chronik.metadata.chunking import YieldTimer, iter_chunks
 from chronik.metadata.commands.transactions import TransactionPartition
 from chronik.protocol.errors import ErrorCode
@@ -100,7 +100,7 @@ async def _add_or_verify_partitions(
 ) -> dict[_TopicPartition, ErrorCode]:
     if checks is not None and not checks.may_begin(transaction.transactional_id):
         return dict.fromkeys(named, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    refused = transaction_request_error(services.image, transaction.transactional_id)
+    refused = find_transaction_request_error(services.image, transaction.transactional_id)
     if refused is not None:
         return dict.fromkeys(named, refused)
     found, missing = await _find_partitions(services, named, checks)

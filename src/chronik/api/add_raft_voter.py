@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from chronik.admin.nodes import VoterKey, add_voter
 from chronik.api.shared.context import RequestContext, Services
-from chronik.protocol.error_responses import error_fields
+from chronik.protocol.error_responses import build_error_fields
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 
@@ -26,5 +26,5 @@ async def handle(services: Services, request: AddRaftVoterRequest, context: Requ
             wait_until_voter=request.ack_when_committed,
         )
     except KafkaError as error:
-        return AddRaftVoterResponse(**error_fields(error))
-    return AddRaftVoterResponse(**error_fields(None))
+        return AddRaftVoterResponse(**build_error_fields(error))
+    return AddRaftVoterResponse(**build_error_fields(None))

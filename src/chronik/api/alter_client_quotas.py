@@ -5,7 +5,7 @@ from __future__ import annotations
 from chronik.admin.quotas import QuotaChangeRequest, alter_quotas
 from chronik.api.shared.context import RequestContext, Services
 from chronik.limits import QUOTA_ALTERATIONS_MAX
-from chronik.protocol.error_responses import error_fields
+from chronik.protocol.error_responses import build_error_fields
 from chronik.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -42,7 +42,7 @@ async def handle(
         entries=[
             QuotaAlterationResult(
                 entity=[QuotaAlterationEntity(entity_type=kind, entity_name=name) for kind, name in entity],
-                **error_fields(error),
+                **build_error_fields(error),
             )
             for entity, error in outcomes.items()
         ]

@@ -22,7 +22,7 @@ from chronik.metadata.commands.imports import (
     ImportGroups,
 )
 from chronik.metadata.stores.store import MetadataStore
-from chronik.protocol.error_responses import error_fields
+from chronik.protocol.error_responses import build_error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.alter_import import (
     AlterImportRequest,
@@ -50,17 +50,19 @@ async def alter_import(
                 topics = [_decode_topic(each) for each in request.topics]
                 return AlterImportResponse(index=await import_topics(store, planner, request.import_id, topics))
             case ImportAction.GROUPS:
-                command = ImportGroups(request.import_id, _decode_groups(store, configs, request), clock.now_ms())
+                command = ImportGroups(
+                    request.import_id, _decode_imported_groups(store, configs, request), clock.now_ms()
+                )
                 return AlterImportResponse(index=(await store.propose(command)).index)
             case ImportAction.FINISH:
                 return AlterImportResponse(
-                    index=(await store.propose(_build_finish_command(store, configs, clock, request))).index
+                    index=(await store.propose(_build_finish_import_command(store, configs, clock, request))).index
                 )
             case ImportAction.GIVE_UP:
                 return await _abort_import(store, request)
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown import action {request.action}.")
     except KafkaError as error:
-        return AlterImportResponse(**error_fields(error))
+        return AlterImportResponse(**build_error_fields(error))
 
 
 async def _start_import(store: MetadataStore, clock: Clock, request: AlterImportRequest) -> AlterImportResponse:
@@ -77,7 +79,7 @@ async def _abort_import(store: MetadataStore, request: AlterImportRequest) -> Al
             return AlterImportResponse(index=result.index)
 
 
-def _decode_groups(
+def _decode_imported_groups(
     store: MetadataStore, configs: ConfigResolver, request: AlterImportRequest
 ) -> tuple[ImportedGroup, ...]:
     groups = tuple(map(_decode_group, request.groups))
@@ -85,12 +87,12 @@ def _decode_groups(
     return groups
 
 
-def _build_finish_command(
+def _build_finish_import_command(
     store: MetadataStore, configs: ConfigResolver, clock: Clock, request: AlterImportRequest
 ) -> FinishImport:
-    groups = _decode_groups(store, configs, request)
-    group_configs = {each.group_id: _decode_configs(each.configs) for each in request.group_configs}
-    cluster_configs = _decode_configs(request.cluster_configs)
+    groups = _decode_imported_groups(store, configs, request)
+    group_configs = {each.group_id: _decode_imported_configs(each.configs) for each in request.group_configs}
+    cluster_configs = _decode_imported_configs(request.cluster_configs)
     check_imported_configs(store.image, group_configs, cluster_configs)
     return FinishImport(request.import_id, groups, clock.now_ms(), group_configs, cluster_configs)
 
@@ -102,7 +104,7 @@ def _decode_topic(topic: ImportTopic) -> TopicToImport:
         topic.created_ms,
         topic.replication_factor,
         tuple(topic.leader_epochs),
-        _decode_configs(topic.configs),
+        _decode_imported_configs(topic.configs),
     )
 
 
@@ -122,5 +124,5 @@ def _decode_group(group: ImportGroup) -> ImportedGroup:
     return ImportedGroup(group.group_id, group.protocol_type, offsets)
 
 
-def _decode_configs(configs: list[ImportConfig]) -> dict[str, str]:
+def _decode_imported_configs(configs: list[ImportConfig]) -> dict[str, str]:
     return {each.name: each.value for each in configs}

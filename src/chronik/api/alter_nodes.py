@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chronik.admin.nodes import NodeChange, alter_nodes
 from chronik.api.shared.context import RequestContext, Services
-from chronik.protocol.error_responses import build_error_response, error_fields
+from chronik.protocol.error_responses import build_error_fields, build_error_response
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.alter_nodes import AlteredNode, AlterNodesRequest, AlterNodesResponse
 
@@ -25,7 +25,7 @@ async def handle(services: Services, request: AlterNodesRequest, context: Reques
         response.error_message = error.message
         return response
     results = [
-        AlteredNode(node_id=change.node_id, **error_fields(outcome))
+        AlteredNode(node_id=change.node_id, **build_error_fields(outcome))
         for change, outcome in zip(changes, outcomes, strict=True)
     ]
     return AlterNodesResponse(results=results)

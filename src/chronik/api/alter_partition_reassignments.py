@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chronik.admin.partitions import ReassignmentRequest, TopicPartitionName, reassign_partitions
 from chronik.api.shared.context import RequestContext, Services
-from chronik.protocol.error_responses import error_fields
+from chronik.protocol.error_responses import build_error_fields
 from chronik.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -33,7 +33,7 @@ async def handle(
                 name=topic.name,
                 partitions=[
                     ReassignablePartitionResponse(
-                        partition_index=partition.partition_index, **error_fields(next(outcomes))
+                        partition_index=partition.partition_index, **build_error_fields(next(outcomes))
                     )
                     for partition in topic.partitions
                 ],

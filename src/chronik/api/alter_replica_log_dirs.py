@@ -28,10 +28,10 @@ If the request contains a partition several times, the last directory wins.
 def handle(
     services: Services, request: AlterReplicaLogDirsRequest, context: RequestContext
 ) -> Reply[AlterReplicaLogDirsResponse]:
-    return Reply.from_steps(_check_moves(services, request))
+    return Reply.from_steps(_check_replica_moves(services, request))
 
 
-def _check_moves(
+def _check_replica_moves(
     services: Services, request: AlterReplicaLogDirsRequest
 ) -> Generator[None, None, AlterReplicaLogDirsResponse]:
     own_directory = str(services.config.data_dir.absolute())  # the name that DescribeLogDirs returns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from chronik.admin.users import UserChange, alter_user
 from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.chunking import YieldTimer
-from chronik.protocol.error_responses import error_fields
+from chronik.protocol.error_responses import build_error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -19,18 +19,20 @@ async def handle(
 ) -> AlterUserScramCredentialsResponse:
     response = AlterUserScramCredentialsResponse()
     pace = YieldTimer()
-    for name, change in (await _group_by_user(request, pace)).items():
+    for name, change in (await _group_credential_changes_by_user(request, pace)).items():
         await pace.yield_if_due()
         try:
             await alter_user(services.store, name, change)
-            outcome = error_fields(None)
+            outcome = build_error_fields(None)
         except KafkaError as error:
-            outcome = error_fields(error)
+            outcome = build_error_fields(error)
         response.results.append(AlterUserScramCredentialsResult(user=name, **outcome))
     return response
 
 
-async def _group_by_user(request: AlterUserScramCredentialsRequest, pace: YieldTimer) -> dict[str, UserChange]:
+async def _group_credential_changes_by_user(
+    request: AlterUserScramCredentialsRequest, pace: YieldTimer
+) -> dict[str, UserChange]:
     changes: dict[str, UserChange] = {}
     for deletion in request.deletions:
         changes.setdefault(deletion.name, UserChange()).remove.append(deletion.mechanism)
@@ -47,5 +49,7 @@ def failure(request: AlterUserScramCredentialsRequest, code: ErrorCode) -> Alter
     names = [each.name for each in request.deletions] + [each.name for each in request.upsertions]
     error = KafkaError(code)
     return AlterUserScramCredentialsResponse(
-        results=[AlterUserScramCredentialsResult(user=name, **error_fields(error)) for name in dict.fromkeys(names)]
+        results=[
+            AlterUserScramCredentialsResult(user=name, **build_error_fields(error)) for name in dict.fromkeys(names)
+        ]
     )

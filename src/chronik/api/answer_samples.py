@@ -7,7 +7,7 @@ from typing import Final
 from chronik.api.shared.authorization import build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.names import PIPELINES_TOPIC
-from chronik.protocol.error_responses import build_error_response, error_fields
+from chronik.protocol.error_responses import build_error_fields, build_error_response
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.answer_samples import AnswerSamplesRequest, AnswerSamplesResponse, SampleRequestEntry
 from chronik.protocol.permissions import AclOperation, AclResourceType
@@ -32,7 +32,7 @@ async def handle(services: Services, request: AnswerSamplesRequest, context: Req
             request.pipeline, min(max(0.0, request.max_wait_ms / 1000), WAIT_SECONDS_MAX)
         )
     except KafkaError as error:
-        return AnswerSamplesResponse(**error_fields(error))
+        return AnswerSamplesResponse(**build_error_fields(error))
     if taken is None:
         return AnswerSamplesResponse()
     return AnswerSamplesResponse(asked=[SampleRequestEntry(id=taken.id, topic=taken.topic, rows=taken.rows)])

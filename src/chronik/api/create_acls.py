@@ -8,7 +8,7 @@ from chronik.admin.acls import create_acls
 from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.records import Acl
 from chronik.protocol.codec import encode_element
-from chronik.protocol.error_responses import error_fields
+from chronik.protocol.error_responses import build_error_fields
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from chronik.request_reply import Reply
@@ -28,7 +28,7 @@ def handle(services: Services, request: CreateAclsRequest, context: RequestConte
 
 async def _create_acls(services: Services, request: CreateAclsRequest) -> CreateAclsResponse:
     outcomes = await create_acls(services.store, [decode_acl(each) for each in request.creations])
-    return CreateAclsResponse(results=[AclCreationResult(**error_fields(outcome)) for outcome in outcomes])
+    return CreateAclsResponse(results=[AclCreationResult(**build_error_fields(outcome)) for outcome in outcomes])
 
 
 def decode_acl(creation: AclCreation) -> Acl:

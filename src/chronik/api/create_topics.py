@@ -9,7 +9,7 @@ from chronik.api.shared.authorization import NamePredicate, build_authorization_
 from chronik.api.shared.context import RequestContext, Services
 from chronik.limits import TOPIC_PARTITIONS_MAX
 from chronik.metadata.commands.topics import CreateTopic
-from chronik.protocol.error_responses import error_fields
+from chronik.protocol.error_responses import build_error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.create_topics import (
     CreatableTopic,
@@ -45,13 +45,13 @@ async def handle(services: Services, request: CreateTopicsRequest, context: Requ
                 )
             accepted.append(topic_request)
         except KafkaError as error:
-            results[topic.name] = _build_failure_result(topic.name, error)
+            results[topic.name] = _build_topic_failure_result(topic.name, error)
     outcomes = await services.topics.create(accepted, validate_only=request.validate_only)
     for topic_request, outcome in zip(accepted, outcomes, strict=True):
         results[topic_request.name] = (
-            _build_failure_result(topic_request.name, outcome)
+            _build_topic_failure_result(topic_request.name, outcome)
             if isinstance(outcome, KafkaError)
-            else _build_success_result(services, outcome, with_configs=may_see_configs(topic_request.name))
+            else _build_topic_success_result(services, outcome, with_configs=may_see_configs(topic_request.name))
         )
     return CreateTopicsResponse(topics=[results[name] for name in occurrences])
 
@@ -83,11 +83,13 @@ def _build_creation_predicate(services: Services, context: RequestContext) -> Na
     return build_authorization_predicate(services, context, AclOperation.CREATE, AclResourceType.TOPIC)
 
 
-def _build_failure_result(name: str, error: KafkaError) -> CreatableTopicResult:
-    return CreatableTopicResult(name=name, **error_fields(error))
+def _build_topic_failure_result(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, **build_error_fields(error))
 
 
-def _build_success_result(services: Services, outcome: CreateTopic, *, with_configs: bool) -> CreatableTopicResult:
+def _build_topic_success_result(
+    services: Services, outcome: CreateTopic, *, with_configs: bool
+) -> CreatableTopicResult:
     if not with_configs:
         return CreatableTopicResult(
             name=outcome.name,

@@ -7,7 +7,7 @@ from typing import cast
 from chronik.admin.acls import AclDeletion, delete_acls
 from chronik.api.shared.context import RequestContext, Services
 from chronik.protocol.codec import encode_element
-from chronik.protocol.error_responses import error_fields
+from chronik.protocol.error_responses import build_error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.delete_acls import (
     DeleteAclsFilter,
@@ -34,7 +34,7 @@ def handle(services: Services, request: DeleteAclsRequest, context: RequestConte
 
 async def _delete_acls(services: Services, request: DeleteAclsRequest) -> DeleteAclsResponse:
     deleted = await delete_acls(services.store, [_decode_filter(each) for each in request.filters])
-    return DeleteAclsResponse(filter_results=[_build_filter_result(each) for each in deleted])
+    return DeleteAclsResponse(filter_results=[_build_acl_filter_result(each) for each in deleted])
 
 
 def _decode_filter(requested: DeleteAclsFilter) -> AclFilterPattern:
@@ -49,14 +49,14 @@ def _decode_filter(requested: DeleteAclsFilter) -> AclFilterPattern:
     )
 
 
-def _build_filter_result(deleted: list[AclDeletion] | KafkaError) -> DeleteAclsFilterResult:
+def _build_acl_filter_result(deleted: list[AclDeletion] | KafkaError) -> DeleteAclsFilterResult:
     if isinstance(deleted, KafkaError):
-        return DeleteAclsFilterResult(**error_fields(deleted))
+        return DeleteAclsFilterResult(**build_error_fields(deleted))
     return DeleteAclsFilterResult(
         error_message=None,
         matching_acls=[
             DeleteAclsMatchingAcl(
-                **error_fields(error),
+                **build_error_fields(error),
                 resource_type=acl.resource_type,
                 resource_name=acl.name,
                 pattern_type=acl.pattern_type,

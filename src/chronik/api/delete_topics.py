@@ -11,7 +11,7 @@ from chronik.api.shared.context import RequestContext, Services
 from chronik.ids import ZERO_ID
 from chronik.metadata.chunking import iter_chunks
 from chronik.metadata.records import Topic
-from chronik.protocol.error_responses import build_error_response, error_fields
+from chronik.protocol.error_responses import build_error_fields, build_error_response
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -69,10 +69,10 @@ class _Authorization:
     def check(self, topic: Topic) -> None:
         """Raise TOPIC_AUTHORIZATION_FAILED if the client may not delete the topic."""
         if not self._may_delete_any and not self._may_delete(topic.name):
-            raise _DeletionDenied(topic.name if self._may_see(topic.name) else None)
+            raise _TopicDeletionDenied(topic.name if self._may_see(topic.name) else None)
 
 
-class _DeletionDenied(KafkaError):
+class _TopicDeletionDenied(KafkaError):
     """An authorization error of a topic deletion that hides the topic's name from unauthorized clients.
 
     It contains the name only if the client may describe the topic.
@@ -105,10 +105,10 @@ async def _delete_topic(
             )
         topic = await services.topics.delete(key, checks.check)
         return DeletableTopicResult(name=topic.name, topic_id=topic.id)
-    except _DeletionDenied as error:
-        return DeletableTopicResult(name=name or error.name, topic_id=topic_id, **error_fields(error))
+    except _TopicDeletionDenied as error:
+        return DeletableTopicResult(name=name or error.name, topic_id=topic_id, **build_error_fields(error))
     except KafkaError as error:
-        return DeletableTopicResult(name=name, topic_id=topic_id, **error_fields(error))
+        return DeletableTopicResult(name=name, topic_id=topic_id, **build_error_fields(error))
 
 
 def _count_partitions(services: Services, key: str | bytes) -> int:

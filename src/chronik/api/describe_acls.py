@@ -12,7 +12,7 @@ from chronik.admin.acls import find_acls
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.long_responses import ResponseElements
 from chronik.metadata.records import Acl
-from chronik.protocol.error_responses import error_fields
+from chronik.protocol.error_responses import build_error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_acls import (
     AclDescription,
@@ -50,14 +50,14 @@ def _describe_acls(services: Services, request: DescribeAclsRequest, version: in
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The filter contains an unknown type or operation.")
         acls_found = yield from find_acls(services.store, acl_filter)
         for pattern, acls in groupby(acls_found, lambda acl: (acl.resource_type, acl.name, acl.pattern_type)):
-            resources.add(_build_resource(*pattern, acls))
+            resources.add(_build_acl_resource(*pattern, acls))
             yield None
     except KafkaError as error:
-        return DescribeAclsResponse(**error_fields(error))
+        return DescribeAclsResponse(**build_error_fields(error))
     return DescribeAclsResponse(error_message=None, resources=resources.to_list(DescribeAclsResource))
 
 
-def _build_resource(kind: int, name: str, pattern_type: int, acls: Iterable[Acl]) -> DescribeAclsResource:
+def _build_acl_resource(kind: int, name: str, pattern_type: int, acls: Iterable[Acl]) -> DescribeAclsResource:
     return DescribeAclsResource(
         resource_type=kind,
         resource_name=name,

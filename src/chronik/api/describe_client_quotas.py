@@ -38,12 +38,12 @@ def handle(
     entries = [
         _encode_entry(entity, quotas[entity])
         for entity in sorted(quotas)
-        if _matches_filter(entity, wanted, strict=request.strict)
+        if _matches_quota_filter(entity, wanted, strict=request.strict)
     ]
     return DescribeClientQuotasResponse(entries=entries)
 
 
-def _matches_filter(entity: Entity, wanted: QuotaFilter, *, strict: bool) -> bool:
+def _matches_quota_filter(entity: Entity, wanted: QuotaFilter, *, strict: bool) -> bool:
     if strict and len(entity) != len(wanted):
         return False
     named = dict(entity)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from chronik.api.shared.authorization import authorized_cluster_operations
 from chronik.api.shared.context import RequestContext, Services
-from chronik.api.shared.leaders import broker_endpoints, select_advertised_controller
+from chronik.api.shared.leaders import iter_broker_endpoints, select_advertised_controller
 from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_cluster import (
@@ -55,5 +55,5 @@ def _list_brokers(services: Services, listener: str) -> list[DescribeClusterBrok
             rack=broker.rack,
             is_fenced=broker.is_fenced or broker.id == own,
         )
-        for broker, place in broker_endpoints(brokers, brokers, listener)
+        for broker, place in iter_broker_endpoints(brokers, brokers, listener)
     ]

@@ -33,7 +33,7 @@ def _describe_resources(
 ) -> Generator[None, None, DescribeConfigsResponse]:
     configs = ConfigAdmin(services.config, services.store, services.configs, services.clock, services.bound_addresses)
     results = ResponseElements(DescribeConfigsResponse, context.version)
-    for resource, keys in _merge_resources(request.resources).items():
+    for resource, keys in _merge_config_resources(request.resources).items():
         result = DescribeConfigsResult(resource_type=resource.type, resource_name=resource.name, error_message=None)
         try:
             require_config_permission(services, context, AclOperation.DESCRIBE_CONFIGS, *resource)
@@ -50,7 +50,7 @@ def _describe_resources(
     return DescribeConfigsResponse(results=results.to_list(DescribeConfigsResult))
 
 
-def _merge_resources(resources: list[DescribeConfigsResource]) -> dict[ConfigResourceKey, set[str]]:
+def _merge_config_resources(resources: list[DescribeConfigsResource]) -> dict[ConfigResourceKey, set[str]]:
     """Return the requested config names of each resource, where an empty set means all configs.
 
     A resource that is named at least once without config names gets all of its configs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from chronik.admin.nodes import NodeState, describe_nodes
 from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata import levels
-from chronik.protocol.error_responses import error_fields
+from chronik.protocol.error_responses import build_error_fields
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.describe_nodes import DescribedNode, DescribeNodesRequest, DescribeNodesResponse
 
@@ -14,15 +14,15 @@ async def handle(services: Services, request: DescribeNodesRequest, context: Req
     try:
         states = await describe_nodes(services.store, services.node_id)
     except KafkaError as error:
-        return DescribeNodesResponse(**error_fields(error))
+        return DescribeNodesResponse(**build_error_fields(error))
     return DescribeNodesResponse(
         cluster_id=services.image.cluster_id or None,
-        level=levels.cluster_level(services.image.features),
-        nodes=[_encode_node(state) for state in states],
+        level=levels.get_cluster_level(services.image.features),
+        nodes=[_encode_described_node(state) for state in states],
     )
 
 
-def _encode_node(state: NodeState) -> DescribedNode:
+def _encode_described_node(state: NodeState) -> DescribedNode:
     return DescribedNode(
         node_id=state.node.id,
         host=state.node.host,

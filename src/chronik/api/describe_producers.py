@@ -10,7 +10,7 @@ from collections.abc import Generator
 from chronik.api.shared.authorization import build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.log.producer_state import PRODUCERS_MAX, ProducerStateEntry
-from chronik.protocol.error_responses import error_fields
+from chronik.protocol.error_responses import build_error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -49,10 +49,12 @@ def _describe_partitions(
         for index in topic.partition_indexes:
             if index not in answers and not may_read(topic.name):
                 error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                answers[index] = PartitionResponse(partition_index=index, **error_fields(error))
+                answers[index] = PartitionResponse(partition_index=index, **build_error_fields(error))
                 yield
             elif index not in answers:
-                answer = answers[index] = yield from _describe_partition(services, topic.name, index, remaining)
+                answer = answers[index] = yield from _describe_partition_producers(
+                    services, topic.name, index, remaining
+                )
                 remaining -= len(answer.active_producers)
                 yield
     return DescribeProducersResponse(
@@ -60,7 +62,7 @@ def _describe_partitions(
     )
 
 
-def _describe_partition(
+def _describe_partition_producers(
     services: Services, topic: str, index: int, remaining: int
 ) -> Generator[None, None, PartitionResponse]:
     answer = PartitionResponse(partition_index=index)
@@ -69,7 +71,7 @@ def _describe_partition(
         if len(producers) > remaining:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The response would be too large: request fewer partitions")
     except KafkaError as error:
-        return PartitionResponse(partition_index=index, **error_fields(error))
+        return PartitionResponse(partition_index=index, **build_error_fields(error))
     open_since = producers.transactions.open
     for producer_id, producer in producers.items():
         answer.active_producers.append(_encode_producer(producer_id, producer, open_since.get(producer_id, NONE)))

@@ -36,7 +36,7 @@ async def handle(services: Services, request: DescribeQuorumRequest, context: Re
     if (QUORUM_TOPIC, QUORUM_PARTITION) in asked:
         try:
             found = await describe_quorum(services.store, services.node_id)
-            response.nodes = _encode_nodes(services.image, found, context.listener)
+            response.nodes = _encode_quorum_nodes(services.image, found, context.listener)
         except KafkaError as error:
             found = error.without_traceback()
     now_ms = services.clock.now_ms()
@@ -61,12 +61,12 @@ def _encode_partition(topic: str, index: int, found: Quorum | KafkaError | None,
         leader_id=found.leader_id,
         leader_epoch=found.leader_epoch,
         high_watermark=found.high_watermark,
-        current_voters=[_encode_replica(member, now_ms) for member in found.members if member.is_voter],
-        observers=[_encode_replica(member, now_ms) for member in found.members if not member.is_voter],
+        current_voters=[_encode_quorum_replica(member, now_ms) for member in found.members if member.is_voter],
+        observers=[_encode_quorum_replica(member, now_ms) for member in found.members if not member.is_voter],
     )
 
 
-def _encode_replica(member: QuorumMember, now_ms: int) -> QuorumReplicaState:
+def _encode_quorum_replica(member: QuorumMember, now_ms: int) -> QuorumReplicaState:
     return QuorumReplicaState(
         replica_id=member.node_id,
         replica_directory_id=member.directory_id,
@@ -80,7 +80,7 @@ def _to_timestamp(ms_ago: int, now_ms: int) -> int:
     return TIME_UNKNOWN if ms_ago == TIME_UNKNOWN else now_ms - ms_ago
 
 
-def _encode_nodes(image: Image, quorum: Quorum, asked: str) -> list[QuorumNode]:
+def _encode_quorum_nodes(image: Image, quorum: Quorum, asked: str) -> list[QuorumNode]:
     """Return the peer addresses of all Raft members, or this node's client address in standalone mode."""
     nodes = []
     for member in quorum.members:

@@ -7,13 +7,13 @@ from collections.abc import Generator
 from chronik.api.shared.authorization import authorized_operations, build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.leaders import (
-    brokers_without_listener,
+    list_brokers_without_listener,
+    list_unreachable_brokers,
     offline_replicas,
     select_advertised_leader,
-    unreachable_brokers,
 )
 from chronik.limits import PARTITIONS_PER_PAGE_MAX
-from chronik.metadata.names import find_name_error
+from chronik.metadata.names import find_topic_name_error
 from chronik.metadata.records import Topic
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.describe_topic_partitions import (
@@ -43,10 +43,10 @@ def handle(
             for name in names
         ]
         return Reply.from_response(DescribeTopicPartitionsResponse(topics=topics))
-    return Reply.from_steps(_describe_page(services, request, context))
+    return Reply.from_steps(_describe_topic_page(services, request, context))
 
 
-def _describe_page(
+def _describe_topic_page(
     services: Services, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     image = services.image
@@ -88,7 +88,7 @@ def _describe_page(
 
 
 def _build_unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
-    legal = find_name_error(name) is None
+    legal = find_topic_name_error(name) is None
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
     return DescribeTopicPartitionsResponseTopic(name=name, error_code=code)
 
@@ -101,7 +101,7 @@ def _describe_topic(
     services: Services, topic: Topic, first: int, remaining: int, context: RequestContext
 ) -> DescribeTopicPartitionsResponseTopic:
     brokers = services.image.brokers
-    unreachable, unlisted = unreachable_brokers(services), brokers_without_listener(brokers, context.listener)
+    unreachable, unlisted = list_unreachable_brokers(services), list_brokers_without_listener(brokers, context.listener)
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,

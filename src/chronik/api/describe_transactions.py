@@ -11,7 +11,7 @@ from chronik.api.shared.authorization import NamePredicate, build_authorization_
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.long_responses import ResponseElements
 from chronik.metadata.image import Image
-from chronik.metadata.names import OFFSETS_TOPIC, coordinator_partition
+from chronik.metadata.names import OFFSETS_TOPIC, compute_coordinator_partition
 from chronik.metadata.records import Transaction
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_transactions import (
@@ -84,6 +84,6 @@ def _group_partitions_by_topic(image: Image, transaction: Transaction) -> dict[s
             found.setdefault(topic.name, []).append(partition.index)
     offsets = image.topics.get(OFFSETS_TOPIC)
     if offsets is not None and transaction.groups:
-        indexes = {coordinator_partition(group_id, len(offsets.partitions)) for group_id in transaction.groups}
+        indexes = {compute_coordinator_partition(group_id, len(offsets.partitions)) for group_id in transaction.groups}
         found[OFFSETS_TOPIC] = sorted(indexes)
     return found

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 from chronik.admin.partitions import PartitionOutcome, TopicPartitionName, elect_leaders, find_partitions_to_elect
 from chronik.api.shared.context import RequestContext, Services
-from chronik.protocol.error_responses import build_error_response, error_fields
+from chronik.protocol.error_responses import build_error_fields, build_error_response
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -47,6 +47,6 @@ def _list_requested_partitions(request: ElectLeadersRequest) -> list[TopicPartit
 def _build_response(elected: Iterable[tuple[TopicPartitionName, PartitionOutcome]]) -> ElectLeadersResponse:
     topics: dict[str, ReplicaElectionResult] = {}
     for named, error in elected:
-        result = PartitionResult(partition_id=named.partition, **error_fields(error))
+        result = PartitionResult(partition_id=named.partition, **build_error_fields(error))
         topics.setdefault(named.topic, ReplicaElectionResult(topic=named.topic)).partition_result.append(result)
     return ElectLeadersResponse(replica_election_results=list(topics.values()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from chronik.api.shared.authorization import build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
-from chronik.api.shared.transactions import ErrorVersions, transaction_request_error
+from chronik.api.shared.transactions import ErrorVersions, find_transaction_request_error
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from chronik.protocol.permissions import AclOperation, AclResourceType
@@ -22,7 +22,7 @@ async def handle(services: Services, request: EndTxnRequest, context: RequestCon
         request.transactional_id
     ):
         return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    error = transaction_request_error(services.image, request.transactional_id)
+    error = find_transaction_request_error(services.image, request.transactional_id)
     if error is not None:
         return EndTxnResponse(error_code=error)
     result = await services.transactions.end_transaction(

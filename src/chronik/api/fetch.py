@@ -16,7 +16,7 @@ import msgspec
 
 from chronik.api.shared.authorization import NamePredicate, build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
-from chronik.api.shared.leaders import broker_endpoints, find_partition
+from chronik.api.shared.leaders import find_partition, iter_broker_endpoints
 from chronik.api.shared.read_consistency import CONFIRM_TIMEOUT_SECONDS
 from chronik.broker.replica import Replica
 from chronik.broker.requests.delayed_fetch import DelayedFetch
@@ -242,12 +242,12 @@ class _PendingFetch(Work):
         again in the event-loop iteration that registers for append notifications.
         """
         self._max_bytes = self._compute_response_bytes_max()
-        found = self._build_empty_result()
+        found = self._build_empty_fetch_result()
         for chunk in iter_chunks(self._requested_partitions):
             read_partitions(self._services, chunk, self._max_bytes, self._version, found, self._may_read)
             await yield_loop()
         services = self._services
-        is_doubtful = services.may_be_replaced() or (found.needs_confirmation and services.store.is_shared)
+        is_doubtful = services.may_be_replaced() or (found.needs_leadership_confirmation and services.store.is_shared)
         if not is_doubtful and self.can_respond(found):
             return self.build_response(found)
         return cast(FetchResponse, await self._start_fetch())
@@ -257,7 +257,7 @@ class _PendingFetch(Work):
         if services.may_be_replaced() and not services.is_fenced():
             return Reply.from_coroutine(self._read_after_leadership_confirmation())
         result = self.read()
-        if result.needs_confirmation and services.store.is_shared:
+        if result.needs_leadership_confirmation and services.store.is_shared:
             return Reply.from_coroutine(self._read_after_leadership_confirmation())
         return (
             Reply.from_response(self.build_response(result))
@@ -267,12 +267,12 @@ class _PendingFetch(Work):
 
     def read(self) -> FetchedPartitions:
         self._max_bytes = self._compute_response_bytes_max()
-        found = self._build_empty_result()
+        found = self._build_empty_fetch_result()
         return read_partitions(
             self._services, self._requested_partitions, self._max_bytes, self._version, found, self._may_read
         )
 
-    def _build_empty_result(self) -> FetchedPartitions:
+    def _build_empty_fetch_result(self) -> FetchedPartitions:
         return FetchedPartitions([], [], 0, False, self._committed_only)
 
     def _compute_response_bytes_max(self) -> int:
@@ -284,7 +284,9 @@ class _PendingFetch(Work):
         try:
             await self._services.store.read_barrier(CONFIRM_TIMEOUT_SECONDS)
         except KafkaError:
-            return self.build_response(add_not_leader_errors(self._requested_partitions, self._build_empty_result()))
+            return self.build_response(
+                add_not_leader_errors(self._requested_partitions, self._build_empty_fetch_result())
+            )
         result = self.read()
         if self.can_respond(result):
             return self.build_response(result)
@@ -308,7 +310,7 @@ class _PendingFetch(Work):
         Call this in the event-loop iteration that found too few bytes: an append in between would be missed.
         """
         self._reply = Reply()
-        self._reply.on_cancel = self._cancel_wait
+        self._reply.on_cancel = self._cancel_fetch_wait
         self._register_delayed_fetch(result)
         return self._reply
 
@@ -359,7 +361,7 @@ class _PendingFetch(Work):
             session = None
         return FetchResponse(session_id=session.id if session else NO_SESSION)
 
-    def _cancel_wait(self) -> None:
+    def _cancel_fetch_wait(self) -> None:
         """Stop waiting for new records, because the client has disconnected."""
         self._arrived.cancel()
         self._services.scheduler.withdraw(self._account, self)
@@ -387,7 +389,7 @@ def _list_leader_endpoints(services: Services, result: FetchedPartitions, listen
     leaders = {data.current_leader.leader_id for _, data in result.partitions}
     return [
         FetchNodeEndpoint(node_id=broker.id, host=place.host, port=place.port, rack=broker.rack)
-        for broker, place in broker_endpoints(services.image.brokers, leaders, listener)
+        for broker, place in iter_broker_endpoints(services.image.brokers, leaders, listener)
     ]
 
 
@@ -401,11 +403,11 @@ def _build_response(
         if data.error_code == HIGH_WATERMARK_UNKNOWN and version < FIRST_VERSION_WITH_NOT_AVAILABLE:
             data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if session is not None:
-            has_changes = session.must_include(
+            has_changes = session.must_include_partition(
                 partition.key, data.high_watermark, data.log_start_offset, bool(data.records)
             )
             if data.error_code:
-                session.record_error(partition.key)
+                session.record_partition_error(partition.key)
             elif incremental and not has_changes and data.diverging_epoch.epoch < 0:
                 continue
         topic = by_topic.get(partition.topic)
@@ -478,7 +480,9 @@ async def fetch_message_sets(
         for topic in response.responses:
             for data in topic.partitions:
                 if data.records:
-                    must_read_on |= await conversion.convert_batches(data, by_key[topic.topic, data.partition_index])
+                    must_read_on |= await conversion.convert_partition_batches(
+                        data, by_key[topic.topic, data.partition_index]
+                    )
         if not must_read_on or conversion.has_result:
             return response
 
@@ -496,7 +500,7 @@ class _MessageSetConversion:
         self._size = 0
         self.has_result = any(data.error_code for topic in response.responses for data in topic.partitions)
 
-    async def convert_batches(self, data: PartitionData, wanted: SessionPartition) -> bool:
+    async def convert_partition_batches(self, data: PartitionData, wanted: SessionPartition) -> bool:
         """Convert a partition's record batches to message sets.
 
         Return True if they contain no records and the fetch must read further.
@@ -542,7 +546,7 @@ class FetchedPartitions(msgspec.Struct):
     """Whether only committed records are read (isolation level read_committed)."""
 
     @property
-    def needs_confirmation(self) -> bool:
+    def needs_leadership_confirmation(self) -> bool:
         """Return whether a majority must confirm this node's leadership because an offset is out of range.
 
         A leader that was replaced may lack records of its successor, and a consumer would reset its position.
@@ -570,7 +574,7 @@ def add_not_leader_errors(wanted: Iterable[SessionPartition], result: FetchedPar
     After an error for the whole request, some clients only retry instead of looking for new leaders.
     """
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    result.partitions += [(each, build_partition_error(each.partition, code)) for each in wanted]
+    result.partitions += [(each, build_fetch_partition_error(each.partition, code)) for each in wanted]
     result.is_urgent = True
     return result
 
@@ -595,7 +599,7 @@ def read_partitions(
             data = _read(replica, partition, budget, result)
             result.replicas.append(replica)
         except KafkaError as error:
-            data = build_partition_error(partition.partition, error.code)
+            data = build_fetch_partition_error(partition.partition, error.code)
             if error.code in LEADERSHIP_ERRORS and version >= FIRST_VERSION_WITH_ENDPOINTS:
                 _set_current_leader(services, partition, data)
         if (data.error_code and data.error_code != HIGH_WATERMARK_UNKNOWN) or data.diverging_epoch.epoch >= 0:
@@ -650,7 +654,7 @@ def _read(replica: Replica, wanted: SessionPartition, budget: int, result: Fetch
     replica.check_leader_epoch(wanted.current_leader_epoch)
     if not replica.is_high_watermark_known:
         # Earlier leaders may have returned a higher one. Wait until it is known.
-        return build_partition_error(wanted.partition, HIGH_WATERMARK_UNKNOWN)
+        return build_fetch_partition_error(wanted.partition, HIGH_WATERMARK_UNKNOWN)
     log, high_watermark = replica.log, replica.high_watermark
     stable = log.last_stable_offset(high_watermark)
     data = PartitionData(
@@ -664,7 +668,7 @@ def _read(replica: Replica, wanted: SessionPartition, budget: int, result: Fetch
     if wanted.last_fetched_epoch >= 0:
         if wanted.fetch_offset < log.log_start_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        diverging = replica.find_divergence(
+        diverging = replica.find_log_divergence(
             wanted.fetch_offset, wanted.last_fetched_epoch, ErrorCode.OFFSET_OUT_OF_RANGE
         )
         if diverging is not None:
@@ -684,7 +688,7 @@ def _read(replica: Replica, wanted: SessionPartition, budget: int, result: Fetch
     return data
 
 
-def build_partition_error(partition: int, code: ErrorCode) -> PartitionData:
+def build_fetch_partition_error(partition: int, code: ErrorCode) -> PartitionData:
     """Build a partition's Fetch response that contains an error code and no records."""
     return PartitionData(
         partition_index=partition,

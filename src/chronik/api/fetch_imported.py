@@ -8,7 +8,7 @@ from chronik.admin.topic_import import ImportLogWriter, read_log_offsets
 from chronik.api.shared.context import RequestContext, Services
 from chronik.limits import MIB
 from chronik.metadata.chunking import YieldTimer
-from chronik.protocol.error_responses import error_fields
+from chronik.protocol.error_responses import build_error_fields
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.fetch_imported import (
     FetchImportedPartition,
@@ -38,10 +38,10 @@ async def handle(services: Services, request: FetchImportedRequest, context: Req
 def _read(logs: ImportLogWriter, wanted: FetchImportedPartition, left: int) -> FetchImportedResult:
     result = FetchImportedResult(topic_id=wanted.topic_id, partition=wanted.partition, records=b"")
     try:
-        replica = logs.find_replica(wanted.topic_id, wanted.partition)
+        replica = logs.find_imported_replica(wanted.topic_id, wanted.partition)
         result.log_start_offset, result.high_watermark, result.last_stable_offset = read_log_offsets(replica)
         if left > 0:
             result.records = replica.read(wanted.fetch_offset, min(wanted.max_bytes, left), min_one_batch=True)
     except KafkaError as error:
-        result.error_code, result.error_message = error_fields(error).values()
+        result.error_code, result.error_message = build_error_fields(error).values()
     return result

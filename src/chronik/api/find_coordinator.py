@@ -12,7 +12,7 @@ from typing import Final
 
 from chronik.api.shared.authorization import build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
-from chronik.api.shared.transactions import TRANSACTIONS_UNSUPPORTED_ERROR, transactions_unsupported_reason
+from chronik.api.shared.transactions import TRANSACTIONS_UNSUPPORTED_ERROR, find_transactions_unsupported_reason
 from chronik.limits import GROUP_ID_CHARACTERS_MAX, TRANSACTIONAL_ID_CHARACTERS_MAX
 from chronik.metadata.records import Broker
 from chronik.protocol.errors import ErrorCode
@@ -66,7 +66,7 @@ def _find(services: Services, key: str, key_type: int, listener: str) -> FoundCo
         )
     coordinators = services.coordinators
     if key_type == CoordinatorType.TRANSACTION:
-        why = transactions_unsupported_reason(services.image)
+        why = find_transactions_unsupported_reason(services.image)
         if why is not None:
             return _build_coordinator_error(key, TRANSACTIONS_UNSUPPORTED_ERROR, why)
         coordinators = services.transaction_coordinators

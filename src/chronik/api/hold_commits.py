@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.commands.transactions import HoldCommits, ReleaseCommits
-from chronik.protocol.error_responses import error_fields
+from chronik.protocol.error_responses import build_error_fields
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.hold_commits import HoldCommitsRequest, HoldCommitsResponse
 
@@ -16,4 +16,4 @@ async def handle(services: Services, request: HoldCommitsRequest, context: Reque
             return HoldCommitsResponse(hold=request.hold, was_in_force=bool(result.value))
         return HoldCommitsResponse(hold=(await services.store.propose(HoldCommits())).value)
     except KafkaError as error:
-        return HoldCommitsResponse(**error_fields(error))
+        return HoldCommitsResponse(**build_error_fields(error))

@@ -7,7 +7,7 @@ import asyncio
 from chronik.admin.topic_import import ImportLogWriter
 from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.chunking import iter_chunks
-from chronik.protocol.error_responses import error_fields
+from chronik.protocol.error_responses import build_error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.import_records import (
     ImportedPartition,
@@ -37,7 +37,7 @@ async def _append_records(logs: ImportLogWriter, wanted: ImportedPartition, time
     except TimeoutError:
         result.error_code = ErrorCode.REQUEST_TIMED_OUT
     except KafkaError as error:
-        result.error_code, result.error_message = error_fields(error).values()
+        result.error_code, result.error_message = build_error_fields(error).values()
     else:
         result.log_start_offset, result.log_end_offset, result.last_stable_offset = ends
     return result

@@ -8,7 +8,7 @@ from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.commands.security import ScramKeys
 from chronik.metadata.records import Acl
 from chronik.metadata.stores.store import MetadataStore
-from chronik.protocol.error_responses import error_fields
+from chronik.protocol.error_responses import build_error_fields
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.import_security import (
     ImportedAcl,
@@ -30,10 +30,10 @@ async def import_security(store: MetadataStore, request: ImportSecurityRequest) 
         await store.read_barrier()
         check_import_in_progress(store, request.import_id)
         await import_users(store, {user.name: _decode_scram_keys(user) for user in request.users})
-        await import_acls(store, [_decode_acl(each) for each in request.acls])
-        await import_quotas(store, [_decode_quotas(each) for each in request.quotas])
+        await import_acls(store, [_decode_imported_acl(each) for each in request.acls])
+        await import_quotas(store, [_decode_imported_quotas(each) for each in request.quotas])
     except KafkaError as error:
-        return ImportSecurityResponse(**error_fields(error))
+        return ImportSecurityResponse(**build_error_fields(error))
     return ImportSecurityResponse()
 
 
@@ -43,10 +43,10 @@ def _decode_scram_keys(user: ImportedUser) -> tuple[ScramKeys, ...]:
     )
 
 
-def _decode_acl(acl: ImportedAcl) -> Acl:
+def _decode_imported_acl(acl: ImportedAcl) -> Acl:
     return Acl(acl.resource_type, acl.name, acl.pattern_type, acl.principal, acl.host, acl.operation, acl.permission)
 
 
-def _decode_quotas(quotas: ImportedQuotas) -> QuotaChangeRequest:
+def _decode_imported_quotas(quotas: ImportedQuotas) -> QuotaChangeRequest:
     entity = tuple((each.kind, each.name) for each in quotas.entity)
     return QuotaChangeRequest(entity, [QuotaValueChange(each.key, each.value) for each in quotas.values])

@@ -14,7 +14,7 @@ from chronik.api.shared.authorization import (
     is_authorized_on_cluster,
 )
 from chronik.api.shared.context import RequestContext, Services
-from chronik.api.shared.transactions import ErrorVersions, transaction_request_error
+from chronik.api.shared.transactions import ErrorVersions, find_transaction_request_error
 from chronik.limits import PRODUCER_IDS_PER_SECOND
 from chronik.protocol.error_responses import build_error_response
 from chronik.protocol.errors import ErrorCode, KafkaError
@@ -30,7 +30,7 @@ ERROR_VERSIONS = ErrorVersions(producer_fenced=4, transaction_abortable=5)
 
 
 async def handle(services: Services, request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
-    code = _authorization_error(services, request, context)
+    code = _find_producer_authorization_error(services, request, context)
     if code is not None:
         return build_error_response(InitProducerIdResponse, request, code)
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
@@ -54,7 +54,7 @@ async def handle(services: Services, request: InitProducerIdRequest, context: Re
         return build_error_response(InitProducerIdResponse, request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
-def _authorization_error(
+def _find_producer_authorization_error(
     services: Services, request: InitProducerIdRequest, context: RequestContext
 ) -> ErrorCode | None:
     """Return the error code if the client may not obtain a producer id, otherwise None.
@@ -77,7 +77,7 @@ def _authorization_error(
 async def _init_transactional_id(
     services: Services, request: InitProducerIdRequest, transactional_id: str, context: RequestContext
 ) -> InitProducerIdResponse:
-    error = transaction_request_error(services.image, transactional_id)
+    error = find_transaction_request_error(services.image, transactional_id)
     if error is None and services.is_fenced():
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error is not None:

@@ -58,11 +58,11 @@ def handle(services: Services, request: ListOffsetsRequest, context: RequestCont
     """
     lookup = _OffsetLookup(services, context, committed_only=request.isolation_level == READ_COMMITTED)
     if sum(len(topic.partitions) for topic in request.topics) > IMMEDIATE_PARTITIONS_MAX:
-        return Reply.from_steps(lookup.look_up_all(request))
+        return Reply.from_steps(lookup.look_up_all_offsets(request))
     wanted = _list_requested_partitions(request)
     if any(_is_timestamp_lookup(partition) for _, partition in wanted):
-        return Reply.from_steps(lookup.look_up_all(request))
-    lookup.count_occurrences(wanted)
+        return Reply.from_steps(lookup.look_up_all_offsets(request))
+    lookup.count_partition_occurrences(wanted)
     return Reply.from_response(
         _build_response(request, [lookup.look_up_special_offset(topic, partition) for topic, partition in wanted])
     )
@@ -84,7 +84,7 @@ def _build_response(
     )
 
 
-def _build_partition_error(wanted: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
+def _build_offset_lookup_error(wanted: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=code)
 
 
@@ -109,15 +109,15 @@ class _OffsetLookup:
         self._occurrences: Counter[tuple[str, int]] = Counter()
         self._loop_budget = DecompressionBudget.for_event_loop()
 
-    def count_occurrences(self, wanted: Iterable[tuple[str, ListOffsetsPartition]]) -> None:
+    def count_partition_occurrences(self, wanted: Iterable[tuple[str, ListOffsetsPartition]]) -> None:
         """Count how often a ListOffsets request contains each partition, to reject duplicates."""
         self._occurrences.update((topic, partition.partition_index) for topic, partition in wanted)
 
-    def look_up_all(self, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
+    def look_up_all_offsets(self, request: ListOffsetsRequest) -> Steps[ListOffsetsResponse]:
         """Look up the offsets of all requested partitions, in short event-loop steps."""
         wanted = _list_requested_partitions(request)
         for chunk in iter_chunks(wanted):
-            self.count_occurrences(chunk)
+            self.count_partition_occurrences(chunk)
             yield None
         answers = []
         for topic, partition in wanted:
@@ -133,18 +133,22 @@ class _OffsetLookup:
         try:
             replica = self._find(topic, wanted)
             end_offset = replica.readable_end_offset(committed_only=self._committed_only)
-            return self._to_response(replica, wanted, _find_special_offset(replica, wanted.timestamp, end_offset))
+            return self._build_offset_response(
+                replica, wanted, _find_special_offset(replica, wanted.timestamp, end_offset)
+            )
         except KafkaError as error:
-            return _build_partition_error(wanted, error.code)
+            return _build_offset_lookup_error(wanted, error.code)
 
     def _look_up_timestamp(self, topic: str, wanted: ListOffsetsPartition) -> Steps[ListOffsetsPartitionResponse]:
         try:
             replica = self._find(topic, wanted)
-            return self._to_response(replica, wanted, (yield from self._search_by_timestamp(replica, topic, wanted)))
+            return self._build_offset_response(
+                replica, wanted, (yield from self._search_offset_by_timestamp(replica, topic, wanted))
+            )
         except KafkaError as error:
-            return _build_partition_error(wanted, error.code)
+            return _build_offset_lookup_error(wanted, error.code)
 
-    def _to_response(
+    def _build_offset_response(
         self, replica: Replica, wanted: ListOffsetsPartition, found: _OffsetResult
     ) -> ListOffsetsPartitionResponse:
         offset, timestamp, epoch = found
@@ -173,7 +177,9 @@ class _OffsetLookup:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE)
         return replica
 
-    def _search_by_timestamp(self, replica: Replica, topic: str, wanted: ListOffsetsPartition) -> Steps[_OffsetResult]:
+    def _search_offset_by_timestamp(
+        self, replica: Replica, topic: str, wanted: ListOffsetsPartition
+    ) -> Steps[_OffsetResult]:
         """Return the offset of the first readable record at or after the requested timestamp, or NOT_FOUND.
 
         Search the first batch that may contain the record, then later batches if compaction removed the record.

@@ -38,13 +38,13 @@ def _list_transactions(
     services: Services, request: ListTransactionsRequest, context: RequestContext, pattern: Pattern | None
 ) -> Generator[None, None, ListTransactionsResponse]:
     listed = []
-    matches_filter = _build_filter(request, services.clock.now_ms())
+    matches_transaction_filter = _build_transaction_filter(request, services.clock.now_ms())
     may_see = build_authorization_predicate(
         services, context, AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, audited=False
     )
     for each in services.transactions.iterate_transactions():
         yield
-        if each is not None and matches_filter(each) and may_see(each.transactional_id):
+        if each is not None and matches_transaction_filter(each) and may_see(each.transactional_id):
             if pattern is not None and not pattern.matches(each.transactional_id):
                 continue
             listed.append(
@@ -58,15 +58,15 @@ def _list_transactions(
     return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=listed)
 
 
-def _build_filter(request: ListTransactionsRequest, now_ms: int) -> Callable[[Transaction], bool]:
+def _build_transaction_filter(request: ListTransactionsRequest, now_ms: int) -> Callable[[Transaction], bool]:
     states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
     age_ms = request.duration_filter
 
-    def matches_filter(transaction: Transaction) -> bool:
+    def matches_transaction_filter(transaction: Transaction) -> bool:
         if states and transaction.state.kafka_name not in states:
             return False
         if producer_ids and transaction.producer_id not in producer_ids:
             return False
         return age_ms < 0 or (not transaction.state.is_idle and now_ms - transaction.began_ms > age_ms)
 
-    return matches_filter
+    return matches_transaction_filter

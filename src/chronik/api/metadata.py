@@ -19,17 +19,17 @@ from chronik.api.shared.authorization import (
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.encoded_topic_cache import EncodingKey
 from chronik.api.shared.leaders import (
-    broker_endpoints,
-    brokers_without_listener,
+    iter_broker_endpoints,
+    list_brokers_without_listener,
+    list_unreachable_brokers,
     offline_replicas,
     select_advertised_controller,
     select_advertised_leader,
-    unreachable_brokers,
 )
 from chronik.api.shared.long_responses import ResponseElements, deduplicate
 from chronik.ids import ZERO_ID
 from chronik.metadata.image import Image
-from chronik.metadata.names import find_name_error
+from chronik.metadata.names import find_topic_name_error
 from chronik.metadata.records import Broker, Topic
 from chronik.protocol.codec import encode_element
 from chronik.protocol.error_responses import build_error_response
@@ -91,7 +91,7 @@ def handle(services: Services, request: MetadataRequest, context: RequestContext
     if services.is_fenced():  # a fenced node cannot create topics
         failures |= dict.fromkeys(missing, ErrorCode.LEADER_NOT_AVAILABLE)
         return Reply.from_steps(_build_current_response(services, request, context, failures))
-    return Reply.from_coroutine(_create_and_respond(services, request, context, missing, failures))
+    return Reply.from_coroutine(_create_topics_and_respond(services, request, context, missing, failures))
 
 
 def _has_topic_id(topic: MetadataRequestTopic) -> bool:
@@ -114,12 +114,12 @@ def _disconnect_from_fenced_node(services: Services, request: MetadataRequest, c
             and connected_seconds <= min(fenced_seconds, DISCONNECT_GRACE_SECONDS)
             and fenced_seconds > REFERRAL_SECONDS
         )
-        if not is_new and (peer.was_redirected or not _has_all_topics(services.image, request)):
+        if not is_new and (peer.was_redirected or not _has_all_requested_topics(services.image, request)):
             raise Disconnect("this node is fenced; the client was referred to other brokers and must reconnect")
         peer.was_redirected = True
 
 
-def _has_all_topics(image: Image, request: MetadataRequest) -> bool:
+def _has_all_requested_topics(image: Image, request: MetadataRequest) -> bool:
     return all(_find_topic(image, topic) is not None for topic in request.topics or ())
 
 
@@ -188,7 +188,7 @@ def _build_response(services: Services, request: MetadataRequest, context: Reque
 def _encode_brokers(brokers: Mapping[int, Broker], listener: str) -> list[MetadataResponseBroker]:
     return [
         MetadataResponseBroker(node_id=broker.id, host=place.host, port=place.port, rack=broker.rack)
-        for broker, place in broker_endpoints(brokers, brokers, listener)
+        for broker, place in iter_broker_endpoints(brokers, brokers, listener)
     ]
 
 
@@ -218,7 +218,7 @@ def _find_creation_errors(
     return dict.fromkeys(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-async def _create_and_respond(
+async def _create_topics_and_respond(
     services: Services,
     request: MetadataRequest,
     context: RequestContext,
@@ -261,7 +261,7 @@ def _encode_topics(
     services: Services, request: MetadataRequest, context: RequestContext, failures: dict[str, ErrorCode]
 ) -> Generator[None, None, ResponseElements]:
     form = context.version, request.include_topic_authorized_operations, context.listener
-    gone = unreachable_brokers(services)
+    gone = list_unreachable_brokers(services)
     topics = ResponseElements(MetadataResponse, context.version)
     is_all_topics, named = _list_requested_topics(services, request, context.version)
     may_see = build_authorization_predicate(
@@ -326,7 +326,7 @@ def _encode_requested_topic(
     else:
         topic = image.topics.get(wanted.name)
         code = failures.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if find_name_error(wanted.name) is not None:
+        if find_topic_name_error(wanted.name) is not None:
             code = ErrorCode.INVALID_TOPIC_EXCEPTION
     if topic is not None:
         return _encode_cached_topic(services, topic, form, gone)
@@ -356,7 +356,7 @@ def build_topic(
     """
     version, with_operations, listener = form
     brokers = image.brokers
-    unlisted = brokers_without_listener(brokers, listener)
+    unlisted = list_brokers_without_listener(brokers, listener)
     if version < FIRST_VERSION_WITH_LISTENER_NOT_FOUND:
         unreachable = [*unreachable, *unlisted]  # older clients get LEADER_NOT_AVAILABLE, as in Kafka
     response_topic = MetadataResponseTopic(

@@ -59,7 +59,7 @@ def handle(services: Services, request: OffsetFetchRequest, context: RequestCont
     return Reply.from_steps(build(services, request, context))
 
 
-def _merge_groups(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[OffsetFetchRequestGroup]:
+def _merge_duplicate_groups(groups: Sequence[OffsetFetchRequestGroup], version: int) -> list[OffsetFetchRequestGroup]:
     """Merge duplicate groups, topics and partitions of an OffsetFetch request.
 
     A group without topics requests all of its offsets.
@@ -74,11 +74,11 @@ def _merge_groups(groups: Sequence[OffsetFetchRequestGroup], version: int) -> li
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
     for group in merged.values():
         if group.topics is not None:
-            group.topics = _merge_topics(group.topics, by_id)
+            group.topics = _merge_duplicate_topics(group.topics, by_id)
     return list(merged.values())
 
 
-def _merge_topics(topics: list[OffsetFetchRequestTopic], by_id: bool) -> list[OffsetFetchRequestTopic]:
+def _merge_duplicate_topics(topics: list[OffsetFetchRequestTopic], by_id: bool) -> list[OffsetFetchRequestTopic]:
     merged: dict[str | bytes, dict[int, None]] = {}
     for topic in topics:
         indexes = merged.setdefault(topic.topic_id if by_id else topic.name, {})
@@ -95,12 +95,12 @@ def _build_single_group_response(
     services: Services, request: OffsetFetchRequest, context: RequestContext
 ) -> Steps[OffsetFetchResponse]:
     requested = [OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)]
-    (wanted,) = _merge_groups(requested, context.version)
+    (wanted,) = _merge_duplicate_groups(requested, context.version)
     if not build_authorization_predicate(services, context, AclOperation.DESCRIBE, AclResourceType.GROUP)(
         wanted.group_id
     ):
         return build_error_response(OffsetFetchResponse, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    response_group = yield from _fetch_group(services, wanted, request, context)
+    response_group = yield from _fetch_group_offsets(services, wanted, request, context)
     return OffsetFetchResponse(topics=response_group.topics)
 
 
@@ -109,11 +109,11 @@ def _build_groups_response(
 ) -> Steps[OffsetFetchResponse]:
     groups = ResponseElements(OffsetFetchResponse, context.version)
     may_describe = build_authorization_predicate(services, context, AclOperation.DESCRIBE, AclResourceType.GROUP)
-    for wanted in _merge_groups(request.groups, context.version):
+    for wanted in _merge_duplicate_groups(request.groups, context.version):
         try:
             if not may_describe(wanted.group_id):
                 raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-            response_group = yield from _fetch_group(services, wanted, request, context)
+            response_group = yield from _fetch_group_offsets(services, wanted, request, context)
             groups.add(
                 (yield groups.create_encoder(response_group)) if _is_large_group(response_group) else response_group
             )
@@ -123,7 +123,7 @@ def _build_groups_response(
     return OffsetFetchResponse(groups=groups.to_list(OffsetFetchResponseGroup))
 
 
-def _fetch_group(
+def _fetch_group_offsets(
     services: Services, wanted: OffsetFetchRequestGroup, request: OffsetFetchRequest, context: RequestContext
 ) -> Steps[OffsetFetchResponseGroup]:
     """Return the committed offsets of a consumer group from the metadata image.
@@ -135,7 +135,7 @@ def _fetch_group(
     committed = yield from read_committed_offsets(
         services.image, wanted.group_id, keys, require_stable=request.require_stable
     )
-    return (yield from _build_group(services, wanted, committed, context, by_id=by_id))
+    return (yield from _build_group_offsets_response(services, wanted, committed, context, by_id=by_id))
 
 
 def _is_large_group(group: OffsetFetchResponseGroup) -> bool:
@@ -155,7 +155,7 @@ def _list_requested_partitions(
     ]
 
 
-def _build_group(
+def _build_group_offsets_response(
     services: Services,
     wanted: OffsetFetchRequestGroup,
     committed: CommittedOffsets,

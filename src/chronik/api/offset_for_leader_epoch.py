@@ -21,10 +21,10 @@ from chronik.request_reply import Reply
 def handle(
     services: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> Reply[OffsetForLeaderEpochResponse]:
-    return Reply.from_steps(_find_end_offsets(services, request, context))
+    return Reply.from_steps(_find_epoch_end_offsets(services, request, context))
 
 
-def _find_end_offsets(
+def _find_epoch_end_offsets(
     services: Services, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> Generator[None, None, OffsetForLeaderEpochResponse]:
     topics: dict[str, dict[int, EpochEndOffset]] = {}
@@ -36,9 +36,9 @@ def _find_end_offsets(
             if partition.partition not in answers:
                 is_visible = may_see_all or may_see(topic.topic)
                 answers[partition.partition] = (
-                    _find_end_offset(services, topic.topic, partition)
+                    _find_epoch_end_offset(services, topic.topic, partition)
                     if is_visible
-                    else _build_unauthorized_result(partition)
+                    else _build_unauthorized_epoch_result(partition)
                 )
                 yield
     return OffsetForLeaderEpochResponse(
@@ -49,15 +49,15 @@ def _find_end_offsets(
     )
 
 
-def _build_unauthorized_result(wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _build_unauthorized_epoch_result(wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     return EpochEndOffset(partition=wanted.partition, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _find_end_offset(services: Services, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _find_epoch_end_offset(services: Services, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
         replica = services.replicas.get_leader(topic, wanted.partition)
         replica.check_leader_epoch(wanted.current_leader_epoch)
-        epoch, end_offset = replica.log.end_offset_for_epoch(wanted.leader_epoch)
+        epoch, end_offset = replica.log.find_end_offset_for_epoch(wanted.leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(partition=wanted.partition, error_code=error.code)
     # Not limited to the high watermark, which may be behind the client's position after an election.

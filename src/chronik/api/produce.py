@@ -23,7 +23,7 @@ import msgspec
 
 from chronik.api.shared.authorization import NamePredicate, build_authorization_predicate, is_authorized_on_cluster
 from chronik.api.shared.context import RequestContext, Services
-from chronik.api.shared.leaders import broker_endpoints, find_partition
+from chronik.api.shared.leaders import find_partition, iter_broker_endpoints
 from chronik.api.shared.read_consistency import CONFIRM_TIMEOUT_SECONDS
 from chronik.api.shared.transactions import confirm_transaction_state
 from chronik.broker.replica import Replica
@@ -88,7 +88,7 @@ permission instead.
 """
 
 
-class _ConfirmationRequired(Exception):
+class _MajorityConfirmationRequired(Exception):
     """A record batch cannot be appended or rejected before a majority confirms the leadership or transaction.
 
     Either it leaves a gap in the producer's sequence, or it is the first batch (`first`) of a transaction that may not
@@ -131,7 +131,7 @@ def handle(services: Services, request: ProduceRequest, context: RequestContext)
     if not is_transaction_authorized(services, request, context):
         return Reply.from_response(failure(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     pending_produce = _PendingProduce(services, request, context)
-    if pending_produce.append_now():
+    if pending_produce.append_until_blocked():
         pending_produce.resolve_when_durable()
         return pending_produce.reply
     return Reply.from_coroutine(pending_produce.append_and_wait())
@@ -173,7 +173,7 @@ class _PendingProduce:
         self._remaining_entries = self._iter_partition_entries()
         self._blocked_entry: _PartitionEntry | None = None
         self._loop_budget: DecompressionBudget | None = None
-        self._unconfirmed: _ConfirmationRequired | None = None
+        self._unconfirmed: _MajorityConfirmationRequired | None = None
         """Reason why the next batch needs a confirmation by a majority before it can be appended, or None."""
 
     def _iter_partition_entries(self) -> Iterator[_PartitionEntry]:
@@ -185,7 +185,7 @@ class _PendingProduce:
             for partition in topic.partition_data:
                 yield _PartitionEntry(topic, partition, answers)
 
-    def append_now(self) -> bool:
+    def append_until_blocked(self) -> bool:
         """Append the request's record batches until one must wait, and return whether none had to wait.
 
         It stops before a batch that is too large to be decompressed on the event loop or that needs a confirmation, and
@@ -197,10 +197,10 @@ class _PendingProduce:
                 if number == PARTITIONS_PER_ITERATION:
                     raise RecordsTooLarge("the event loop must run other work first")
                 entry.answers.append(self._append_entry(entry))
-            except (RecordsTooLarge, _ConfirmationRequired) as reason:
+            except (RecordsTooLarge, _MajorityConfirmationRequired) as reason:
                 self._blocked_entry, self._unconfirmed = (
                     entry,
-                    reason if isinstance(reason, _ConfirmationRequired) else None,
+                    reason if isinstance(reason, _MajorityConfirmationRequired) else None,
                 )
                 return False
         return True
@@ -214,7 +214,7 @@ class _PendingProduce:
             self._blocked_entry.answers.append(
                 await self._confirm_and_append(self._blocked_entry, self._unconfirmed, budget)
             )
-            is_done = self.append_now()
+            is_done = self.append_until_blocked()
         self.resolve_when_durable()
         return await self.reply
 
@@ -242,7 +242,7 @@ class _PendingProduce:
         else:
             self._resolve_reply()
 
-    def _get_loop_budget(self) -> DecompressionBudget:
+    def _get_inline_decompression_budget(self) -> DecompressionBudget:
         if self._loop_budget is None:
             self._loop_budget = DecompressionBudget.for_event_loop()
         return self._loop_budget
@@ -256,16 +256,16 @@ class _PendingProduce:
         """
         try:
             replica = self._find(entry)
-            incoming = self._validate_records(entry, replica.produce_rules, self._get_loop_budget)
+            incoming = self._validate_records(entry, replica.produce_rules, self._get_inline_decompression_budget)
             return self._append_validated_records(entry, replica, incoming, is_certain=False)
         except RecordsTooLarge:
             raise
         except KafkaError as error:
-            if self._needs_confirmation(error):
-                raise _ConfirmationRequired from error
-            return self._reject_entry(entry, error)
+            if self._needs_leadership_confirmation(error):
+                raise _MajorityConfirmationRequired from error
+            return self._reject_partition_entry(entry, error)
 
-    def _needs_confirmation(self, error: KafkaError) -> bool:
+    def _needs_leadership_confirmation(self, error: KafkaError) -> bool:
         """Return whether a majority must confirm this node's leadership before a batch gets this error.
 
         A newer leader might accept the batch.
@@ -273,13 +273,13 @@ class _PendingProduce:
         return error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and self._services.store.is_shared
 
     async def _confirm_and_append(
-        self, entry: _PartitionEntry, doubt: _ConfirmationRequired | None, budget: DecompressionBudget
+        self, entry: _PartitionEntry, doubt: _MajorityConfirmationRequired | None, budget: DecompressionBudget
     ) -> PartitionProduceResponse:
         try:
             if doubt is not None:
                 await self._confirm_leadership_or_transaction(doubt.first)
         except KafkaError as error:
-            return self._reject_entry(entry, error)
+            return self._reject_partition_entry(entry, error)
         return await self._decompress_and_append(entry, doubt, budget)
 
     async def _confirm_leadership_or_transaction(self, first: TransactionStart | None) -> None:
@@ -295,13 +295,15 @@ class _PendingProduce:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER) from None
         elif transactional_id is not None and self._context.version >= FIRST_VERSION_OF_TRANSACTIONS_V2:
             by_id = self._context.version >= FIRST_VERSION_WITH_TOPIC_IDS
-            partitions = transaction_partitions(self._request, services.image, self._may_write, by_id=by_id)
+            partitions = list_addable_transaction_partitions(
+                self._request, services.image, self._may_write, by_id=by_id
+            )
             await add_partitions(services, transactional_id, first.header, partitions)
         else:
             await first.confirm(services)
 
     async def _decompress_and_append(
-        self, entry: _PartitionEntry, cleared: _ConfirmationRequired | None, budget: DecompressionBudget
+        self, entry: _PartitionEntry, cleared: _MajorityConfirmationRequired | None, budget: DecompressionBudget
     ) -> PartitionProduceResponse:
         """Decompress a record batch, in a thread if it is large, and append it to the partition's log.
 
@@ -321,12 +323,12 @@ class _PendingProduce:
                     ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition changed while its records were decompressed"
                 )
             return self._append_validated_records(entry, replica, incoming, is_certain=cleared is not None)
-        except _ConfirmationRequired as doubt:
+        except _MajorityConfirmationRequired as doubt:
             return await self._confirm_and_append(entry, doubt, budget)
         except KafkaError as error:
-            if self._needs_confirmation(error) and cleared is not None and cleared.first is not None:
-                return await self._confirm_and_append(entry, _ConfirmationRequired(), budget)
-            return self._reject_entry(entry, error)
+            if self._needs_leadership_confirmation(error) and cleared is not None and cleared.first is not None:
+                return await self._confirm_and_append(entry, _MajorityConfirmationRequired(), budget)
+            return self._reject_partition_entry(entry, error)
 
     def _find(self, entry: _PartitionEntry) -> Replica:
         """Return the leader replica to which a produce request may append, or raise KafkaError."""
@@ -343,14 +345,14 @@ class _PendingProduce:
         view = memoryview(records) if records is not None else None
         return validate_produced_records(view, rules, self._context.version, self._services.clock.now_ms(), budget)
 
-    def _check_transaction(self, replica: Replica, header: BatchHeader, *, is_certain: bool) -> None:
+    def _check_transaction_is_open(self, replica: Replica, header: BatchHeader, *, is_certain: bool) -> None:
         """Raise KafkaError unless the record batch belongs to an open transaction of this partition.
 
         Raises:
             KafkaError: There is no such transaction.
             _Unconfirmed: The image must be confirmed to be current first.
         """
-        owner = self._services.image.transaction_by_producer(header.producer_id)
+        owner = self._services.image.find_transaction_by_producer_id(header.producer_id)
         if (
             owner is not None and owner.transactional_id != self._request.transactional_id
         ):  # the client's WRITE permission was checked for the request's transactional id
@@ -362,7 +364,7 @@ class _PendingProduce:
         if refusal is None and first.is_durable(self._services.store):
             return
         if refusal is None or not is_certain:
-            raise _ConfirmationRequired(first)
+            raise _MajorityConfirmationRequired(first)
         if refusal is ErrorCode.TRANSACTION_ABORTABLE and self._context.version < FIRST_VERSION_WITH_ABORTABLE:
             refusal = ErrorCode.INVALID_TXN_STATE
         raise KafkaError(refusal, f"{replica} is not part of an open transaction of producer {header.producer_id}")
@@ -375,7 +377,7 @@ class _PendingProduce:
         if refused:
             refused.check(_key(entry.topic), index, header, replica.log.producers)
         if header.is_transactional:
-            self._check_transaction(replica, header, is_certain=is_certain)
+            self._check_transaction_is_open(replica, header, is_certain=is_certain)
         info = replica.append(incoming)
         # The batch is in the log, so its records, most of the request's memory, can be released before the sync.
         entry.partition.records = None
@@ -389,21 +391,21 @@ class _PendingProduce:
         # leadership, and the offsets may belong to other records.
         acks, end_offset = self._acks, info.last_offset + 1
         if acks == ALL_ACKS and not replica.is_committed(end_offset):
-            replica.commit_waiters.add(end_offset, self._register_append(replica, incoming, answer))
+            replica.commit_waiters.add(end_offset, self._register_pending_append(replica, incoming, answer))
         elif acks == LEADER_ACKS and not replica.is_durable(end_offset):
-            replica.durability_waiters.add(end_offset, self._register_append(replica, incoming, answer))
+            replica.durability_waiters.add(end_offset, self._register_pending_append(replica, incoming, answer))
         return answer
 
-    def _register_append(
+    def _register_pending_append(
         self, replica: Replica, incoming: ValidatedRecords, answer: PartitionProduceResponse
     ) -> Callable[[ErrorCode], None]:
         """Track an appended batch until it is durable, and return the callback that completes it."""
         appended = PendingAppend(replica, incoming.headers[0], answer)
         self._waiting.append(appended)
         self._pending_count += 1
-        return partial(self._complete_append, appended)
+        return partial(self._complete_pending_append, appended)
 
-    def _complete_append(self, appended: PendingAppend, code: ErrorCode) -> None:
+    def _complete_pending_append(self, appended: PendingAppend, code: ErrorCode) -> None:
         appended.is_complete = True
         if code is not ErrorCode.NONE:
             by_id = self._context.version >= FIRST_VERSION_WITH_TOPIC_IDS
@@ -412,7 +414,7 @@ class _PendingProduce:
             # The next leader may lack this batch, so later batches must not be reported as out of sequence.
             replica = appended.replica
             key = replica.topic_id if by_id else replica.topic_name
-            self._services.rejected_batches.record_header(key, replica.index, appended.header, code)
+            self._services.rejected_batches.record_rejected_header(key, replica.index, appended.header, code)
             appended.fail(code)
         self._pending_count -= 1
         if self._pending_count == 0 and self._timer is not None:
@@ -434,7 +436,7 @@ class _PendingProduce:
             add_current_leaders(self._services, self._response, self._context)
         self.reply.resolve(self._response)
 
-    def _reject_entry(self, entry: _PartitionEntry, error: KafkaError) -> PartitionProduceResponse:
+    def _reject_partition_entry(self, entry: _PartitionEntry, error: KafkaError) -> PartitionProduceResponse:
         """Return a partition's Produce response with the error, and record the rejection of its batch."""
         partition = entry.partition
         self._services.rejected_batches.record(_key(entry.topic), partition.index, partition.records, error.code)
@@ -442,7 +444,7 @@ class _PendingProduce:
             index=partition.index,
             error_code=error.code,
             base_offset=NO_OFFSET,
-            record_errors=rejected_records(error),
+            record_errors=list_rejected_records(error),
             error_message=error.message,
         )
 
@@ -489,11 +491,11 @@ def add_current_leaders(services: Services, response: ProduceResponse, context: 
     if leaders:
         response.node_endpoints = [
             ProduceNodeEndpoint(node_id=broker.id, host=place.host, port=place.port, rack=broker.rack)
-            for broker, place in broker_endpoints(services.image.brokers, leaders, context.listener)
+            for broker, place in iter_broker_endpoints(services.image.brokers, leaders, context.listener)
         ]
 
 
-def rejected_records(error: KafkaError) -> list[BatchIndexAndErrorMessage]:
+def list_rejected_records(error: KafkaError) -> list[BatchIndexAndErrorMessage]:
     """Return the indexes of invalid records in a batch, so that the producer can resend the other records.
 
     The reason is the same for all of them and is part of the partition's response.
@@ -593,7 +595,7 @@ class TransactionStart(NamedTuple):
 
     def rejection_code(self, image: Image) -> ErrorCode | None:
         """Return the error code if the batch's transaction is not open or lacks the partition, otherwise None."""
-        transaction = image.transaction_by_producer(self.header.producer_id)
+        transaction = image.find_transaction_by_producer_id(self.header.producer_id)
         if transaction is None:
             return ErrorCode.TRANSACTION_ABORTABLE
         if self.header.producer_epoch < transaction.producer_epoch:
@@ -604,7 +606,7 @@ class TransactionStart(NamedTuple):
 
     def is_durable(self, store: MetadataStore) -> bool:
         """Return whether the open transaction is on stable storage and survives a power failure."""
-        return store.is_durable(self._find_last_change_index(store.image))
+        return store.is_durable(self._find_transaction_change_index(store.image))
 
     async def confirm(self, services: Services) -> None:
         """Wait until the transaction is open and durable in the metadata, or a majority confirms the image.
@@ -614,12 +616,14 @@ class TransactionStart(NamedTuple):
         """
         await confirm_transaction_state(services, lambda: self.rejection_code(services.image) is None)
         try:
-            await services.store.wait_durable(self._find_last_change_index(services.image), CONFIRM_TIMEOUT_SECONDS)
+            await services.store.wait_durable(
+                self._find_transaction_change_index(services.image), CONFIRM_TIMEOUT_SECONDS
+            )
         except (KafkaError, StoreClosedError) as error:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "The transaction is not durable yet: retry") from error
 
-    def _find_last_change_index(self, image: Image) -> int:
-        transaction = image.transaction_by_producer(self.header.producer_id)
+    def _find_transaction_change_index(self, image: Image) -> int:
+        transaction = image.find_transaction_by_producer_id(self.header.producer_id)
         return NO_RECORD_INDEX if transaction is None else transaction.index
 
 
@@ -650,7 +654,7 @@ async def add_partitions(
             raise KafkaError(error)
 
 
-def transaction_partitions(
+def list_addable_transaction_partitions(
     request: ProduceRequest, image: Image, may_write: NamePredicate | None, *, by_id: bool
 ) -> list[TransactionPartition]:
     """Return the partitions of a Produce request that can be added to the request's transaction.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from chronik.admin.nodes import VoterKey, remove_voter
 from chronik.api.shared.context import RequestContext, Services
-from chronik.protocol.error_responses import error_fields
+from chronik.protocol.error_responses import build_error_fields
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 
@@ -19,5 +19,5 @@ async def handle(
     try:
         await remove_voter(services.store, services.node_id, voter, cluster_id=request.cluster_id)
     except KafkaError as error:
-        return RemoveRaftVoterResponse(**error_fields(error))
-    return RemoveRaftVoterResponse(**error_fields(None))
+        return RemoveRaftVoterResponse(**build_error_fields(error))
+    return RemoveRaftVoterResponse(**build_error_fields(None))

@@ -7,7 +7,7 @@ from typing import Final
 from chronik.api.shared.authorization import build_authorization_predicate
 from chronik.api.shared.context import RequestContext, Services
 from chronik.metadata.names import PIPELINES_TOPIC
-from chronik.protocol.error_responses import build_error_response, error_fields
+from chronik.protocol.error_responses import build_error_fields, build_error_response
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.sample_table import SampleTableRequest, SampleTableResponse
 from chronik.protocol.permissions import AclOperation, AclResourceType
@@ -27,7 +27,7 @@ async def handle(services: Services, request: SampleTableRequest, context: Reque
         services.replicas.get_leader(PIPELINES_TOPIC, 0)  # drivers connect to the leader of this partition
         sample = await services.samples.request(request.pipeline, request.topic, request.rows, wait_s, account)
     except KafkaError as error:
-        return SampleTableResponse(**error_fields(error))
+        return SampleTableResponse(**build_error_fields(error))
     if not may_read(request.topic):  # the permission may have been revoked while the driver was asked
         return build_error_response(SampleTableResponse, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     return SampleTableResponse(sample=sample)

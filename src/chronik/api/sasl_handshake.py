@@ -26,10 +26,10 @@ def handle(services: Services, request: SaslHandshakeRequest, context: RequestCo
         return Reply.from_response(SaslHandshakeResponse(mechanisms=session.mechanisms))
     if outcome is HandshakeResult.UNEXPECTED:
         return Reply.from_response(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE))
-    return Reply.from_coroutine(_reject_mechanism(services, session, request.mechanism, context))
+    return Reply.from_coroutine(_reject_sasl_mechanism(services, session, request.mechanism, context))
 
 
-async def _reject_mechanism(
+async def _reject_sasl_mechanism(
     services: Services, session: SaslSession, mechanism: str, context: RequestContext
 ) -> SaslHandshakeResponse:
     """Reject an unsupported SASL mechanism, and close the connection after the delay of a failed login."""

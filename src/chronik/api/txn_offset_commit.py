@@ -6,10 +6,10 @@ Kafka.
 
 from __future__ import annotations
 
-from chronik.api.shared.authorization import build_authorization_predicate, txn_offsets_authorization_error
+from chronik.api.shared.authorization import build_authorization_predicate, find_txn_offsets_authorization_error
 from chronik.api.shared.context import RequestContext, Services
 from chronik.api.shared.offset_commits import ensure_offsets_topic, select_known_offsets
-from chronik.api.shared.transactions import ErrorVersions, find_open_transaction, transaction_request_error
+from chronik.api.shared.transactions import ErrorVersions, find_open_transaction, find_transaction_request_error
 from chronik.metadata.commands.groups import OffsetToCommit
 from chronik.protocol.apis import LAST_VERSION
 from chronik.protocol.error_responses import build_error_response
@@ -44,8 +44,8 @@ Clients would search for a new group coordinator.
 async def handle(
     services: Services, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> TxnOffsetCommitResponse:
-    refused = txn_offsets_authorization_error(services, context, request.transactional_id, request.group_id)
-    refused = refused or transaction_request_error(services.image, request.transactional_id)
+    refused = find_txn_offsets_authorization_error(services, context, request.transactional_id, request.group_id)
+    refused = refused or find_transaction_request_error(services.image, request.transactional_id)
     if refused is None and not request.group_id:
         refused = ErrorCode.INVALID_GROUP_ID
     if refused is not None:
@@ -62,7 +62,9 @@ async def handle(
     except KafkaError as error:
         codes = [error.code] * len(known)
     await ensure_offsets_topic(services, codes)
-    translated_codes = {key: _translate_code(code, context.version) for key, code in zip(known, codes, strict=True)}
+    translated_codes = {
+        key: _translate_error_code(code, context.version) for key, code in zip(known, codes, strict=True)
+    }
     return _build_response(request, translated_codes, unauthorized)
 
 
@@ -97,7 +99,7 @@ async def _stage_offsets(
     return codes
 
 
-def _translate_code(code: ErrorCode, version: int) -> ErrorCode:
+def _translate_error_code(code: ErrorCode, version: int) -> ErrorCode:
     """Return the equivalent of an error code that clients of this TxnOffsetCommit version support."""
     if code is ErrorCode.GROUP_ID_NOT_FOUND:
         return ErrorCode.ILLEGAL_GENERATION

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chronik.admin.nodes import unregister_broker
 from chronik.api.shared.context import RequestContext, Services
-from chronik.protocol.error_responses import error_fields
+from chronik.protocol.error_responses import build_error_fields
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
@@ -15,5 +15,5 @@ async def handle(
     try:
         await unregister_broker(services.store, request.broker_id)
     except KafkaError as error:
-        return UnregisterBrokerResponse(**error_fields(error))
+        return UnregisterBrokerResponse(**build_error_fields(error))
     return UnregisterBrokerResponse()

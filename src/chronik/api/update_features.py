@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chronik.admin.features import FeatureUpdate, UpgradeType, update_features
 from chronik.api.shared.context import RequestContext, Services
-from chronik.protocol.error_responses import error_fields
+from chronik.protocol.error_responses import build_error_fields
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.update_features import (
     FeatureUpdateKey,
@@ -22,7 +22,7 @@ async def handle(services: Services, request: UpdateFeaturesRequest, context: Re
     try:
         await update_features(services.store, updates, validate_only=request.validate_only)
     except KafkaError as error:
-        return UpdateFeaturesResponse(**error_fields(error))
+        return UpdateFeaturesResponse(**build_error_fields(error))
     return UpdateFeaturesResponse(results=[UpdatableFeatureResult(feature=name) for name in updates])
 
 

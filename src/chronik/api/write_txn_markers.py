@@ -39,12 +39,12 @@ async def handle(
             result.topics.append(topic_result)
             for chunk in iter_chunks(topic.partition_indexes):
                 topic_result.partitions += await asyncio.gather(
-                    *(_write_marker(services, marker, topic.name, each) for each in chunk)
+                    *(_write_transaction_marker(services, marker, topic.name, each) for each in chunk)
                 )
     return response
 
 
-async def _write_marker(
+async def _write_transaction_marker(
     services: Services, marker: WritableTxnMarker, topic: str, index: int
 ) -> WritableTxnMarkerPartitionResult:
     result = WritableTxnMarkerPartitionResult(partition_index=index)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from chronik.bench.arguments import add_replication_argument, connect, parse_bootstrap_access, parse_positive_int
 from chronik.bench.errors import BenchmarkError, LibrdkafkaNotInstalled
-from chronik.bench.librdkafka_config import build_client_config, generate_name, temporary_topics
+from chronik.bench.librdkafka_config import build_client_config, create_temporary_topics, generate_name
 from chronik.bench.statistics import Latency
 from chronik.client.access.settings import Bootstrap
 
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> list[AcksResult]:
     replication_factor_value: int = arguments.replication_factor
     with (
         connect(arguments) as cluster,
-        temporary_topics(cluster, [topic], replication_factor=replication_factor_value),
+        create_temporary_topics(cluster, [topic], replication_factor=replication_factor_value),
     ):
         return [measure(parse_bootstrap_access(arguments), topic, arguments.records, arguments.size, arguments.acks)]
 

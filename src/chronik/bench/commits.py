@@ -136,7 +136,7 @@ def measure(cluster: ClusterClient, load: CommitsLoad) -> CommitsResult:
     try:
         for group in groups:
             cluster.retry(partial(_find_coordinator, cluster, group, topic))
-        spent, latencies = run_with_uvloop(_run_commits(cluster, load, topic, groups))
+        spent, latencies = run_with_uvloop(_run_offset_commits(cluster, load, topic, groups))
     finally:
         _delete_groups(cluster, groups)
         delete_topics(cluster, [topic])
@@ -179,7 +179,7 @@ class ElapsedTimes(NamedTuple):
         return ElapsedTimes(*map(sub, self, before))
 
 
-async def _run_commits(
+async def _run_offset_commits(
     cluster: ClusterClient, load: CommitsLoad, topic: str, groups: list[str]
 ) -> tuple[ElapsedTimes, list[float]]:
     """Run the offset commits of a benchmark, and return the elapsed times and each commit's latency."""
@@ -192,7 +192,7 @@ async def _run_commits(
                 topic, group, load.offsets, connection.negotiated_version(OffsetCommitRequest)
             )
             crowd.committers.append(
-                GroupCommitter(group, request, finder, crowd, partial(_open_connection_like, connection))
+                GroupCommitter(group, request, finder, crowd, partial(_open_matching_connection, connection))
             )
             stack.callback(crowd.committers[-1].close)
             await crowd.committers[-1].connect(connection.address)
@@ -242,7 +242,7 @@ class GroupLoad:
         """
         self._prepare_run(time.perf_counter() + seconds)
         for committer in self.committers:
-            self._start_commit(committer)
+            self._start_offset_commit(committer)
         return await self._wait_for_responses()
 
     async def run_at_constant_rate(self, per_second: float, seconds: float) -> list[float]:
@@ -257,7 +257,7 @@ class GroupLoad:
         while sent < count and not self._done.done():
             due = min(count, int((time.perf_counter() - started) * per_second) + 1)
             for number in range(sent, due):
-                self._start_commit(self.committers[number % len(self.committers)])
+                self._start_offset_commit(self.committers[number % len(self.committers)])
             sent = due
             await asyncio.sleep(SEND_INTERVAL_SECONDS)
         return await self._wait_for_responses()
@@ -266,7 +266,7 @@ class GroupLoad:
         self._end, self._latencies, self._is_all_sent = end, [], False
         self._done = asyncio.get_running_loop().create_future()
 
-    def _start_commit(self, committer: GroupCommitter) -> None:
+    def _start_offset_commit(self, committer: GroupCommitter) -> None:
         self._in_flight += 1
         committer.commit()
 
@@ -281,7 +281,7 @@ class GroupLoad:
         self._latencies.append(now - sent)
         self._in_flight -= 1
         if now < self._end:
-            self._start_commit(committer)
+            self._start_offset_commit(committer)
         elif not self._in_flight and self._is_all_sent and not self._done.done():
             self._done.set_result(None)
 
@@ -290,7 +290,7 @@ class GroupLoad:
             self._done.set_exception(error)
 
 
-async def _open_connection_like(connection: BrokerConnection, address: Address) -> PipelinedConnection:
+async def _open_matching_connection(connection: BrokerConnection, address: Address) -> PipelinedConnection:
     """Open a connection to an address with the security settings of an existing connection.
 
     The API versions are also copied.
@@ -327,7 +327,7 @@ class GroupCommitter:
     async def connect(self, address: Address) -> None:
         answered = partial(self._crowd.on_success, self)
         pipe = TemplateConnection(self._request, answered, self._on_error_response, self._crowd.on_failure)
-        (await self._open_connection(address)).replace_with(pipe)
+        (await self._open_connection(address)).replace_protocol(pipe)
         self._pipes.append(pipe)
         self._address = address
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from chronik.bench.arguments import add_replication_argument, connect, parse_bootstrap_access, parse_positive_int
 from chronik.bench.errors import BenchmarkError, LibrdkafkaNotInstalled
-from chronik.bench.librdkafka_config import generate_name, librdkafka_security, temporary_topics
+from chronik.bench.librdkafka_config import build_librdkafka_security, create_temporary_topics, generate_name
 from chronik.client.access.settings import Bootstrap
 
 SECONDS_DEFAULT: Final = 30
@@ -49,10 +49,10 @@ def run(arguments: argparse.Namespace) -> list[ServiceAvailability]:
     replication_factor_value: int = arguments.replication_factor
     with (
         connect(arguments) as cluster,
-        temporary_topics(cluster, [topic], replication_factor=replication_factor_value),
+        create_temporary_topics(cluster, [topic], replication_factor=replication_factor_value),
     ):
         with AvailabilityProbe(parse_bootstrap_access(arguments), topic, 0) as watch:
-            watch.run_for(arguments.seconds)
+            watch.run_for_seconds(arguments.seconds)
         return [watch.summarize()]
 
 
@@ -97,7 +97,7 @@ class AvailabilityProbe:
         except ImportError as error:
             raise LibrdkafkaNotInstalled from error
         # Suppress librdkafka's log: brokers are expected to stop.
-        common = {"bootstrap.servers": str(bootstrap), "log_level": "0"} | librdkafka_security(bootstrap)
+        common = {"bootstrap.servers": str(bootstrap), "log_level": "0"} | build_librdkafka_security(bootstrap)
         self._producer: Any = confluent_kafka.Producer(common | {"acks": "all"})
         reader = {"group.id": generate_name("gaps"), "auto.offset.reset": "earliest"}
         self._consumer: Any = confluent_kafka.Consumer(common | reader)
@@ -125,7 +125,7 @@ class AvailabilityProbe:
         self._ended = time.perf_counter()
         self._stop()
 
-    def run_for(self, seconds: float) -> None:
+    def run_for_seconds(self, seconds: float) -> None:
         """Produce and consume records for some seconds, and raise BenchmarkError if a record is dropped."""
         self._wait(lambda: False, seconds)
 

@@ -31,10 +31,10 @@ def build_client_config(bootstrap: Bootstrap, **settings: str) -> dict[str, str]
         BenchmarkError: If librdkafka does not support the authentication mechanism without a callback.
     """
     overrides = {name.replace("_", "."): value for name, value in settings.items()}
-    return {"bootstrap.servers": str(bootstrap)} | BASE_CONFIG | librdkafka_security(bootstrap) | overrides
+    return {"bootstrap.servers": str(bootstrap)} | BASE_CONFIG | build_librdkafka_security(bootstrap) | overrides
 
 
-def librdkafka_security(bootstrap: Bootstrap) -> dict[str, str]:
+def build_librdkafka_security(bootstrap: Bootstrap) -> dict[str, str]:
     """Return librdkafka's security settings. Raises BenchmarkError for a mechanism that needs a callback."""
     security = to_bootstrap_access(bootstrap).security
     if not security.is_encrypted and not security.has_login:
@@ -75,7 +75,7 @@ def ensure_topic(cluster: ClusterClient, name: str, partitions: int, replication
 
 
 @contextmanager
-def temporary_topics(
+def create_temporary_topics(
     cluster: ClusterClient, names: list[str], partitions: int = 1, replication_factor: int = BROKER_DEFAULT
 ) -> Iterator[None]:
     """Create topics when the context is entered, and delete them when it exits."""

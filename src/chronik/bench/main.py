@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
         return 0 if is_help else 2
     measurement = argv[0]
     arguments = create_parser(measurement).parse_args(argv[1:])
-    results = _import_measurement(measurement).run(arguments)
+    results = _import_benchmark(measurement).run(arguments)
     print(format_json(results) if arguments.json else format_table(results))
     return 0
 
@@ -47,12 +47,12 @@ def main(argv: list[str]) -> int:
 def create_parser(measurement: str) -> argparse.ArgumentParser:
     """Return the command-line argument parser of a benchmark."""
     parser = CommandParser(prog=f"chronik bench {measurement}", description=f"Measure {MEASUREMENTS[measurement]}.")
-    _import_measurement(measurement).add_arguments(parser)
+    _import_benchmark(measurement).add_arguments(parser)
     add_common_arguments(parser)
     return parser
 
 
-def _import_measurement(measurement: str) -> Any:
+def _import_benchmark(measurement: str) -> Any:
     return import_module(f"chronik.bench.{measurement.replace('-', '_')}")
 
 

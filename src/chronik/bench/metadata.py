@@ -9,7 +9,7 @@ from typing import Final
 
 from chronik.bench.arguments import connect, parse_positive_int
 from chronik.bench.errors import BenchmarkError
-from chronik.bench.librdkafka_config import generate_name, temporary_topics
+from chronik.bench.librdkafka_config import create_temporary_topics, generate_name
 from chronik.bench.statistics import Latency
 from chronik.client.cluster import ClusterClient
 from chronik.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> list[MetadataResult]:
 
 def measure(cluster: ClusterClient, topics: int, requests: int) -> MetadataResult:
     names = [f"{generate_name('metadata')}-{number}" for number in range(topics)]
-    with temporary_topics(cluster, names):
+    with create_temporary_topics(cluster, names):
         for number in range(WARM_UP_REQUESTS):
             _request_metadata(cluster, names[number % topics])
         started = time.perf_counter()

@@ -90,7 +90,7 @@ class PipelinedConnection(asyncio.Protocol):
         """
         self._transport.abort()
 
-    def replace_with(self, protocol: asyncio.Protocol) -> None:
+    def replace_protocol(self, protocol: asyncio.Protocol) -> None:
         """Hand the network connection over to another asyncio protocol.
 
         No requests may be in flight.

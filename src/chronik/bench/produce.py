@@ -165,10 +165,10 @@ class _Delivery:
             wanted = min(self._unsent, RECORDS_PER_CALL)
             accepted = self._producer.enqueue(wanted) if wanted else 0
             self._unsent -= accepted
-            self._process_reports(wait=accepted < RECORDS_PER_CALL)
+            self._process_delivery_reports(wait=accepted < RECORDS_PER_CALL)
         return self._latencies_us
 
-    def _process_reports(self, *, wait: bool) -> None:
+    def _process_delivery_reports(self, *, wait: bool) -> None:
         report = self._producer.poll(int(STALLED_SECONDS_MAX * 1000) if wait else 0)
         if wait and report is None:
             raise BenchmarkError(f"no record was acknowledged for {STALLED_SECONDS_MAX:g} s")

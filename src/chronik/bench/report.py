@@ -24,7 +24,7 @@ def format_json(results: list[Any]) -> str:
 
 def format_table(results: list[Any]) -> str:
     """Format benchmark results as a table with one column per result."""
-    columns = [dict(_iter_cells(result)) for result in results]
+    columns = [dict(_iter_table_cells(result)) for result in results]
     rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
@@ -34,11 +34,11 @@ def format_table(results: list[Any]) -> str:
     return "\n".join(lines)
 
 
-def _iter_cells(result: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+def _iter_table_cells(result: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
     for field in fields(result):
         value = getattr(result, field.name)
         if is_dataclass(value):
-            yield from _iter_cells(value, f"{prefix}{field.name} ")
+            yield from _iter_table_cells(value, f"{prefix}{field.name} ")
         elif value is not None:
             yield prefix + field.name.replace("_", " "), format_number(value)
 

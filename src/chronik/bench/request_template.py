@@ -36,7 +36,7 @@ class RequestTemplate:
     def __init__(self, request: Request, version: int, expected_response: Response) -> None:
         self._key, self._version = request.__schema__.api_key, version
         self._frame = bytearray(encode_request(RequestHeader(self._key, version, 0, CLIENT_ID), request))
-        self._number_positions = _find_positions(_INT64.pack(PLACEHOLDER), self._frame)
+        self._number_positions = _find_placeholder_positions(_INT64.pack(PLACEHOLDER), self._frame)
         self._expected_response = bytearray(b"".join(encode_response(0, version, expected_response)))
 
     def build_frame(self, number: int) -> bytes:
@@ -124,7 +124,7 @@ class TemplateConnection(asyncio.Protocol):
         self._transport.abort()  # a TLS shutdown may outlast the event loop
 
 
-def _find_positions(needle: bytes, frame: bytearray) -> list[int]:
+def _find_placeholder_positions(needle: bytes, frame: bytearray) -> list[int]:
     positions = []
     position = frame.find(needle)
     while position >= 0:

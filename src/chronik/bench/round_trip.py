@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from chronik.bench.arguments import connect, parse_bootstrap_access, parse_positive_int
 from chronik.bench.errors import BenchmarkError, LibrdkafkaNotInstalled
-from chronik.bench.librdkafka_config import build_client_config, generate_name, temporary_topics
+from chronik.bench.librdkafka_config import build_client_config, create_temporary_topics, generate_name
 from chronik.bench.statistics import Latency
 from chronik.client.access.settings import Bootstrap
 from chronik.config import Address
@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> list[RoundTripResult]:
     topic = generate_name("round-trip")
-    with connect(arguments) as cluster, temporary_topics(cluster, [topic]):
+    with connect(arguments) as cluster, create_temporary_topics(cluster, [topic]):
         trips = measure_round_trips(
             parse_bootstrap_access(arguments), topic, arguments.records, arguments.size, arguments.acks
         )

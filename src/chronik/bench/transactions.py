@@ -9,7 +9,7 @@ from typing import Final
 
 from chronik.bench.arguments import add_replication_argument, connect, parse_bootstrap_access, parse_positive_int
 from chronik.bench.librdkafka import LibrdkafkaTransactionalProducer
-from chronik.bench.librdkafka_config import build_client_config, generate_name, temporary_topics
+from chronik.bench.librdkafka_config import build_client_config, create_temporary_topics, generate_name
 from chronik.bench.statistics import Latency
 from chronik.client.access.settings import Bootstrap
 
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> list[TransactionsResult]:
     topic = generate_name("transactions")
     with (
         connect(arguments) as cluster,
-        temporary_topics(cluster, [topic], arguments.partitions, arguments.replication_factor),
+        create_temporary_topics(cluster, [topic], arguments.partitions, arguments.replication_factor),
     ):
         return [
             measure(

@@ -161,13 +161,13 @@ class Flusher:
             self._fail(log, error)
             return
         if ticket is None:
-            self._finish_sync(log)
+            self._mark_log_idle(log)
             return
         if self._can_sync_inline(log, ticket):
-            self._complete_sync(log, ticket, lambda: _run(ticket))
+            self._record_sync_result(log, ticket, lambda: _run(ticket))
             return
         running = self._loop.run_in_executor(self._threads, _run, ticket)
-        running.add_done_callback(lambda future: self._complete_sync(log, ticket, future.result))
+        running.add_done_callback(lambda future: self._record_sync_result(log, ticket, future.result))
 
     def _can_sync_inline(self, log: Flushable, ticket: SyncTask) -> bool:
         return (
@@ -177,7 +177,7 @@ class Flusher:
             and ticket.is_single_file
         )
 
-    def _complete_sync(self, log: Flushable, ticket: SyncTask, outcome: Callable[[], SyncInterval]) -> None:
+    def _record_sync_result(self, log: Flushable, ticket: SyncTask, outcome: Callable[[], SyncInterval]) -> None:
         """Record the result of a log's disk sync; `outcome` returns its start and end time, or raises its error."""
         try:
             sync = outcome()
@@ -191,7 +191,7 @@ class Flusher:
         if self._syncing[log]:
             self._begin_sync(log)
         else:
-            self._finish_sync(log)
+            self._mark_log_idle(log)
 
     def _fail(self, log: Flushable, error: BaseException) -> None:
         """Report a failed disk sync, and reject all later syncs.
@@ -199,10 +199,10 @@ class Flusher:
         The disk contents are unknown after a failed fsync.
         """
         self._failed = True
-        self._finish_sync(log)
+        self._mark_log_idle(log)
         self._on_failure(error)
 
-    def _finish_sync(self, log: Flushable) -> None:
+    def _mark_log_idle(self, log: Flushable) -> None:
         del self._syncing[log]
         for waiter in self._waiters.pop(log, ()):
             if not waiter.done():
@@ -241,7 +241,7 @@ class LogSyncer:
     def unsynced_bytes(self) -> int:
         return self._bytes_appended - self._bytes_synced
 
-    def record_append(self, size: int) -> None:
+    def record_appended_bytes(self, size: int) -> None:
         """Count bytes that were appended to the log."""
         self._bytes_appended += size
 
@@ -286,7 +286,7 @@ class LogSyncer:
         self._bytes_syncing = self._bytes_appended
         self._now, self._next = self._next, []
         if task is None:
-            self._wake_waiters()
+            self._wake_sync_waiters()
         return task
 
     def complete_sync(self, task: SyncTask) -> None:
@@ -298,18 +298,20 @@ class LogSyncer:
         self._bytes_synced = self._bytes_syncing
         if not self.is_abandoned:
             self._on_synced(log)
-            self._wake_waiters()
+            self._wake_sync_waiters()
 
     def fail_waiters(self) -> None:
         """Fail all callers that wait for a sync of the log, because the partition was removed."""
         self.is_abandoned = True
-        self._on_synced = _ignore_synced  # breaks the reference cycle with the replica: see `node.memory_tuning`
+        self._on_synced = (
+            _ignore_completed_sync  # breaks the reference cycle with the replica: see `node.memory_tuning`
+        )
         for waiter in (*self._next, *self._now):
             if not waiter.done():
                 waiter.set_exception(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         self._next, self._now = [], []
 
-    def _wake_waiters(self) -> None:
+    def _wake_sync_waiters(self) -> None:
         for waiter in self._now:
             if not waiter.done():
                 waiter.set_result(None)
@@ -322,4 +324,4 @@ def _run(ticket: SyncTask) -> SyncInterval:
     return SyncInterval(began, time.perf_counter())
 
 
-def _ignore_synced(log: PartitionLog) -> None: ...
+def _ignore_completed_sync(log: PartitionLog) -> None: ...

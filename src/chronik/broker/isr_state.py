@@ -102,18 +102,18 @@ class IsrState:
         self.followers: dict[int, Follower] = {}
         self.proposed: tuple[int, ...] | None = None
         """The ISR that this leader has proposed to the controller, or None without a pending proposal."""
-        self._apply_partition(partition, now)
+        self._apply_partition_state(partition, now)
 
-    def _apply_partition(self, partition: Partition, now: float) -> None:
+    def _apply_partition_state(self, partition: Partition, now: float) -> None:
         self.replicas = partition.replicas
         self.isr = partition.isr
         self.leader_epoch = partition.leader_epoch
         self.partition_epoch = partition.partition_epoch
         others = [replica for replica in partition.replicas if replica != self._node_id]
         self.followers = {other: self.followers.get(other) or Follower(other, now) for other in others}
-        self._update_counted_followers()
+        self._update_high_watermark_followers()
 
-    def _update_counted_followers(self) -> None:
+    def _update_high_watermark_followers(self) -> None:
         members = set(self.isr) | set(self.proposed or ())
         self._counted = [follower for follower in self.followers.values() if follower.id in members]
 
@@ -124,7 +124,7 @@ class IsrState:
         """
         if partition.partition_epoch != self.partition_epoch:
             self.proposed = None
-            self._apply_partition(partition, now)
+            self._apply_partition_state(partition, now)
 
     # -- watermarks ---------------------------------------------------------------------------------------------------
 
@@ -207,9 +207,9 @@ class IsrState:
         Its members count for the high watermark until the controller has decided.
         """
         self.proposed = tuple(member.broker_id for member in members)
-        self._update_counted_followers()
+        self._update_high_watermark_followers()
 
     def drop_proposed_isr(self) -> None:
         """Discard the proposed ISR after the controller has rejected it."""
         self.proposed = None
-        self._update_counted_followers()
+        self._update_high_watermark_followers()

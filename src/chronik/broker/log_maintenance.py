@@ -55,8 +55,8 @@ class LogMaintenance:
             self._open_all_logs,
             self._run_retention,
             self._run_compaction,
-            self._run_syncs,
-            self._run_checkpoints,
+            self._run_periodic_syncs,
+            self._run_periodic_checkpoints,
             self._replicas.removals.run,
         ]
 
@@ -144,7 +144,7 @@ class LogMaintenance:
         finally:
             replica.compaction = None
 
-    async def _run_syncs(self) -> None:
+    async def _run_periodic_syncs(self) -> None:
         """Sync all logs to disk periodically.
 
         With `flush = "os"` nothing else advances the synced offsets.
@@ -156,7 +156,7 @@ class LogMaintenance:
                     replica.syncer.request_sync_if_needed()
                 await asyncio.sleep(0)
 
-    async def _run_checkpoints(self) -> None:
+    async def _run_periodic_checkpoints(self) -> None:
         while True:
             await asyncio.sleep(CHECKPOINT_SECONDS)
             await run_in_thread(self._synced_offsets.sync)

@@ -36,9 +36,9 @@ class PartitionChangeCounters:
             if change.old is not None and change.new is not None:
                 for old, new in zip(change.old.partitions, change.new.partitions, strict=False):
                     if old is not new and new.leader == self._node_id:
-                        self._count_changes(old, new)
+                        self._count_partition_changes(old, new)
 
-    def _count_changes(self, old: Partition, new: Partition) -> None:
+    def _count_partition_changes(self, old: Partition, new: Partition) -> None:
         if old.leader_epoch != new.leader_epoch:
             self.elections += 1
             self.unclean_elections += self._node_id not in old.isr

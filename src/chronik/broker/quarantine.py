@@ -83,7 +83,7 @@ class Quarantine:
             return
         if mark is not None:
             write_atomically(self._files, f"{path}/{MARK_FILE}", msgspec.json.encode(mark))
-        self._move(path, under, directory.replace("/", "-"))
+        self._move_to_unused_name(path, under, directory.replace("/", "-"))
 
     def quarantine_directory(self, directory: str, deleted_by: str | None, now_ms: int) -> None:
         """Move a topic's or partition's directory to the quarantine, and log a warning.
@@ -99,10 +99,12 @@ class Quarantine:
 
     def list_topics(self) -> dict[bytes, str]:
         """Return the names of quarantined topic directories by topic id."""
-        topics = {name: each.topic_id for name, each in self.list_directories().items() if each.partition is None}
+        topics = {
+            name: each.topic_id for name, each in self.list_quarantined_directories().items() if each.partition is None
+        }
         return {topic_id: name for name, topic_id in sorted(topics.items(), reverse=True)}
 
-    def list_directories(self) -> dict[str, QuarantinedName]:
+    def list_quarantined_directories(self) -> dict[str, QuarantinedName]:
         """Return the quarantined directories by their names."""
         parsed = {name: parse_quarantined_name(name) for name in self._files.list_directory(UNKNOWN_DIRECTORY)}
         return {name: found for name, found in parsed.items() if found is not None}
@@ -149,29 +151,29 @@ class Quarantine:
 
         Only directories of this cluster are deleted.
         """
-        for name in self.list_directories():
-            mark = self._read_mark(f"{UNKNOWN_DIRECTORY}/{name}")
+        for name in self.list_quarantined_directories():
+            mark = self._read_quarantine_mark(f"{UNKNOWN_DIRECTORY}/{name}")
             if mark is not None and mark.cluster_id == cluster_id and now_ms - mark.time_ms >= DELETED_RETENTION_MS:
                 logger.info(
                     "directory %s/%s of a deleted topic: retention time expired; deleting the directory",
                     UNKNOWN_DIRECTORY,
                     name,
                 )
-                self._move(f"{UNKNOWN_DIRECTORY}/{name}", DELETED_DIRECTORY, name)
+                self._move_to_unused_name(f"{UNKNOWN_DIRECTORY}/{name}", DELETED_DIRECTORY, name)
 
     def delete_removed_directories(self) -> None:
         """Delete the data of removed topics and partitions, which is in the directory `deleted`."""
         for name in self._files.list_directory(DELETED_DIRECTORY):
             remove_tree(self._files, f"{DELETED_DIRECTORY}/{name}")
 
-    def _read_mark(self, directory: str) -> QuarantineMark | None:
+    def _read_quarantine_mark(self, directory: str) -> QuarantineMark | None:
         data = read_file(self._files, f"{directory}/{MARK_FILE}")
         try:
             return None if data is None else msgspec.json.decode(data, type=QuarantineMark)
         except msgspec.DecodeError:
             return None
 
-    def _move(self, path: str, under: str, name: str) -> None:
+    def _move_to_unused_name(self, path: str, under: str, name: str) -> None:
         files = self._files
         for created in files.make_directory(under):
             files.sync_directory(created)

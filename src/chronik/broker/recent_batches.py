@@ -82,7 +82,7 @@ class RecentBatches:
         _flush_small_batches(small, chunks)
         return chunks
 
-    def remove_below(self, offset: int) -> None:
+    def remove_batches_below(self, offset: int) -> None:
         """Remove the record batches that end at or below `offset` from the cache.
 
         For lagging followers, batches are read from the files.

@@ -85,7 +85,7 @@ class OffsetWaiters:
             position -= 1
         waiting.insert(position, (offset, when_safe))
 
-    def complete_up_to(self, offset: int, code: ErrorCode = ErrorCode.NONE) -> None:
+    def complete_callbacks_up_to(self, offset: int, code: ErrorCode = ErrorCode.NONE) -> None:
         """Call and remove the callbacks that wait for `offset` or a lower offset of the partition."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= offset:
@@ -362,10 +362,10 @@ class Replica:
         leading, log = self.isr_state, self.log
         if leading is None or any(member != self._node_id for member in leading.isr):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: other in-sync replicas have the lost records")
-        self.restart_as_leader_at(log.log_end_offset)
+        self.restart_log_as_leader_at(log.log_end_offset)
         return log.log_start_offset
 
-    def restart_as_leader_at(self, offset: int) -> None:
+    def restart_log_as_leader_at(self, offset: int) -> None:
         """Delete all records of the log, and continue as the leader from `offset`.
 
         No sync may be in progress. Blocks on the disk.
@@ -415,7 +415,7 @@ class Replica:
             self.uncommitted.append(info.last_offset + 1, len(incoming.buffer))
             if self.follower_listeners:
                 self._recent.add(info.base_offset, info.last_offset + 1, incoming.buffer)
-            self._on_appended(len(incoming.buffer))
+            self._handle_appended_bytes(len(incoming.buffer))
             for reader in self.follower_listeners:
                 reader.on_append()
         return info
@@ -438,7 +438,7 @@ class Replica:
             CorruptRecords: The batches are damaged or do not continue the log.
         """
         if self.log.append_imported(records, leader_epoch) is not None:
-            self._on_appended(len(records))
+            self._handle_appended_bytes(len(records))
 
     def read(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> memoryview:
         """Return record batches from `offset` on, up to the high watermark."""
@@ -493,7 +493,7 @@ class Replica:
 
     # Fetches of followers
 
-    def find_divergence(
+    def find_log_divergence(
         self, offset: int, last_epoch: int, unknown: ErrorCode = ErrorCode.UNKNOWN_LEADER_EPOCH
     ) -> tuple[int, int] | None:
         """Return the epoch and end offset at which a follower's log diverges from this log, or None.
@@ -507,14 +507,14 @@ class Replica:
         """
         if last_epoch < 0:
             return None  # the other log is empty
-        epoch, end_offset = self.log.end_offset_for_epoch(last_epoch)
+        epoch, end_offset = self.log.find_end_offset_for_epoch(last_epoch)
         if epoch < 0:
             raise KafkaError(unknown)
         if epoch == last_epoch and end_offset >= offset:
             return None
         return epoch, end_offset
 
-    def can_continue_from(self, offset: int) -> bool:
+    def can_extend_follower_from(self, offset: int) -> bool:
         """Return whether this log's records can extend a follower's log that ends at `offset`."""
         return self.log.log_start_offset <= offset <= self.log.log_end_offset
 
@@ -561,10 +561,10 @@ class Replica:
             raise InvariantError(f"{self}: a leader cannot append records from another leader")
         if self.log.append_as_follower(trim_first_batch(records, self.log.log_end_offset)) is None:
             return False
-        self._on_appended(len(records))
+        self._handle_appended_bytes(len(records))
         return True
 
-    def must_restart_earlier(self, records: Buffer) -> bool:
+    def must_restart_at_lower_offset(self, records: Buffer) -> bool:
         """Return whether this follower's empty log must restart at the lower offset of the leader's batches.
 
         The leader's log start offset may lie inside a batch.
@@ -623,8 +623,8 @@ class Replica:
     def _get_durable_end_offset(self, log: PartitionLog) -> int:
         return log.synced_offset if self._flush_each_append else log.log_end_offset
 
-    def _on_appended(self, size: int) -> None:
-        self.syncer.record_append(size)
+    def _handle_appended_bytes(self, size: int) -> None:
+        self.syncer.record_appended_bytes(size)
         if self._flush_each_append:
             self.syncer.request_sync()
         else:
@@ -637,7 +637,7 @@ class Replica:
     def _advance_durable_end_offset(self) -> None:
         durable = self.durable_end_offset = self._get_durable_end_offset(self.log)
         if self.durability_waiters:
-            self.durability_waiters.complete_up_to(durable)
+            self.durability_waiters.complete_callbacks_up_to(durable)
         if self.isr_state is not None:
             self._commit(self.isr_state.high_watermark(durable))
 
@@ -645,12 +645,12 @@ class Replica:
         if high_watermark <= self.high_watermark:
             return
         high_watermark_before, self.high_watermark = self.high_watermark, high_watermark
-        self._recent.remove_below(high_watermark)
+        self._recent.remove_batches_below(high_watermark)
         # Batches of an earlier leader are not counted, but fetches wait for them as well.
         arrived = self.uncommitted.commit(high_watermark) or UNKNOWN_BYTE_COUNT
         if self.commit_waiters:
             enough = self.has_enough_replicas
-            self.commit_waiters.complete_up_to(
+            self.commit_waiters.complete_callbacks_up_to(
                 high_watermark, ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             )
         if self.delayed_fetches:
@@ -658,7 +658,7 @@ class Replica:
             if self.log.producers.transactions.has_undecided_transactions:
                 stable = self._count_stable_bytes(high_watermark_before, arrived)
             for watcher in list(self.delayed_fetches):
-                watcher.add_bytes(stable if watcher.committed_only else arrived)
+                watcher.add_readable_bytes(stable if watcher.committed_only else arrived)
         self._notify_followers()
 
     def _count_stable_bytes(self, high_watermark_before: int, arrived: int) -> int:

@@ -46,7 +46,7 @@ Each takes 5 to 10 µs, or longer if its leader epoch changes.
 """
 
 
-class _Removal(NamedTuple):
+class _DirectoryRemoval(NamedTuple):
     """A pending removal of the data directory of a topic or partition."""
 
     topic_id: bytes
@@ -68,7 +68,7 @@ class PartitionRemovals:
         self._cache = cache
         self._set_aside = set_aside
         self._on_left = on_left
-        self._pending: deque[_Removal] = deque()
+        self._pending: deque[_DirectoryRemoval] = deque()
         self._due = asyncio.Event()
         self.pending_partitions: set[tuple[bytes, int]] = set()
         """Partitions that cannot be created again until the files of the removed partition are closed.
@@ -81,7 +81,7 @@ class PartitionRemovals:
         if partition is not None:
             self.pending_partitions.add((topic_id, partition))
         self.pending_partitions.update((topic_id, replica.index) for replica in abandoned)
-        self._pending.append(_Removal(topic_id, partition, abandoned))
+        self._pending.append(_DirectoryRemoval(topic_id, partition, abandoned))
         self._due.set()
 
     def schedule_deletions(self) -> None:
@@ -111,7 +111,7 @@ class PartitionRemovals:
         while self._pending:
             self._move_to_deleted(self._pending.popleft())
 
-    def _move_to_deleted(self, removal: _Removal) -> None:
+    def _move_to_deleted(self, removal: _DirectoryRemoval) -> None:
         topic_id, partition, abandoned = removal
         directory = format_id(topic_id) if partition is None else f"{format_id(topic_id)}/{partition}"
         self._cache.close_directory(f"{TOPICS_DIRECTORY}/{directory}")
@@ -204,7 +204,7 @@ class ReplicaManager:
         """
         replica = self.find(topic, index)
         if replica is None or not replica.is_leader:
-            raise self._not_hosted_error(self._store.image.topics.get(topic), index)
+            raise self._build_not_hosted_error(self._store.image.topics.get(topic), index)
         replica.require_open_log()
         return replica
 
@@ -216,7 +216,7 @@ class ReplicaManager:
         """
         replica = self.find(topic, index)
         if replica is None:
-            raise self._not_hosted_error(self._store.image.topics.get(topic), index)
+            raise self._build_not_hosted_error(self._store.image.topics.get(topic), index)
         replica.require_open_log()
         return replica
 
@@ -232,7 +232,9 @@ class ReplicaManager:
         if replica is None or not replica.is_leader or (replica.is_hidden and not include_hidden):
             image = self._store.image
             topic = (image.all_topics_by_id if include_hidden else image.topics_by_id).get(topic_id)
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else self._not_hosted_error(topic, index)
+            raise (
+                KafkaError(ErrorCode.UNKNOWN_TOPIC_ID) if topic is None else self._build_not_hosted_error(topic, index)
+            )
         replica.require_open_log()
         return replica
 
@@ -250,12 +252,12 @@ class ReplicaManager:
             (replica, damage) for replica in self._by_id.values() if (damage := replica.damage_description) is not None
         )
 
-    def _not_hosted_error(self, topic: Topic | None, index: int) -> KafkaError:
+    def _build_not_hosted_error(self, topic: Topic | None, index: int) -> KafkaError:
         if topic is None or not topic.has_partition(index):
             return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-    def find_leader(self, topic_id: bytes, index: int) -> Replica | None:
+    def find_led_replica(self, topic_id: bytes, index: int) -> Replica | None:
         """Return a replica that this node leads. Its log need not be open."""
         if self._outdated:
             self._apply_pending_partition_update(topic_id, index)
@@ -279,7 +281,7 @@ class ReplicaManager:
             return
         for change in delta.topics:
             if change.new is not None:
-                self._schedule_update(change.new, change.old)
+                self._schedule_topic_update(change.new, change.old)
             elif change.old is not None:
                 self._outdated.pop(change.old.id, None)
                 self._delete_topic(change.old)
@@ -292,11 +294,11 @@ class ReplicaManager:
             for topic in self._store.image.all_topics_by_id.values():
                 self._reconfigure_topic(topic)
 
-    def _schedule_update(self, topic: Topic, old: Topic | None) -> None:
+    def _schedule_topic_update(self, topic: Topic, old: Topic | None) -> None:
         if not topic.importing:
             self._topic_ids[topic.name] = topic.id
             if old is not None and old.importing:
-                self._make_visible(topic)
+                self._make_topic_visible(topic)
         if topic.id in self._unknown:
             self._restore_quarantined_topic(topic)
         if old is None:
@@ -305,7 +307,7 @@ class ReplicaManager:
             self._reconfigure_topic(topic)
         self._outdated.setdefault(topic.id, old)
 
-    def _make_visible(self, topic: Topic) -> None:
+    def _make_topic_visible(self, topic: Topic) -> None:
         """Make the partitions of a topic visible to clients after its import has finished."""
         for index in range(len(topic.partitions)):
             if (replica := self._by_id.get((topic.id, index))) is not None:
@@ -318,7 +320,7 @@ class ReplicaManager:
         """
         left = CHANGES_PER_ITERATION
         while self._outdated and left > 0:
-            left -= self._apply_image(next(iter(self._outdated)), left)
+            left -= self._apply_image_to_topic(next(iter(self._outdated)), left)
         self._is_catching_up = bool(self._outdated)
         if self._outdated:
             asyncio.get_running_loop().call_soon(self._continue_pending_updates)
@@ -329,7 +331,7 @@ class ReplicaManager:
         except Exception as error:  # the event loop would only log it, and later replicas would keep their old roles
             self._on_fatal(error)
 
-    def _apply_image(self, topic_id: bytes, changes_max: int) -> int:
+    def _apply_image_to_topic(self, topic_id: bytes, changes_max: int) -> int:
         """Apply the metadata image to at most `changes_max` partitions of a topic, and return their number."""
         old = self._outdated.pop(topic_id)
         topic = self._store.image.all_topics_by_id.get(topic_id)
@@ -349,7 +351,7 @@ class ReplicaManager:
                 self._outdated[topic_id] = msgspec.structs.replace(topic, partitions=followed)
                 break
             changes += 1
-            self._apply_role(topic, index, rules, now)
+            self._apply_replica_role(topic, index, rules, now)
         return max(changes, 1)
 
     def _apply_pending_partition_update(self, topic_id: bytes, index: int) -> None:
@@ -358,7 +360,7 @@ class ReplicaManager:
         if topic_id in self._outdated and topic is not None and topic.has_partition(index):
             before = self._outdated[topic_id].partitions
             if index >= len(before) or before[index] != topic.partitions[index]:
-                self._apply_role(
+                self._apply_replica_role(
                     topic, index, resolve_produce_rules(self._configs, topic.configs), self._clock.monotonic()
                 )
 
@@ -372,12 +374,12 @@ class ReplicaManager:
 
     def _update_all_partitions(self, topic: Topic) -> None:
         """Apply the metadata image to all partitions of a topic immediately."""
-        self._schedule_update(topic, None)
+        self._schedule_topic_update(topic, None)
         self._outdated[topic.id] = msgspec.structs.replace(topic, partitions=())
-        self._apply_image(topic.id, len(topic.partitions))
+        self._apply_image_to_topic(topic.id, len(topic.partitions))
         self._reconfigure_topic(topic)
 
-    def _apply_role(self, topic: Topic, index: int, rules: ProduceRules, now: float) -> None:
+    def _apply_replica_role(self, topic: Topic, index: int, rules: ProduceRules, now: float) -> None:
         key, partition = (topic.id, index), topic.partitions[index]
         replica = self._by_id.get(key)
         if self._node_id in partition.replicas:

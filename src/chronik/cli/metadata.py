@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     ) as connection:
         response = connection.request(MetadataRequest(topics=None, allow_auto_topic_creation=False), MetadataResponse)
         raise_for_code(response.error_code, "metadata")
-        _sort(response)
+        _sort_metadata_response(response)
         if arguments.json:
             print_json(message_to_json(response, connection.negotiated_version(MetadataRequest)))
         else:
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _sort(response: MetadataResponse) -> None:
+def _sort_metadata_response(response: MetadataResponse) -> None:
     """Sort a Metadata response by ids and names, so that equal metadata is printed identically.
 
     The order of replicas is preserved.
@@ -54,11 +54,11 @@ def _format_metadata(response: MetadataResponse) -> str:
             broker.node_id,
             f"{broker.host}:{broker.port}",
             broker.rack,
-            _yes_or_empty(broker.node_id == response.controller_id),
+            _format_flag(broker.node_id == response.controller_id),
         )
         for broker in response.brokers
     )
-    topics = [row for topic in response.topics for row in partition_rows(topic)]
+    topics = [row for topic in response.topics for row in iter_partition_rows(topic)]
     return "\n".join(
         [
             f"Brokers: {join_ids(broker.node_id for broker in response.brokers)}",
@@ -71,7 +71,7 @@ def _format_metadata(response: MetadataResponse) -> str:
     )
 
 
-def partition_rows(topic: MetadataResponseTopic) -> Iterable[tuple[str | None, str, int, str, str]]:
+def iter_partition_rows(topic: MetadataResponseTopic) -> Iterable[tuple[str | None, str, int, str, str]]:
     """Yield one table row per set of partitions with the same leader, replicas and ISR."""
     groups: dict[tuple[int, str, str], list[MetadataResponsePartition]] = {}
     for partition in topic.partitions:
@@ -81,5 +81,5 @@ def partition_rows(topic: MetadataResponseTopic) -> Iterable[tuple[str | None, s
         yield topic.name, format_ranges([partition.partition_index for partition in partitions]), *placement
 
 
-def _yes_or_empty(condition: bool) -> str:
+def _format_flag(condition: bool) -> str:
     return "yes" if condition else ""

@@ -161,7 +161,7 @@ def _stop(nodes: Sequence[NodeProcess], log_format: str) -> int:
     return result
 
 
-def first_user_arguments(name: str | None, password_file: Path | None) -> list[str]:
+def build_first_user_arguments(name: str | None, password_file: Path | None) -> list[str]:
     """Return the command-line arguments that make a node create the first user.
 
     They are empty if `name` is None.
@@ -176,7 +176,7 @@ def first_user_arguments(name: str | None, password_file: Path | None) -> list[s
     return ["--add-scram", name, *(["--password-file", str(password_file)] if password_file else [])]
 
 
-def common_arguments(config_file: Path | None, **options: str | None) -> list[str]:
+def build_common_arguments(config_file: Path | None, **options: str | None) -> list[str]:
     """Return the command-line arguments that all supervised nodes have in common."""
     words = []
     for name, value in {"config": config_file, **options}.items():

@@ -46,7 +46,9 @@ def write_table(names: Sequence[str], rows: Iterable[Sequence[Any]], out: TextIO
     """Write at most `rows_max` rows as a text table, and return whether all rows were written."""
     shown = list(islice(rows, rows_max + 1))
     if names:
-        out.write(format_table(names, [[_to_cell(value) for value in row] for row in shown[:rows_max]]) + "\n")
+        out.write(
+            format_table(names, [[_format_cell_value(value) for value in row] for row in shown[:rows_max]]) + "\n"
+        )
         out.flush()
     return len(shown) <= rows_max
 
@@ -80,7 +82,7 @@ def _to_csv(value: Any) -> Any:
     return json.dumps(found, ensure_ascii=False, default=str) if isinstance(found, dict | list) else found
 
 
-def _to_cell(value: Any) -> str | int | None:
+def _format_cell_value(value: Any) -> str | int | None:
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     text = " ".join(str(_to_csv(value)).split())

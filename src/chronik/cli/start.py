@@ -80,10 +80,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.processes is not None:
         from chronik.cli import process_supervisor
 
-        words = process_supervisor.common_arguments(
+        words = process_supervisor.build_common_arguments(
             arguments.config, flush=arguments.flush, log_level=log_level, log_format=arguments.log_format
         )
-        words += process_supervisor.first_user_arguments(arguments.add_scram, arguments.password_file)
+        words += process_supervisor.build_first_user_arguments(arguments.add_scram, arguments.password_file)
         return process_supervisor.supervise_nodes(
             process_supervisor.plan_node_processes(config, arguments.processes, words), config.log_format
         )

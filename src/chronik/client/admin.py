@@ -55,7 +55,7 @@ def create_topics(cluster: ClusterClient, topics: Iterable[NewTopic], *, validat
     response = cluster.retry(
         lambda: cluster.controller().request(request, CreateTopicsResponse), repeatable=validate_only
     )
-    _raise_rejections((topic.name, topic.error_code, topic.error_message) for topic in response.topics)
+    _raise_first_rejection((topic.name, topic.error_code, topic.error_message) for topic in response.topics)
     cluster.invalidate_metadata()
 
 
@@ -65,7 +65,7 @@ def create_partitions(cluster: ClusterClient, topic: str, count: int) -> None:
         topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)], timeout_ms=_get_timeout_ms(cluster)
     )
     response = cluster.retry(lambda: cluster.controller().request(request, CreatePartitionsResponse), repeatable=False)
-    _raise_rejections((result.name, result.error_code, result.error_message) for result in response.results)
+    _raise_first_rejection((result.name, result.error_code, result.error_message) for result in response.results)
     cluster.invalidate_metadata()
 
 
@@ -73,7 +73,9 @@ def delete_topics(cluster: ClusterClient, names: Sequence[str]) -> None:
     """Delete topics. Raise the KafkaError of the first rejected topic; its message names all rejected topics."""
     request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=_get_timeout_ms(cluster))
     response = cluster.retry(lambda: cluster.controller().request(request, DeleteTopicsResponse), repeatable=False)
-    _raise_rejections((result.name or "", result.error_code, result.error_message) for result in response.responses)
+    _raise_first_rejection(
+        (result.name or "", result.error_code, result.error_message) for result in response.responses
+    )
     cluster.invalidate_metadata()
 
 
@@ -132,7 +134,7 @@ def alter_topic_configs(
     alter_configs(cluster, {ConfigTarget(TOPIC_RESOURCE, topic): {**changes, **dict.fromkeys(removals)}})
 
 
-def _raise_rejections(results: Iterable[tuple[str, int, str | None]]) -> None:
+def _raise_first_rejection(results: Iterable[tuple[str, int, str | None]]) -> None:
     rejected = [(name, ErrorCode(code), message) for name, code, message in results if code]
     if rejected:
         summary = "; ".join(f"topic {name}: {message or code.message}" for name, code, message in rejected)

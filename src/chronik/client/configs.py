@@ -97,7 +97,7 @@ def alter_configs(
         KafkaError: If a change is rejected, or a topic does not exist and `skip_deleted` is not set.
     """
     for chunk in _split_into_chunks(list(changes)):
-        requested = [_build_change(each, changes[each]) for each in chunk]
+        requested = [_build_config_change(each, changes[each]) for each in chunk]
         request = IncrementalAlterConfigsRequest(resources=requested, validate_only=validate_only)
         response = cluster.retry(partial(_send_alter_request, cluster, request))
         for answer in response.responses:
@@ -107,7 +107,7 @@ def alter_configs(
             raise_for_code(answer.error_code, str(resource), answer.error_message)
 
 
-def _build_change(resource: ConfigTarget, values: Mapping[str, str | None]) -> IncrementalAlterConfigsResource:
+def _build_config_change(resource: ConfigTarget, values: Mapping[str, str | None]) -> IncrementalAlterConfigsResource:
     configs = [
         IncrementalAlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
         for name, value in values.items()

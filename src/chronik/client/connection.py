@@ -215,10 +215,10 @@ class BrokerConnection:
         try:
             self._socket.settimeout(timeout_s)
             self._socket.sendall(frame)
-            (size,) = _SIZE.unpack(self._receive(_SIZE.size, deadline))
+            (size,) = _SIZE.unpack(self._receive_response(_SIZE.size, deadline))
             if not _CORRELATION_ID_BYTES + _ERROR_CODE.size <= size <= RESPONSE_BYTES_MAX:
                 raise ConnectionLost(f"{self.address} announced a response with an invalid size: {size} bytes")
-            answer = self._receive(size, deadline)
+            answer = self._receive_response(size, deadline)
             if _SIZE.unpack_from(answer) != (self._correlation_id,):
                 raise ConnectionLost(f"{self.address} sent a response with an unexpected correlation id")
             return answer
@@ -232,7 +232,7 @@ class BrokerConnection:
             self.close()
             raise
 
-    def _receive(self, size: int, deadline: float) -> memoryview:
+    def _receive_response(self, size: int, deadline: float) -> memoryview:
         buffer = memoryview(bytearray(size))
         filled = 0
         while filled < size:

@@ -101,7 +101,7 @@ def reassign_partitions(
     )
     response = cluster.retry(lambda: cluster.controller().request(request, AlterPartitionReassignmentsResponse))
     raise_for_code(response.error_code, "reassignment", response.error_message)
-    return _list_rejections(
+    return _list_rejected_partitions(
         (topic.name, each.partition_index, each.error_code, each.error_message)
         for topic in response.responses
         for each in topic.partitions
@@ -147,13 +147,13 @@ def elect_leaders(
         for topic in response.replica_election_results
         for each in topic.partition_result
     ]
-    rejected = _list_rejections(results)
+    rejected = _list_rejected_partitions(results)
     asked = [TopicPartition(topic, index) for topic, index, _, _ in results]
     cluster.invalidate_metadata()
     return {partition: rejected.get(partition) for partition in sorted(asked)}
 
 
-def _list_rejections(results: Iterable[tuple[str, int, int, str | None]]) -> RejectedPartitions:
+def _list_rejected_partitions(results: Iterable[tuple[str, int, int, str | None]]) -> RejectedPartitions:
     return {
         TopicPartition(topic, index): KafkaError(ErrorCode(code), message)
         for topic, index, code, message in results

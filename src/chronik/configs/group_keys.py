@@ -71,7 +71,7 @@ GROUP_KEYS: Final = {
 """All group configs by config name, such as `consumer.session.timeout.ms`."""
 
 
-def find_bounds(key: ConfigKey) -> tuple[ConfigKey | None, ConfigKey | None]:
+def find_group_config_bounds(key: ConfigKey) -> tuple[ConfigKey | None, ConfigKey | None]:
     """Return the broker configs that limit a group config: its minimum and its maximum, each None if there is none."""
     kind, _, rest = key.name.partition(".")
     return IGNORED_KEYS.get(f"group.{kind}.min.{rest}"), IGNORED_KEYS.get(f"group.{kind}.max.{rest}")

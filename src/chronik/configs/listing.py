@@ -57,7 +57,7 @@ CHANGED_BY = {
 }
 
 
-def render_page() -> str:
+def render_broker_config_page() -> str:
     """Render the documentation page of the broker configs as Markdown."""
     keys = sorted(iter_broker_keys(), key=lambda key: key.name)
     effective = _rows((key for key in keys if not key.kept), described=True)
@@ -83,4 +83,4 @@ def _format_default(key: ConfigKey) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(render_page(), encoding="utf-8")
+    PAGE.write_text(render_broker_config_page(), encoding="utf-8")

@@ -203,11 +203,11 @@ class ConfigResolver:
 
     def check_group_configs(self, configs: Mapping[str, str]) -> None:
         """Raise INVALID_CONFIG if the effective configs of a group are invalid or exceed the brokers' limits."""
-        from chronik.configs.group_keys import GROUP_KEYS, GROUP_TYPES, find_bounds
+        from chronik.configs.group_keys import GROUP_KEYS, GROUP_TYPES, find_group_config_bounds
 
         for name, value in configs.items():
             validate_group_config(name, value)
-            for bound, sign in zip(find_bounds(GROUP_KEYS[name]), (1, -1), strict=True):
+            for bound, sign in zip(find_group_config_bounds(GROUP_KEYS[name]), (1, -1), strict=True):
                 if bound is not None and sign * int(value) < sign * int(self._resolve_broker_value(bound)):
                     raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} = {value} exceeds the bound of {bound.name}")
         for kind in GROUP_TYPES:

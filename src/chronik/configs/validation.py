@@ -38,14 +38,16 @@ def validate_broker_configs(wanted: Mapping[str, str], *, cluster_wide: bool) ->
     Invalid values are rejected as well. Unknown names are accepted as in Kafka: they may belong to a plugin.
     """
     keys = [key for name in wanted if (key := find_broker_key(name)) is not None]
-    _reject_keys(keys, lambda key: key.update_mode is UpdateMode.READ_ONLY, "Cannot update these configs dynamically")
-    _reject_keys(
+    _reject_unalterable_configs(
+        keys, lambda key: key.update_mode is UpdateMode.READ_ONLY, "Cannot update these configs dynamically"
+    )
+    _reject_unalterable_configs(
         keys,
         lambda key: key.per_listener,
         "These security configs can be dynamically updated only per-listener using the listener prefix",
     )
     if cluster_wide:
-        _reject_keys(
+        _reject_unalterable_configs(
             keys,
             lambda key: key.update_mode is UpdateMode.PER_BROKER,
             "Cannot update these configs at default cluster level, broker id must be specified",
@@ -80,10 +82,10 @@ def validate_static_config(name: str, value: str) -> None:
         raise ConfigError(f"broker: unknown key {name!r}{hint or '; expected the name of a Kafka broker config'}")
     expected = key.check(value)
     if expected is not None:
-        raise ConfigError(f"broker: {name} = {_display_value(key, value)!r}: expected {expected}")
+        raise ConfigError(f"broker: {name} = {_mask_sensitive_value(key, value)!r}: expected {expected}")
 
 
-def _reject_keys(keys: list[ConfigKey], is_invalid: Callable[[ConfigKey], bool], reason: str) -> None:
+def _reject_unalterable_configs(keys: list[ConfigKey], is_invalid: Callable[[ConfigKey], bool], reason: str) -> None:
     invalid_names = sorted(key.name for key in keys if is_invalid(key))
     if invalid_names:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{reason}: [{', '.join(invalid_names)}]")
@@ -95,9 +97,9 @@ def _check_value(key: ConfigKey, value: str | None, code: ErrorCode) -> None:
     expected = key.check(value)
     if expected is not None:
         raise KafkaError(
-            code, f"Invalid value {_display_value(key, value)} for configuration {key.name}: expected {expected}"
+            code, f"Invalid value {_mask_sensitive_value(key, value)} for configuration {key.name}: expected {expected}"
         )
 
 
-def _display_value(key: ConfigKey, value: str) -> str:
+def _mask_sensitive_value(key: ConfigKey, value: str) -> str:
     return "[hidden]" if key.is_sensitive else value

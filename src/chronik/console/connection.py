@@ -28,7 +28,7 @@ from chronik.console.http import (
     is_loopback_host,
     parse_head,
 )
-from chronik.console.shared_limits import BodyBudget, BodyBudgetExceeded
+from chronik.console.shared_limits import BodyBudgetExceeded, RequestBodyBudget
 from chronik.console.status_pages import PUBLIC_PATHS, PageAuthorizer, StatusPages, build_error_page, join_chunks
 from chronik.ip_addresses import client_network, normalize_host
 from chronik.limits import KIB, MIB
@@ -103,7 +103,7 @@ class PreparedRequest(msgspec.Struct, frozen=True):
     """A callback that computes the HTTP response from the request body and never raises. Set if `response` is None."""
 
 
-class PageViewer(msgspec.Struct, frozen=True):
+class StatusPageViewer(msgspec.Struct, frozen=True):
     """A client that is authorized to read an HTTP status page, such as `/metrics`."""
 
     principal: Principal
@@ -118,7 +118,7 @@ class HttpApplication(Protocol):
     async def prepare(self, request: HttpRequest, caller: ClientInfo) -> PreparedRequest:
         """Route and authenticate an HTTP request before its body is read. Never raises."""
 
-    async def authorize_viewer(self, request: HttpRequest, caller: ClientInfo) -> PageViewer:
+    async def authorize_viewer(self, request: HttpRequest, caller: ClientInfo) -> StatusPageViewer:
         """Authenticate and authorize a client that requests a status page with neither a token nor a certificate.
 
         Raises:
@@ -135,7 +135,7 @@ class ConnectionOwner(Protocol):
     pages: StatusPages
     read_buffer: memoryview
     """A buffer for socket reads that all connections share, since reads on one event loop never overlap."""
-    body_budget: BodyBudget[HttpConnection]
+    body_budget: RequestBodyBudget[HttpConnection]
     scheduler: Scheduler
     application: HttpApplication | None
     """The handler of requests for paths other than status pages, or None."""
@@ -184,7 +184,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         """
         self._chunks: Iterator[bytes] | None = None
         """The remaining chunks of the HTTP response body."""
-        self._viewer: PageViewer | None = None
+        self._viewer: StatusPageViewer | None = None
         """The authenticated client that reads the status page being sent, or None."""
         self._task: asyncio.Task[None] | None = None
         """The task that produces the response, if it is asynchronous."""
@@ -279,7 +279,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _adjust_reading(self) -> None:
         """Pause reading from the socket while more than one complete request is buffered, and resume it afterwards."""
         buffer_max = self._listener.limits.head_bytes + len(HEAD_END)
-        if self._request is not None and (self._prepared is not None or not self._is_large(self._request)):
+        if self._request is not None and (self._prepared is not None or not self._has_large_body(self._request)):
             buffer_max = max(buffer_max, self._request.body_bytes)
         must_pause = self._is_write_paused or len(self._received) > buffer_max
         if self._transport.is_closing() or must_pause == self._reading_paused:
@@ -314,18 +314,18 @@ class HttpConnection(asyncio.BufferedProtocol):
         head = bytes(self._received[:end])
         del self._received[: end + len(HEAD_END)]
         request = parse_head(head)
-        self._check_host(request)
-        if not self._is_for_application(request) and request.method not in BODYLESS_METHODS:
+        self._validate_host_header(request)
+        if not self._is_application_request(request) and request.method not in BODYLESS_METHODS:
             raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.method} is not supported for this page")
         self._request = request
         application = self._listener.application
-        if self._is_large(request) and application is not None:
+        if self._has_large_body(request) and application is not None:
             self._respond_in_task(self._prepare_large_request(application, request))
         else:
             self._send_continue(request)
         return True
 
-    def _is_large(self, request: HttpRequest) -> bool:
+    def _has_large_body(self, request: HttpRequest) -> bool:
         return request.body_bytes > self._listener.limits.unauthenticated_body_bytes
 
     def _send_continue(self, request: HttpRequest) -> None:
@@ -337,7 +337,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         it.
         """
         prepared = await application.prepare(request, self._caller)
-        self._record_principal(prepared.principal)
+        self._charge_account_of_principal(prepared.principal)
         if prepared.response is not None:
             raise _RequestRejected(prepared.response)
         if prepared.principal is None:
@@ -349,7 +349,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _process_body(self) -> bool:
         request = self._request
         assert request is not None
-        if self._is_large(request):
+        if self._has_large_body(request):
             self._reserve_body_memory(min(len(self._received), request.body_bytes))
         if len(self._received) < request.body_bytes:
             return False
@@ -366,9 +366,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         except BodyBudgetExceeded:
             raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, BODY_BUDGET_MESSAGE) from None
         for each in dropped:
-            each.drop_body()
+            each.reject_body_in_progress()
 
-    def drop_body(self) -> None:
+    def reject_body_in_progress(self) -> None:
         """Reject the request whose body is being received, because its account uses the most memory for bodies."""
         if self._task is None:
             self._reject_request(HttpError(HTTPStatus.SERVICE_UNAVAILABLE, BODY_BUDGET_MESSAGE))
@@ -377,10 +377,10 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     # Responses
 
-    def _is_for_application(self, request: HttpRequest) -> bool:
+    def _is_application_request(self, request: HttpRequest) -> bool:
         return not self._listener.pages.has_page(request.path) and self._listener.application is not None
 
-    def _record_principal(self, principal: Principal | None) -> None:
+    def _charge_account_of_principal(self, principal: Principal | None) -> None:
         """Charge the connection to the account of the principal that sent the request."""
         self.account = None if principal is None else build_account_key(principal, self._caller.host)
         self._change_loop_account()
@@ -415,10 +415,10 @@ class HttpConnection(asyncio.BufferedProtocol):
         except HttpError:
             if application is None:
                 raise
-            self._respond_in_task(self._respond_to_viewer(application, request))
+            self._respond_in_task(self._respond_with_status_page(application, request))
             return
         if request.path not in PUBLIC_PATHS:
-            self._record_principal(ANONYMOUS)
+            self._charge_account_of_principal(ANONYMOUS)
         self._start_response(request, listener.pages.render(request.path))
 
     async def _respond_with_application(
@@ -426,7 +426,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     ) -> None:
         if prepared is None:
             prepared = await application.prepare(request, self._caller)
-            self._record_principal(prepared.principal)
+            self._charge_account_of_principal(prepared.principal)
         response = prepared.response
         if response is None:
             assert prepared.respond is not None
@@ -437,12 +437,12 @@ class HttpConnection(asyncio.BufferedProtocol):
         else:
             await self._stream_events(request, response)
 
-    async def _respond_to_viewer(self, application: HttpApplication, request: HttpRequest) -> None:
+    async def _respond_with_status_page(self, application: HttpApplication, request: HttpRequest) -> None:
         try:
             self._viewer = await application.authorize_viewer(request, self._caller)
-            self._record_principal(self._viewer.principal)
+            self._charge_account_of_principal(self._viewer.principal)
         except HttpError:
-            self._record_principal(None)
+            self._charge_account_of_principal(None)
             raise
         self._start_response(request, self._listener.pages.render(request.path))
 
@@ -526,7 +526,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if not self._keeps_alive:
             self.close()
 
-    def _check_host(self, request: HttpRequest) -> None:
+    def _validate_host_header(self, request: HttpRequest) -> None:
         if self._listener.is_loopback_only and request.host and not is_loopback_host(request.host):
             raise HttpError(HTTPStatus.MISDIRECTED_REQUEST, f"this server is not {request.host!r}")
 

@@ -96,8 +96,8 @@ def parse_head(head: bytes) -> HttpRequest:
     headers = {name: value.decode("latin-1") for name, value in request.headers}
     method = request.method.decode("ascii")
     if method not in METHODS:
-        raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, f"method {_shorten(method)} is not supported")
-    target, _, query = _split_target(request.target.decode("ascii"))
+        raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, f"method {_truncate_h11_error(method)} is not supported")
+    target, _, query = _split_request_target(request.target.decode("ascii"))
     is_http_1_1 = request.http_version == b"1.1"
     return HttpRequest(
         method,
@@ -144,17 +144,19 @@ def _parse_with_h11(head: bytes) -> h11.Request:
     try:
         request = connection.next_event()
     except h11.RemoteProtocolError as error:
-        raise HttpError(HTTPStatus.BAD_REQUEST, f"not a valid HTTP/1.1 request: {_shorten(str(error))}") from None
+        raise HttpError(
+            HTTPStatus.BAD_REQUEST, f"not a valid HTTP/1.1 request: {_truncate_h11_error(str(error))}"
+        ) from None
     if not isinstance(request, h11.Request) or request.http_version not in (b"1.0", b"1.1"):
         raise HttpError(HTTPStatus.BAD_REQUEST, "expected METHOD PATH HTTP/1.1")
     return request
 
 
-def _shorten(text: str) -> str:
+def _truncate_h11_error(text: str) -> str:
     return text if len(text) <= PARSE_ERROR_CHARACTERS_MAX else f"{text[:PARSE_ERROR_CHARACTERS_MAX]}…"
 
 
-def _split_target(target: str) -> tuple[str, str, str]:
+def _split_request_target(target: str) -> tuple[str, str, str]:
     if not target.startswith("/"):
         raise HttpError(HTTPStatus.BAD_REQUEST, "the path does not start with a slash")
     return target.partition("?")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from chronik.metadata.image import Image
-from chronik.metadata.levels import cluster_level
+from chronik.metadata.levels import get_cluster_level
 from chronik.metadata.offsets import GroupOffsets
 from chronik.metadata.records import Broker
 
@@ -23,7 +23,7 @@ def describe_image(image: Image) -> dict[str, Any]:
     """
     return {
         "cluster_id": image.cluster_id,
-        "level": cluster_level(image.features),
+        "level": get_cluster_level(image.features),
         "applied_index": image.applied_index,
         "state_hash": format_state_hash(image.state_hash),
         "recent_hashes": [[index, format_state_hash(state_hash)] for index, state_hash in image.recent_hashes()],

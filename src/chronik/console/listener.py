@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from chronik.config import Address
 from chronik.console.connection import HttpApplication, HttpConnection, HttpLimits
 from chronik.console.http import is_loopback_host
-from chronik.console.shared_limits import BodyBudget, ConnectionSlots
+from chronik.console.shared_limits import ConnectionSlots, RequestBodyBudget
 from chronik.console.status_pages import PageAuthorizer, StatusPages
 from chronik.console.status_source import StatusSource
 from chronik.limits import KIB
@@ -66,7 +66,7 @@ class HttpListener:
             token, allows_anonymous=self.is_loopback_only and not requires_credentials
         )
         self.application = application
-        self.body_budget: BodyBudget[HttpConnection] = BodyBudget(self.limits.bodies_bytes)
+        self.body_budget: RequestBodyBudget[HttpConnection] = RequestBodyBudget(self.limits.bodies_bytes)
         self.read_buffer = memoryview(bytearray(READ_BUFFER_BYTES))
         self.scheduler = scheduler or Scheduler()
         self.scheme: Final = "http" if tls is None else "https"

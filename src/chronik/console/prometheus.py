@@ -90,12 +90,12 @@ def _format_histogram(name: str, labels: Mapping[str, str], histogram: Histogram
 def _format_labels(labels: Mapping[str, str]) -> str:
     if not labels:
         return ""
-    pairs = [f'{_check_label(name)}="{value.translate(_LABEL_ESCAPES)}"' for name, value in labels.items()]
+    pairs = [f'{_validate_label_name(name)}="{value.translate(_LABEL_ESCAPES)}"' for name, value in labels.items()]
     return f"{{{','.join(pairs)}}}"
 
 
 @cache
-def _check_label(label: str) -> str:
+def _validate_label_name(label: str) -> str:
     """Validate and return a label name. Results are cached; there are only a few distinct names."""
     check_invariant(_LABEL_NAME.fullmatch(label) is not None, f"{label!r} is not a valid label name")
     return label

@@ -31,7 +31,7 @@ UNAUTHENTICATED_DIVISOR: Final = 4
 """The number of connection slots divided by this number is reserved for unauthenticated connections."""
 
 
-class _Slot(msgspec.Struct, eq=False):
+class _ConnectionSlot(msgspec.Struct, eq=False):
     network: str
     account: Hashable | None = None
     """The account of the connection (its user, or the network of an anonymous client); None if it is
@@ -45,7 +45,7 @@ class ConnectionSlots(Generic[T]):
         self._max = slots_max
         self._authenticated_max = max(1, slots_max - slots_max // UNAUTHENTICATED_DIVISOR)
         self._per_account_max = per_account_max
-        self._slots: dict[T, _Slot] = {}
+        self._slots: dict[T, _ConnectionSlot] = {}
         """All connections, least recently active first. The per-network and per-account groups have the same order."""
         self._unauthenticated: dict[Hashable, dict[T, None]] = {}
         self._authenticated: dict[Hashable, dict[T, None]] = {}
@@ -62,9 +62,9 @@ class ConnectionSlots(Generic[T]):
 
     def open(self, connection: T, network: str) -> T | None:
         """Assign a slot to a new connection. If there are too many, return a connection to close, otherwise None."""
-        self._slots[connection] = _Slot(network)
+        self._slots[connection] = _ConnectionSlot(network)
         self._unauthenticated.setdefault(network, {})[connection] = None
-        return self._select_eviction(connection) if len(self._slots) > self._max else None
+        return self._select_connection_to_evict(connection) if len(self._slots) > self._max else None
 
     def assign_account(self, connection: T, account: Hashable | None) -> T | None:
         """Charge a connection to the account of its latest request. None means unauthenticated.
@@ -105,7 +105,7 @@ class ConnectionSlots(Generic[T]):
         if slot is not None:
             self._remove_from_group(connection, slot)
 
-    def _select_eviction(self, new_connection: T) -> T:
+    def _select_connection_to_evict(self, new_connection: T) -> T:
         largest_group = max(self._unauthenticated.values(), key=len)
         if len(largest_group) == 1:  # Every network has one connection: choose among all of them.
             largest_group = {each: None for each, slot in self._slots.items() if slot.account is None}
@@ -120,12 +120,12 @@ class ConnectionSlots(Generic[T]):
                 return idle
         return new_connection
 
-    def _get_slot_group(self, slot: _Slot) -> dict[T, None]:
+    def _get_slot_group(self, slot: _ConnectionSlot) -> dict[T, None]:
         if slot.account is None:
             return self._unauthenticated.setdefault(slot.network, {})
         return self._authenticated.setdefault(slot.account, {})
 
-    def _remove_from_group(self, connection: T, slot: _Slot) -> None:
+    def _remove_from_group(self, connection: T, slot: _ConnectionSlot) -> None:
         groups, key = (
             (self._unauthenticated, slot.network) if slot.account is None else (self._authenticated, slot.account)
         )
@@ -139,12 +139,12 @@ class BodyBudgetExceeded(Exception):
     """The memory budget for request bodies is exhausted, and no other account uses more memory."""
 
 
-class _Held(NamedTuple):
+class _ReservedBody(NamedTuple):
     account: Hashable
     bytes: int
 
 
-class BodyBudget(Generic[BodyT]):
+class RequestBodyBudget(Generic[BodyT]):
     """A memory budget for partially received request bodies.
 
     When the limit is exceeded, the account that uses the most bytes loses its largest body.
@@ -152,7 +152,7 @@ class BodyBudget(Generic[BodyT]):
 
     def __init__(self, bytes_max: int) -> None:
         self._max = bytes_max
-        self._held: dict[BodyT, _Held] = {}
+        self._held: dict[BodyT, _ReservedBody] = {}
         self._by_account: dict[Hashable, int] = {}
 
     @property
@@ -183,7 +183,7 @@ class BodyBudget(Generic[BodyT]):
             self.release(largest)
             dropped.append(largest)
         if count:
-            self._held[connection] = _Held(account, count)
+            self._held[connection] = _ReservedBody(account, count)
             self._by_account[account] = self._by_account.get(account, 0) + count
         return dropped
 

@@ -15,7 +15,7 @@ from chronik.config import Address
 from chronik.configs.resolver import ConfigResolver
 from chronik.controller.heartbeats import HEARTBEAT, BrokerHeartbeat, BrokerHeartbeatResponse, HeartbeatConfirmation
 from chronik.controller.liveness import DOWN_SECONDS, BrokerLiveness
-from chronik.controller.membership import NodeAdmission, has_node_records, members_without_node_record
+from chronik.controller.membership import NodeAdmission, find_members_without_node_record, has_node_records
 from chronik.controller.partition_maintenance import PartitionMaintenance
 from chronik.controller.system_topics import create_system_topics, repair_system_topics
 from chronik.ids import format_id, generate_id
@@ -146,17 +146,17 @@ class Controller:
     def _seconds_until_next_check(self) -> float:
         """Return the seconds until the next liveness check, which is sooner if a broker's port refuses connections."""
         until_certain = [
-            DOWN_SECONDS - gone for gone in self._broker_down_seconds().values() if 0 < gone < DOWN_SECONDS
+            DOWN_SECONDS - gone for gone in self._get_broker_down_seconds().values() if 0 < gone < DOWN_SECONDS
         ]
         return min([self._session_seconds / CHECKS_PER_SESSION, DOWN_SECONDS, *until_certain])
 
-    def _broker_down_seconds(self) -> dict[int, float]:
+    def _get_broker_down_seconds(self) -> dict[int, float]:
         gone_seconds = self._driver.transport.down_seconds
         return {broker_id: gone_seconds(broker_id) for broker_id in self._store.image.brokers}
 
     async def _update_broker_statuses(self) -> None:
         brokers = self._store.image.brokers
-        for change in self._liveness.status_changes(brokers, self._clock.monotonic(), self._broker_down_seconds()):
+        for change in self._liveness.status_changes(brokers, self._clock.monotonic(), self._get_broker_down_seconds()):
             result = await self._store.propose(change, local_only=True)
             broker = self._store.image.brokers.get(change.broker_id)
             status = broker.status if broker is not None else change.status
@@ -170,8 +170,8 @@ class Controller:
     async def _ensure_cluster_exists(self) -> None:
         image = self._store.image
         if not image.cluster_id:
-            level = levels.bootstrap_level(image.brokers)
-            if level > levels.cluster_level(image.features):
+            level = levels.choose_bootstrap_level(image.brokers)
+            if level > levels.get_cluster_level(image.features):
                 await self._store.propose(SetFeatureLevel(levels.FEATURE_NAME, level), local_only=True)
             await self._add_missing_nodes()
             created = CreateCluster(format_id(generate_id()), self._clock.now_ms())
@@ -205,7 +205,7 @@ class Controller:
         The cluster id is created after all members have a record. From then on, at feature level 3, a member without a
         record is removed.
         """
-        for member in members_without_node_record(self._store.image, self._driver.status.membership):
+        for member in find_members_without_node_record(self._store.image, self._driver.status.membership):
             address = self._raft_addresses.get(member.node_id)
             if address is not None:
                 command = AddNode(member.node_id, address.host, address.port, member.is_voter)

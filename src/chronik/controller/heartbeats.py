@@ -66,17 +66,17 @@ class HeartbeatConfirmation:
             await self._confirm()
             return
         if self._batch is None:
-            self._batch = asyncio.create_task(self._confirm_batch(), name="heartbeat confirmation")
-            self._batch.add_done_callback(_retrieve_exception)
+            self._batch = asyncio.create_task(self._confirm_heartbeat_batch(), name="heartbeat confirmation")
+            self._batch.add_done_callback(_retrieve_task_exception)
         await asyncio.shield(self._batch)  # a cancelled waiter must not cancel the round of the others
 
-    async def _confirm_batch(self) -> None:
+    async def _confirm_heartbeat_batch(self) -> None:
         await asyncio.sleep(BATCH_SECONDS)
         self._batch = None  # later heartbeats may arrive after the start of this round
         await self._confirm()
 
 
-def _retrieve_exception(batch: asyncio.Task[None]) -> None:
+def _retrieve_task_exception(batch: asyncio.Task[None]) -> None:
     """Retrieve the exception of a confirmation that nobody awaits any more, so that asyncio does not log it."""
     if not batch.cancelled():
         batch.exception()

@@ -120,7 +120,7 @@ class BrokerLiveness:
             if self._has_shut_down(broker_and_epoch, broker):
                 self._forget_broker(broker_and_epoch)
                 self._shut_down_at[broker_and_epoch] = now
-            elif self._is_gone(broker_and_epoch, now, gone_seconds.get(broker.id, 0.0)):
+            elif self._is_broker_down(broker_and_epoch, now, gone_seconds.get(broker.id, 0.0)):
                 self._forget_broker(broker_and_epoch)  # the broker must send a heartbeat to count as alive again
             is_alive = self._is_alive(broker_and_epoch, now)
             if is_alive and broker.status is not BrokerStatus.OFFLINE:
@@ -149,7 +149,7 @@ class BrokerLiveness:
         )
         return now - self._get_last_contact(broker_and_epoch) <= self._session_seconds and not lacks_responses
 
-    def _is_gone(self, broker_and_epoch: BrokerEpoch, now: float, gone_seconds: float) -> bool:
+    def _is_broker_down(self, broker_and_epoch: BrokerEpoch, now: float, gone_seconds: float) -> bool:
         caused_election = broker_and_epoch[0] == self._predecessor and gone_seconds < LEADER_DOWN_SECONDS_MAX
         started_at = float("-inf") if caused_election else self._started_at
         silent_seconds = now - max(self._heard.get(broker_and_epoch, float("-inf")), started_at)

@@ -84,10 +84,10 @@ def are_different_clusters(cluster_id: str, other_id: str) -> bool:
 def has_node_records(image: Image) -> bool:
     """Return whether the metadata image has a record of every node of the cluster."""
     is_bootstrapped = bool(image.cluster_id and image.nodes)
-    return is_bootstrapped and levels.cluster_level(image.features) >= levels.DYNAMIC_MEMBERSHIP_LEVEL
+    return is_bootstrapped and levels.get_cluster_level(image.features) >= levels.DYNAMIC_MEMBERSHIP_LEVEL
 
 
-def members_without_node_record(image: Image, membership: Membership) -> list[RaftMember]:
+def find_members_without_node_record(image: Image, membership: Membership) -> list[RaftMember]:
     """Return the Raft members that need a node record. Other members without a record are to be removed.
 
     These are all members below feature level 3 and during bootstrap, and later those that are registered brokers.
@@ -183,7 +183,7 @@ class NodeAdmission:
         if not has_node_records(image):
             await self._promote_learners()
             return
-        if members_without_node_record(image, self._driver.status.membership):
+        if find_members_without_node_record(image, self._driver.status.membership):
             return  # the controller adds their node records first
         for _ in range(CHANGES_PER_CHECK_MAX):
             step = select_next_step(self._build_membership_view())

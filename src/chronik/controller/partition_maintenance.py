@@ -74,7 +74,7 @@ def find_unbalanced_partitions(image: Image, imbalance_percent: int) -> list[Par
     ]
 
 
-def replace_drained_leaders(image: Image, count_max: int) -> list[SetPartitionLeader]:
+def build_drained_leader_changes(image: Image, count_max: int) -> list[SetPartitionLeader]:
     """Return leader changes that move partition leaderships from drained brokers to in-sync replicas.
 
     When a broker is drained, it keeps the partitions for which no other replica is in sync at that time.
@@ -204,7 +204,7 @@ class PartitionMaintenance:
     async def _replace_drained_leaders(self) -> None:
         """Move partition leaderships away from drained brokers."""
         self._is_drain_check_due = False
-        for command in replace_drained_leaders(self._store.image, REPLACED_PER_CHECK_MAX):
+        for command in build_drained_leader_changes(self._store.image, REPLACED_PER_CHECK_MAX):
             await self._store.propose(command, local_only=True)
 
     # -- preferred leaders

@@ -52,10 +52,10 @@ async def describe_quorum(store: MetadataStore, node_id: int) -> Quorum:
     """Return the state of the metadata quorum. Raise KafkaError if no leader is reachable."""
     if isinstance(store, ReplicatedStore):
         return await store.quorum()
-    return standalone_quorum(store.image, node_id)
+    return build_standalone_quorum(store.image, node_id)
 
 
-def standalone_quorum(image: Image, node_id: int) -> Quorum:
+def build_standalone_quorum(image: Image, node_id: int) -> Quorum:
     """Return the quorum of a standalone node, which is its only member and leader."""
     end = image.applied_index + 1
     broker = image.brokers.get(node_id)

@@ -64,7 +64,7 @@ def select_next_step(seen: MembershipView) -> ReconciliationStep | None:
 
 def _select_promotion(seen: MembershipView) -> ReconciliationStep | None:
     for member in seen.membership.members:
-        if can_promote(seen, member) and has_active_majority([*seen.voters, member.node_id], seen.active):
+        if can_promote_learner(seen, member) and has_active_majority([*seen.voters, member.node_id], seen.active):
             return PromoteLearner(member.node_id)
     return None
 
@@ -108,7 +108,7 @@ def _select_successor(seen: MembershipView, *, to_drained: bool) -> Reconciliati
 # -- rules
 
 
-def can_promote(seen: MembershipView, member: RaftMember) -> bool:
+def can_promote_learner(seen: MembershipView, member: RaftMember) -> bool:
     """Return whether a learner may become a voter: it is intended as one, active, and has the latest membership."""
     has_joined = seen.match_indexes.get(member.node_id, 0) >= seen.membership_index
     return (

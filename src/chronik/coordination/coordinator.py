@@ -13,10 +13,10 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Final, Generic
 
 from chronik.clock import Clock
-from chronik.coordination.host import CoordinatorTerm, StateMachineHost, has_term_changes
-from chronik.coordination.machine import MachineKind, MachineT
+from chronik.coordination.host import CoordinatorTerm, StateMachineHost, has_coordinator_term_changes
+from chronik.coordination.machine import MachineT, StateMachineKind
 from chronik.coordination.proposals import CoordinatorStore, ProposalQueue
-from chronik.errors import InvariantError, exc_info_if_unexpected, root_cause
+from chronik.errors import InvariantError, exc_info_if_unexpected, find_root_cause
 from chronik.metadata.delta import Delta
 from chronik.protocol.errors import ErrorCode
 from chronik.scheduler import run_in_slices
@@ -27,12 +27,12 @@ FENCING_CHECK_SECONDS: Final = 0.5
 """Interval in seconds at which the coordinator checks whether this node is fenced."""
 
 
-class MachineCoordinator(Generic[MachineT]):
+class StateMachineCoordinator(Generic[MachineT]):
     """A group or transaction coordinator, which runs one state machine for each key that this node coordinates."""
 
     def __init__(
         self,
-        kind: MachineKind[MachineT],
+        kind: StateMachineKind[MachineT],
         topic: str,
         store: CoordinatorStore,
         clock: Clock,
@@ -97,7 +97,10 @@ class MachineCoordinator(Generic[MachineT]):
     def _fail(self, error: BaseException) -> None:
         """Stop serving after an unexpected error, and reject all waiting requests."""
         log.critical(
-            "%s coordinator stopped: %s", self._kind.name, root_cause(error), exc_info=exc_info_if_unexpected(error)
+            "%s coordinator stopped: %s",
+            self._kind.name,
+            find_root_cause(error),
+            exc_info=exc_info_if_unexpected(error),
         )
         try:
             self._host.is_open = False
@@ -111,7 +114,7 @@ class MachineCoordinator(Generic[MachineT]):
 
     def on_delta(self, delta: Delta) -> None:
         """Schedule the loading and unloading of state machines if a metadata change moves coordinated partitions."""
-        if has_term_changes(delta, self._topic):
+        if has_coordinator_term_changes(delta, self._topic):
             self._terms_changed.set()
 
     def schedule_check(self) -> None:

@@ -22,18 +22,18 @@ from typing import Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
 from chronik.clock import Clock
 from chronik.coordination.machine import (
     CoordinatorChanged,
+    DeadlineCheckDue,
     ExecuteAction,
     Instruction,
-    MachineEvent,
-    MachineKind,
-    MachineReply,
-    MachineRequest,
     MachineT,
     StateDeleted,
+    StateMachineEvent,
+    StateMachineKind,
+    StateMachineReply,
+    StateMachineRequest,
     StateStored,
-    StoreFailed,
+    StateStoreFailed,
     StoreState,
-    TimePassed,
     Unload,
 )
 from chronik.coordination.proposals import ProposalQueue
@@ -82,7 +82,7 @@ class CoordinatorTerms:
         partition = self._store.image.find_coordinator_partition(self._topic, key)
         return -1 if partition is None else partition.leader
 
-    def owned_term(self, key: str) -> CoordinatorTerm | None:
+    def find_owned_term(self, key: str) -> CoordinatorTerm | None:
         """Return the term in which this node coordinates a group or transactional id, or None if another node does."""
         if self.is_standalone:
             return STANDALONE_TERM
@@ -92,20 +92,20 @@ class CoordinatorTerms:
         return CoordinatorTerm(partition.leader_epoch)
 
 
-def has_term_changes(delta: Delta, topic: str) -> bool:
+def has_coordinator_term_changes(delta: Delta, topic: str) -> bool:
     """Return whether a metadata change gives a partition of the coordinator topic another leader or leader epoch."""
     return any(
-        _list_terms(change.old) != _list_terms(change.new)
+        _list_leader_epochs(change.old) != _list_leader_epochs(change.new)
         for change in delta.topics
         if topic in (change.old.name if change.old else "", change.new.name if change.new else "")
     )
 
 
-def _list_terms(topic: Topic | None) -> list[tuple[int, int]]:
+def _list_leader_epochs(topic: Topic | None) -> list[tuple[int, int]]:
     return [(partition.leader, partition.leader_epoch) for partition in topic.partitions] if topic is not None else []
 
 
-class MachineTimers(Generic[MachineT]):
+class StateMachineTimers(Generic[MachineT]):
     """The timers of all state machines that this node hosts; each fires at the machine's next deadline."""
 
     def __init__(self, now_ms: Callable[[], int], on_timeout: Callable[[MachineT], None]) -> None:
@@ -138,7 +138,7 @@ class StateMachineHost(Generic[MachineT]):
 
     def __init__(
         self,
-        kind: MachineKind[MachineT],
+        kind: StateMachineKind[MachineT],
         clock: Clock,
         proposals: ProposalQueue,
         owns: Callable[[str], CoordinatorTerm | None],
@@ -166,7 +166,7 @@ class StateMachineHost(Generic[MachineT]):
         self._memory_by_machine: dict[MachineT, int] = {}
         self.memory_bytes = 0
         """Memory in bytes that all hosted state machines use, as they report it."""
-        self._timers = MachineTimers[MachineT](self.now_ms, self._on_timeout)
+        self._timers = StateMachineTimers[MachineT](self.now_ms, self._on_timeout)
         self._waiters: dict[int, asyncio.Future[object]] = {}
         self._last_waiter = 0
 
@@ -242,7 +242,7 @@ class StateMachineHost(Generic[MachineT]):
         state.
         """
         if machine.is_idle:
-            self.handle_event(machine, TimePassed(self.now_ms()))
+            self.handle_event(machine, DeadlineCheckDue(self.now_ms()))
 
     def add(self, machine: MachineT) -> None:
         check_invariant(machine.key not in self._machines, f"{self._kind.name} {machine.key!r} is already hosted")
@@ -266,7 +266,7 @@ class StateMachineHost(Generic[MachineT]):
             self.unload_if_deleted(machine.key)
             yield
 
-    def iterate_owned(self) -> Iterator[MachineT | str | None]:
+    def iterate_owned_machines(self) -> Iterator[MachineT | str | None]:
         """Yield the state machines that this node hosts, then the keys of those that it coordinates but has not loaded.
 
         Yield None for machines of other nodes, so that the caller can pause there.
@@ -292,7 +292,7 @@ class StateMachineHost(Generic[MachineT]):
         self,
         machine: MachineT,
         kind: type[ReplyT],
-        question: Callable[Concatenate[int, int, P], MachineRequest],
+        question: Callable[Concatenate[int, int, P], StateMachineRequest],
         *about: P.args,
         **named: P.kwargs,
     ) -> ReplyT:
@@ -310,7 +310,7 @@ class StateMachineHost(Generic[MachineT]):
             raise TypeError(f"{question}: unexpected reply {answer!r}")
         return answer
 
-    def handle_event(self, machine: MachineT, event: MachineEvent) -> None:
+    def handle_event(self, machine: MachineT, event: StateMachineEvent) -> None:
         for instruction in machine.handle(event):
             self._execute_instruction(machine, instruction)
         self._update_memory(machine)
@@ -318,7 +318,7 @@ class StateMachineHost(Generic[MachineT]):
 
     def _execute_instruction(self, machine: MachineT, instruction: Instruction) -> None:
         match instruction:
-            case MachineReply():
+            case StateMachineReply():
                 waiter = self._waiters.get(instruction.waiter)
                 if waiter is not None and not waiter.done():
                     waiter.set_result(instruction.reply)
@@ -348,7 +348,7 @@ class StateMachineHost(Generic[MachineT]):
                 machine.key,
                 error.name,
             )
-            self.handle_event(machine, StoreFailed(self.now_ms(), ticket, error))
+            self.handle_event(machine, StateStoreFailed(self.now_ms(), ticket, error))
 
     def _update_memory(self, machine: MachineT) -> None:
         """Update the total memory usage after a change of a state machine. Unloaded machines do not count."""
@@ -362,7 +362,7 @@ class StateMachineHost(Generic[MachineT]):
     def _on_timeout(self, machine: MachineT) -> None:
         try:
             self.handle_event(
-                machine, (TimePassed if self.is_term_running(machine) else CoordinatorChanged)(self.now_ms())
+                machine, (DeadlineCheckDue if self.is_term_running(machine) else CoordinatorChanged)(self.now_ms())
             )
         except Exception as bug:  # an exception in a timer callback would only be logged
             self._on_fatal(bug)

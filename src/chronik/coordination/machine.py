@@ -2,8 +2,8 @@
 
 A machine processes events and returns instructions. Each kind of machine adds its own events, such as requests.
 
-The host has three obligations: it passes `StateStored` or `StoreFailed` for every ticket, in the order of the tickets;
-it sends a `TimePassed` event shortly after `wake_at_ms`; and it unloads the machine after `Unload`.
+The host has three obligations: it passes `StateStored` or `StateStoreFailed` for every ticket, in the order of the
+tickets; it sends a `DeadlineCheckDue` event shortly after `wake_at_ms`; and it unloads the machine after `Unload`.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ from chronik.metadata.commands.envelope import Command
 from chronik.protocol.errors import ErrorCode
 
 
-class MachineEvent(msgspec.Struct, frozen=True):
+class StateMachineEvent(msgspec.Struct, frozen=True):
     """Base class of state machine events. Each contains the monotonic time, so that state machines need no clock."""
 
     now_ms: int
 
 
-class MachineRequest(MachineEvent, frozen=True):
+class StateMachineRequest(StateMachineEvent, frozen=True):
     """A client request to a state machine. The reply contains the same number `waiter`."""
 
     waiter: int
 
 
-class TimePassed(MachineEvent, frozen=True):
+class DeadlineCheckDue(StateMachineEvent, frozen=True):
     """An event that tells a state machine to process its expired deadlines."""
 
 
-class StateStored(MachineEvent, frozen=True):
+class StateStored(StateMachineEvent, frozen=True):
     """An event that reports that a write of the state machine's state was applied. `ticket` identifies the write."""
 
     ticket: int
 
 
-class StoreFailed(MachineEvent, frozen=True):
+class StateStoreFailed(StateMachineEvent, frozen=True):
     """An event that reports that a write of the state machine's state failed. `ticket` identifies the write."""
 
     ticket: int
     error: ErrorCode
 
 
-class StateDeleted(MachineEvent, frozen=True):
+class StateDeleted(StateMachineEvent, frozen=True):
     """An event that reports that the stored state of a state machine was deleted or has expired."""
 
 
-class CoordinatorChanged(MachineEvent, frozen=True):
+class CoordinatorChanged(StateMachineEvent, frozen=True):
     """An event that makes a state machine reject its waiting requests and unload: this node stops serving it."""
 
 
-class StoredChange(Protocol):
+class StoredStateChange(Protocol):
     """A change of a state machine's stored state, which can be converted to a metadata command."""
 
     def to_command(self, epoch: int, time_ms: int) -> Command:
@@ -65,10 +65,10 @@ class StoreState(msgspec.Struct, frozen=True):
     """A state machine's instruction to store a change of its state. An event with the same ticket follows."""
 
     ticket: int
-    change: StoredChange
+    change: StoredStateChange
 
 
-class MachineReply(msgspec.Struct, frozen=True):
+class StateMachineReply(msgspec.Struct, frozen=True):
     """An instruction of a state machine to reply to a waiting request."""
 
     waiter: int
@@ -85,7 +85,7 @@ class ExecuteAction(msgspec.Struct, frozen=True):
     action: object
 
 
-Instruction = StoreState | MachineReply | Unload | ExecuteAction
+Instruction = StoreState | StateMachineReply | Unload | ExecuteAction
 
 
 class CoordinatedStateMachine(Protocol):
@@ -110,7 +110,7 @@ class CoordinatedStateMachine(Protocol):
     def is_idle(self) -> bool:
         """Whether the state machine has no clients and no pending writes, so that it may be unloaded."""
 
-    def handle(self, event: MachineEvent) -> Sequence[Instruction]:
+    def handle(self, event: StateMachineEvent) -> Sequence[Instruction]:
         """Process an event and return the resulting instructions. Raise InvariantError if the state is inconsistent."""
 
 
@@ -118,7 +118,7 @@ MachineT = TypeVar("MachineT", bound=CoordinatedStateMachine)
 MachineT_co = TypeVar("MachineT_co", bound=CoordinatedStateMachine, covariant=True)
 
 
-class MachineKind(Protocol[MachineT_co]):
+class StateMachineKind(Protocol[MachineT_co]):
     """A kind of state machine, such as groups, with access to its stored state."""
 
     @property

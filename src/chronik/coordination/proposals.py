@@ -68,7 +68,7 @@ class ProposalEntry(Protocol):
     def complete(self, outcome: ApplyResult | ErrorCode) -> None: ...
 
 
-class _SingleEntry(msgspec.Struct):
+class _SingleOutcomeEntry(msgspec.Struct):
     """A queued metadata command with a single outcome."""
 
     keys: frozenset[str]
@@ -84,7 +84,7 @@ class _SingleEntry(msgspec.Struct):
         self.when_done(outcome if isinstance(outcome, ErrorCode) else None)
 
 
-class _ItemizedEntry(msgspec.Struct):
+class _ItemizedOutcomeEntry(msgspec.Struct):
     """A queued metadata command with several items, each of which succeeds or fails separately."""
 
     keys: frozenset[str]
@@ -116,7 +116,7 @@ class ProposalQueue:
 
     def submit(self, key: str, command: Command, when_done: OutcomeCallback) -> None:
         """Queue a metadata command. `when_done` is called with None, or with the error code for the client."""
-        self.put(_SingleEntry(frozenset((key,)), command, when_done))
+        self.put(_SingleOutcomeEntry(frozenset((key,)), command, when_done))
 
     async def propose(self, key: str, command: Command) -> ErrorCode | None:
         """Propose a metadata command, and return None on success or the error code for the client."""
@@ -126,7 +126,7 @@ class ProposalQueue:
 
     async def propose_items(self, key: str, command: Command, items: int) -> list[ErrorCode]:
         """Propose a metadata command with several items, and return an error code for each item."""
-        entry = _ItemizedEntry(frozenset((key,)), command, items, asyncio.get_running_loop().create_future())
+        entry = _ItemizedOutcomeEntry(frozenset((key,)), command, items, asyncio.get_running_loop().create_future())
         self.put(entry)
         return await entry.waiter
 
@@ -135,7 +135,7 @@ class ProposalQueue:
         self._wakeup.set()
 
     @property
-    def last_queued(self) -> ProposalEntry | None:
+    def last_queued_entry(self) -> ProposalEntry | None:
         """The last queued entry, or None if all entries have been proposed."""
         return self._queue[-1] if self._queue else None
 

@@ -64,7 +64,7 @@ class DescriptorReserve:
             try:
                 return opens()
             except OSError as error:
-                if error.errno not in DESCRIPTORS_EXHAUSTED_ERRNOS or not self._release_one():
+                if error.errno not in DESCRIPTORS_EXHAUSTED_ERRNOS or not self._release_reserved_descriptor():
                     raise
 
     def replenish(self) -> None:
@@ -75,10 +75,10 @@ class DescriptorReserve:
 
     def close(self) -> None:
         """Release all reserved descriptors."""
-        while self._release_one():
+        while self._release_reserved_descriptor():
             pass
 
-    def _release_one(self) -> bool:
+    def _release_reserved_descriptor(self) -> bool:
         with self._lock:
             if not self._held:
                 return False
@@ -109,59 +109,59 @@ class DiskFileSystem:
             self._spare.replenish()
 
     def open(self, path: str) -> DiskFile:
-        full = self._full(path)
+        full = self._get_full_path(path)
         return DiskFile(self, path, self._open_with_reserve(lambda: os.open(full, platform.OPEN_FLAGS)))
 
     def create(self, path: str) -> DiskFile:
-        full = self._full(path)
+        full = self._get_full_path(path)
         with self._fail_stop("create", path):
             fd = self._open_with_reserve(lambda: os.open(full, platform.OPEN_FLAGS | os.O_CREAT, self._file_mode))
         return DiskFile(self, path, fd)
 
     def exists(self, path: str) -> bool:
-        return os.path.isfile(self._full(path))
+        return os.path.isfile(self._get_full_path(path))
 
     def size(self, path: str) -> int:
-        return os.stat(self._full(path)).st_size
+        return os.stat(self._get_full_path(path)).st_size
 
     def modified_ms(self, path: str) -> int:
-        return os.stat(self._full(path)).st_mtime_ns // 1_000_000
+        return os.stat(self._get_full_path(path)).st_mtime_ns // 1_000_000
 
     def rename(self, path: str, new_path: str) -> None:
         with self._fail_stop("rename", path):
-            os.replace(self._full(path), self._full(new_path))
+            os.replace(self._get_full_path(path), self._get_full_path(new_path))
 
     def remove(self, path: str) -> None:
         with self._fail_stop("remove", path), contextlib.suppress(FileNotFoundError):
-            os.unlink(self._full(path))
+            os.unlink(self._get_full_path(path))
 
     def make_directory(self, path: str) -> list[str]:
         with self._fail_stop("make directory", path):
             for directory in (*reversed(parent_directories(path)[:-1]), path):
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(self._full(directory), self._folder_mode)
+                    os.mkdir(self._get_full_path(directory), self._folder_mode)
         return parent_directories(path)
 
     def remove_directory(self, path: str) -> None:
         with self._fail_stop("remove directory", path), contextlib.suppress(FileNotFoundError):
-            os.rmdir(self._full(path))
+            os.rmdir(self._get_full_path(path))
 
     def list_directory(self, path: str) -> list[str]:
-        full = self._full(path)
+        full = self._get_full_path(path)
         try:
             return sorted(self._open_with_reserve(lambda: os.listdir(full)))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def sync_directory(self, path: str) -> None:
-        full = self._full(path)
+        full = self._get_full_path(path)
         with self._fail_stop("sync directory", path):
             self._open_with_reserve(lambda: platform.sync_directory(full))
 
     def lock(self, path: str) -> DiskFileLock:
-        fd = os.open(self._full(path), platform.OPEN_FLAGS | os.O_CREAT, FILE_MODE)
+        fd = os.open(self._get_full_path(path), platform.OPEN_FLAGS | os.O_CREAT, FILE_MODE)
         try:
-            platform.lock_exclusive(fd, self._full(path))
+            platform.lock_exclusive(fd, self._get_full_path(path))
         except BaseException:
             os.close(fd)
             raise
@@ -176,7 +176,7 @@ class DiskFileSystem:
         if sys.platform == "win32":
             return
         _restrict_permissions(self.root)
-        for path in map(self._full, paths):
+        for path in map(self._get_full_path, paths):
             _restrict_permissions(path)
             for directory, directories, names in os.walk(path):
                 for name in (*directories, *names):
@@ -203,7 +203,7 @@ class DiskFileSystem:
     def _open_with_reserve(self, opens: Callable[[], T]) -> T:
         return opens() if self._spare is None else self._spare.open_with_reserve(opens)
 
-    def _full(self, path: str) -> str:
+    def _get_full_path(self, path: str) -> str:
         return f"{self.root}/{path}" if path else self.root
 
     @contextlib.contextmanager

@@ -81,7 +81,7 @@ class OverlayFileSystem:
         return self.open(path)
 
     def exists(self, path: str) -> bool:
-        return path in self._contents or (path not in self._removed and os.path.isfile(self._full(path)))
+        return path in self._contents or (path not in self._removed and os.path.isfile(self._get_full_path(path)))
 
     def size(self, path: str) -> int:
         return self._get_content(path).size
@@ -110,7 +110,7 @@ class OverlayFileSystem:
     def list_directory(self, path: str) -> list[str]:
         prefix = f"{path}/" if path else ""
         try:
-            names = {name for name in os.listdir(self._full(path)) if prefix + name not in self._removed}
+            names = {name for name in os.listdir(self._get_full_path(path)) if prefix + name not in self._removed}
         except (FileNotFoundError, NotADirectoryError):
             names = set()
         if path in self._removed:
@@ -128,9 +128,9 @@ class OverlayFileSystem:
             FileNotFoundError: The file does not exist.
             DataDirectoryInUse: Another process holds the lock.
         """
-        fd = os.open(self._full(path), READ_FLAGS)
+        fd = os.open(self._get_full_path(path), READ_FLAGS)
         try:
-            platform.lock_exclusive(fd, self._full(path))
+            platform.lock_exclusive(fd, self._get_full_path(path))
         except BaseException:
             os.close(fd)
             raise
@@ -139,12 +139,12 @@ class OverlayFileSystem:
     def _get_content(self, path: str) -> _FileContent:
         content = self._contents.get(path)
         if content is None:
-            if path in self._removed or not os.path.isfile(self._full(path)):
+            if path in self._removed or not os.path.isfile(self._get_full_path(path)):
                 raise FileNotFoundError(path)
-            content = self._contents[path] = _FileContent(self._full(path))
+            content = self._contents[path] = _FileContent(self._get_full_path(path))
         return content
 
-    def _full(self, path: str) -> str:
+    def _get_full_path(self, path: str) -> str:
         return f"{self.root}/{path}" if path else self.root
 
 

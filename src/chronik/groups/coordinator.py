@@ -10,13 +10,13 @@ import uuid
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 
 from chronik.clock import Clock
-from chronik.coordination.coordinator import MachineCoordinator
+from chronik.coordination.coordinator import StateMachineCoordinator
 from chronik.coordination.host import STANDALONE_TERM, CoordinatorTerm
 from chronik.coordination.proposals import CoordinatorStore
 from chronik.groups import requests
 from chronik.groups.classic.machine import ClassicGroup
 from chronik.groups.classic.members import CONSUMER_PROTOCOL_TYPE
-from chronik.groups.classic.rebalance import join_request_error, join_request_size
+from chronik.groups.classic.rebalance import estimate_join_request_size, find_join_request_error
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import GROUPS_BYTES_MAX, SMALL_MEMBER_BYTES_MAX, GroupConfig
 from chronik.groups.group_machine import GroupMachine, GroupMachineKind, is_group_limit_reached
@@ -41,7 +41,7 @@ from chronik.metadata.stores.store import Acks
 from chronik.protocol.errors import ErrorCode
 
 
-class GroupCoordinator(MachineCoordinator[GroupMachine]):
+class GroupCoordinator(StateMachineCoordinator[GroupMachine]):
     """The group coordinator of a node."""
 
     def __init__(
@@ -70,7 +70,7 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
         term = self._host.check_ownership(request.group_id)
         if isinstance(term, ErrorCode):
             return JoinResult(term, request.member_id)
-        error_code = join_request_error(request, self._config)
+        error_code = find_join_request_error(request, self._config)
         if error_code is not None:
             return JoinResult(error_code, request.member_id)
         group = self._host.get(request.group_id, term)
@@ -78,7 +78,7 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
             return JoinResult(ErrorCode.INVALID_GROUP_ID, request.member_id)
         if group is None and request.member_id != UNKNOWN_MEMBER_ID:
             return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
-        growth = join_request_size(request) if group is None else group.join_growth_bytes(request)
+        growth = estimate_join_request_size(request) if group is None else group.compute_join_growth_bytes(request)
         if not self._has_capacity(growth) or (group is None and is_group_limit_reached(self._host, self._store.image)):
             return JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
         if group is None:
@@ -93,7 +93,7 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
             # As in Kafka: some clients cannot handle "loading" in a SyncGroup response. They rejoin and wait there.
             is_loading = group is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             return SyncResult(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else group)
-        if not self._has_capacity(group.sync_growth_bytes(request)):
+        if not self._has_capacity(group.compute_sync_growth_bytes(request)):
             return SyncResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return await self._host.request(group, SyncResult, requests.SyncRequested, request)
 
@@ -175,7 +175,7 @@ class GroupCoordinator(MachineCoordinator[GroupMachine]):
         """
         wanted_states = {state.lower() for state in states}
         wanted_types = {group_type.lower() for group_type in types}
-        for found in self._host.iterate_owned():
+        for found in self._host.iterate_owned_machines():
             entry = self._to_listing(found)
             is_wanted = entry is not None and (
                 (not wanted_states or entry.state.lower() in wanted_states)

@@ -40,10 +40,10 @@ class GroupMachine(CoordinatedStateMachine, Protocol):
     def filter_subscribed(self, topics: Iterable[str]) -> frozenset[str]:
         """Return those of the topics that members subscribe to, or all of them if a subscription cannot be decoded."""
 
-    def join_growth_bytes(self, request: JoinRequest) -> int:
+    def compute_join_growth_bytes(self, request: JoinRequest) -> int:
         """Return by how many bytes a join request would change the group's memory usage."""
 
-    def sync_growth_bytes(self, request: SyncRequest) -> int:
+    def compute_sync_growth_bytes(self, request: SyncRequest) -> int:
         """Return by how many bytes a sync request would change the group's memory usage."""
 
     def describe(self) -> DescribedGroup: ...

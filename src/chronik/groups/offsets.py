@@ -107,10 +107,10 @@ class OffsetManager:
         if isinstance(term, ErrorCode):
             return [term] * len(offsets)
         error_code = await self._find_commit_error(group_id, term, generation, member_id, group_instance_id)
-        error_code = error_code or offset_quota_error(self._store.image, group_id, offsets)
+        error_code = error_code or find_offset_quota_error(self._store.image, group_id, offsets)
         if error_code:
             return [error_code] * len(offsets)
-        errors = [offset_error(offset, self._config) for offset in offsets]
+        errors = [find_offset_metadata_error(offset, self._config) for offset in offsets]
         accepted = [offset for offset, error in zip(offsets, errors, strict=True) if error is ErrorCode.NONE]
         # The commit carries the epoch of the term that accepted it: later terms reject it.
         commands = build_commit_commands(group_id, accepted, self._clock.now_ms(), retention_time_ms, term.epoch)
@@ -138,12 +138,12 @@ class OffsetManager:
             return [term] * len(offsets)
         error_code = await self._find_commit_error(
             group_id, term, generation, member_id, group_instance_id, is_transactional=True
-        ) or offset_quota_error(self._store.image, group_id, offsets)
+        ) or find_offset_quota_error(self._store.image, group_id, offsets)
         if not error_code and self._store.image.staged_count + len(offsets) > STAGED_OFFSETS_MAX:
             error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error_code:
             return [error_code] * len(offsets)
-        errors = [offset_error(offset, self._config) for offset in offsets]
+        errors = [find_offset_metadata_error(offset, self._config) for offset in offsets]
         accepted = tuple(offset for offset, error in zip(offsets, errors, strict=True) if error is ErrorCode.NONE)
         if not accepted:
             return errors
@@ -176,7 +176,7 @@ class OffsetManager:
 
     def _propose_commit(self, commit: CommitOffset, size_bytes: int) -> asyncio.Future[list[ErrorCode]]:
         """Add an offset commit to the queued batch, or start a new batch if there is none or it is full."""
-        last = self._proposals.last_queued
+        last = self._proposals.last_queued_entry
         if not isinstance(last, OffsetCommitBatch) or last.size_bytes + size_bytes > COMMIT_BATCH_BYTES_MAX:
             last = OffsetCommitBatch(self._acks, self._on_offsets_stored)
             self._proposals.put(last)
@@ -197,11 +197,11 @@ class OffsetManager:
         """Delete the expired offsets of all groups that this node coordinates."""
         for group_id in list(self._store.image.groups):
             await asyncio.sleep(0)  # there may be 100,000 groups, and most of them have nothing to expire
-            while await self._expire_batch(group_id):
+            while await self._expire_offset_batch(group_id):
                 pass
         await run_in_slices(self._host.unload_deleted())
 
-    async def _expire_batch(self, group_id: str) -> bool:
+    async def _expire_offset_batch(self, group_id: str) -> bool:
         """Delete one batch of a group's expired offsets. Return whether there may be more."""
         stored = self._store.image.groups.get(group_id)
         term = self._host.check_ownership(group_id)
@@ -210,9 +210,11 @@ class OffsetManager:
         group_machine = self._host.peek(group_id, term)
         assert group_machine is not None, "a stored group can be loaded"
         image = self._store.image
-        stays = bool(image.staged_offsets(group_id))
+        stays = bool(image.get_staged_offsets(group_id))
         offsets = image.offsets(group_id)
-        command = plan_expiry(group_machine, stored, offsets, self._clock.now_ms(), self._config, keep_group=stays)
+        command = plan_offset_expiry(
+            group_machine, stored, offsets, self._clock.now_ms(), self._config, keep_group=stays
+        )
         if command is None:
             return False
         error = await self._proposals.propose(group_id, command)
@@ -268,7 +270,7 @@ class OffsetCommitBatch(msgspec.Struct):
                 self.on_stored(commit.group_id)
 
 
-def offset_error(offset: OffsetToCommit, config: GroupConfig) -> ErrorCode:
+def find_offset_metadata_error(offset: OffsetToCommit, config: GroupConfig) -> ErrorCode:
     """Return OFFSET_METADATA_TOO_LARGE if the metadata of a commit exceeds the configured limit, otherwise NONE."""
     exceeds_metadata_limit = (
         offset.metadata is not None and len(offset.metadata) > config.offset_metadata_characters_max
@@ -276,7 +278,7 @@ def offset_error(offset: OffsetToCommit, config: GroupConfig) -> ErrorCode:
     return ErrorCode.OFFSET_METADATA_TOO_LARGE if exceeds_metadata_limit else ErrorCode.NONE
 
 
-def offset_quota_error(image: Image, group_id: str, offsets: Sequence[OffsetToCommit]) -> ErrorCode | None:
+def find_offset_quota_error(image: Image, group_id: str, offsets: Sequence[OffsetToCommit]) -> ErrorCode | None:
     """Return the error of an offset commit that exceeds the memory quotas for committed offsets, or None.
 
     A commit that replaces offsets and needs no more memory is always accepted.
@@ -341,13 +343,13 @@ def read_committed_offsets(
         offsets = image.offsets(group_id)
         found.update((key, offsets.get(key)) for key in chunk)
         # Check in the same event-loop iteration: when the transaction ends, the offsets change.
-        if require_stable and image.staged_offsets(group_id):
+        if require_stable and image.get_staged_offsets(group_id):
             found.update((key, UNSTABLE_OFFSET) for key in chunk if image.has_staged_offset(group_id, *key))
         yield
     return found
 
 
-def plan_expiry(
+def plan_offset_expiry(
     group_machine: GroupMachine,
     stored: Group,
     offsets: Mapping[TopicPartition, CommittedOffset],

@@ -1,6 +1,6 @@
 """Requests and results of the group coordinator, independent of Kafka's wire formats and API versions.
 
-The classes derived from `MachineRequest` and `MachineEvent` are the events of the group state machines (see
+The classes derived from `StateMachineRequest` and `StateMachineEvent` are the events of the group state machines (see
 `coordination.machine`).
 """
 
@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from chronik.coordination.machine import MachineEvent, MachineRequest
+from chronik.coordination.machine import StateMachineEvent, StateMachineRequest
 from chronik.protocol.errors import ErrorCode
 
 UNKNOWN_MEMBER_ID: Final = ""
@@ -149,7 +149,7 @@ class ListedGroup(msgspec.Struct, frozen=True):
     group_type: str = "classic"
 
 
-class JoinRequested(MachineRequest, frozen=True):
+class JoinRequested(StateMachineRequest, frozen=True):
     """An event for a group's state machine: a client has sent JoinGroup."""
 
     request: JoinRequest
@@ -157,19 +157,19 @@ class JoinRequested(MachineRequest, frozen=True):
     """Random suffix for a new member id. It is part of the event because state machines are deterministic."""
 
 
-class SyncRequested(MachineRequest, frozen=True):
+class SyncRequested(StateMachineRequest, frozen=True):
     """An event for a group's state machine: a client has sent SyncGroup."""
 
     request: SyncRequest
 
 
-class LeaveRequested(MachineRequest, frozen=True):
+class LeaveRequested(StateMachineRequest, frozen=True):
     """An event for a group's state machine: a client has sent LeaveGroup."""
 
     request: LeaveRequest
 
 
-class HeartbeatRequested(MachineRequest, frozen=True):
+class HeartbeatRequested(StateMachineRequest, frozen=True):
     """An event for a group's state machine: a client has sent Heartbeat."""
 
     generation: int
@@ -177,7 +177,7 @@ class HeartbeatRequested(MachineRequest, frozen=True):
     group_instance_id: str | None
 
 
-class CommitCheckRequested(MachineRequest, frozen=True):
+class CommitCheckRequested(StateMachineRequest, frozen=True):
     """An event for a group's state machine: a client wants to commit offsets. The group checks its membership."""
 
     generation: int
@@ -187,9 +187,9 @@ class CommitCheckRequested(MachineRequest, frozen=True):
     """Whether the offsets belong to a transaction. Older clients then do not send a member id."""
 
 
-class DeletionRequested(MachineRequest, frozen=True):
+class DeletionRequested(StateMachineRequest, frozen=True):
     """An event for a group's state machine: a client has sent DeleteGroups."""
 
 
-class OffsetsStored(MachineEvent, frozen=True):
+class OffsetsStored(StateMachineEvent, frozen=True):
     """An event for a group's state machine: committed offsets were stored, which may have created the group."""

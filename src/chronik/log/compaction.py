@@ -38,7 +38,7 @@ from chronik.protocol.batch import (
 )
 from chronik.protocol.batch_rewrite import filter_batch, set_delete_horizon
 from chronik.protocol.budget import DecompressionBudget
-from chronik.protocol.control_records import parse_marker_batch
+from chronik.protocol.control_records import parse_transaction_marker_batch
 from chronik.protocol.record_scan import NO_KEY, decompress_within_budget, scan_records
 from chronik.protocol.varint import INT32_MAX
 
@@ -69,7 +69,7 @@ class CleanedSegmentWriter:
     def __init__(
         self, cache: FileCache, directory: str, base_offset: int, epochs: LeaderEpochHistory, config: LogConfig
     ) -> None:
-        log_name = names.offset_file_name(base_offset, names.LOG)
+        log_name = names.format_offset_file_name(base_offset, names.LOG)
         self._cache = cache
         self._epochs = epochs
         self._interval = config.index_interval_bytes
@@ -155,7 +155,7 @@ def _build_empty_header(base_offset: int, end_offset: int, epoch: int) -> BatchH
     )
 
 
-class _FoundTransaction:
+class _TrackedAbortedTransaction:
     """An aborted transaction, and whether any of its batches is still in the log."""
 
     __slots__ = ("has_batches", "transaction")
@@ -181,8 +181,8 @@ class CleanedTransactions:
         self._known_to = 0
         """Offset below which the first batches of all aborted transactions are known, that is, have been read into
         `_near`."""
-        self._near: deque[_FoundTransaction] = deque()
-        self._by_producer: dict[int, deque[_FoundTransaction]] = {}
+        self._near: deque[_TrackedAbortedTransaction] = deque()
+        self._by_producer: dict[int, deque[_TrackedAbortedTransaction]] = {}
         self._left = AbortedTransactions()
         self._written: set[int] = set()
         """Ids of the producers that have written a batch since their last transaction marker."""
@@ -216,13 +216,13 @@ class CleanedTransactions:
                 self._known_to = LONG_MAX
                 break
             self._known_to = transaction.last_stable_offset
-            found = _FoundTransaction(transaction)
+            found = _TrackedAbortedTransaction(transaction)
             self._near.append(found)
             self._by_producer.setdefault(transaction.producer_id, deque()).append(found)
         while self._near and self._near[0].transaction.marker_offset < offset:
             self._finish_transaction(self._near.popleft())
 
-    def _finish_transaction(self, found: _FoundTransaction) -> None:
+    def _finish_transaction(self, found: _TrackedAbortedTransaction) -> None:
         """Stop tracking an aborted transaction at its marker, and remember it if it still has batches in the log."""
         producer_id = found.transaction.producer_id
         transactions = self._by_producer[producer_id]
@@ -303,7 +303,7 @@ class Compaction(msgspec.Struct, eq=False):
             for segment in self.dirty_segments:
                 sources.append(segment)
                 yield from self._add_segment_keys(segment)
-                if self._is_map_full:
+                if self._is_offset_map_full:
                     break
             self._leftovers = CleanedTransactions(self.aborted, sources[0].base_offset)
             for group in self._group_segments(sources):
@@ -317,12 +317,12 @@ class Compaction(msgspec.Struct, eq=False):
     # -- offset map ---------------------------------------------------------------------------------------------------
 
     @property
-    def _keys_max(self) -> int:
+    def _offset_map_keys_max(self) -> int:
         return self.config.compaction_keys_bytes_max // BYTES_PER_KEY + 1
 
     @property
-    def _is_map_full(self) -> bool:
-        return len(self._offset_map) >= self._keys_max
+    def _is_offset_map_full(self) -> bool:
+        return len(self._offset_map) >= self._offset_map_keys_max
 
     def _add_segment_keys(self, segment: LogSegment) -> Iterator[None]:
         """Add a segment's record keys to the offset map until the map is full.
@@ -334,7 +334,7 @@ class Compaction(msgspec.Struct, eq=False):
                 continue
             if piece.batch is not None and not piece.header.is_control and not self._is_aborted(piece.header):
                 self._add_batch_keys(piece.batch)
-            if self._is_map_full:
+            if self._is_offset_map_full:
                 return
             self.compacted_offset = piece.next_offset
             yield
@@ -342,7 +342,7 @@ class Compaction(msgspec.Struct, eq=False):
     def _add_batch_keys(self, batch: memoryview) -> None:
         """Add a batch's record keys to the offset map until the map is full."""
         header, body = decompress_within_budget(batch, 0, DecompressionBudget.for_stored_batch(len(batch)))
-        view, last_offsets, keys_max = memoryview(body), self._offset_map, self._keys_max
+        view, last_offsets, keys_max = memoryview(body), self._offset_map, self._offset_map_keys_max
         for offset, _, key_start, key_length, _, _, _ in scan_records(header, body):
             if key_length != NO_KEY and offset >= self.compacted_offset:
                 last_offsets[_hash_key(view[key_start : key_start + key_length])] = offset
@@ -432,7 +432,7 @@ class Compaction(msgspec.Struct, eq=False):
         return kept
 
     def _clean_control_batch(self, batch: memoryview, header: BatchHeader) -> memoryview | bytes | None:
-        if parse_marker_batch(batch) is None or not self._leftovers.is_marker_removable(header):
+        if parse_transaction_marker_batch(batch) is None or not self._leftovers.is_marker_removable(header):
             return batch
         if header.base_offset >= self.compacted_offset:
             return batch

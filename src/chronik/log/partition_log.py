@@ -41,7 +41,7 @@ from chronik.protocol.batch import (
     set_base_offset_and_epoch,
     verify_crc,
 )
-from chronik.protocol.control_records import parse_marker_batch
+from chronik.protocol.control_records import parse_transaction_marker_batch
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
 
 WritableBuffer = bytearray | memoryview
@@ -161,10 +161,10 @@ class PartitionLog:
         log = cls(files, cache, directory, config, clock, lower_recovery_point, recovered, producer_limit)
         if recovered.file_names:
             log._checkpoints.load(log.log_start_offset, log.log_end_offset)
-            log._reload_producers()
+            log._reload_producer_state()
         return log
 
-    def _reload_producers(self) -> None:
+    def _reload_producer_state(self) -> None:
         """Rebuild the producer state and the transactions from the log."""
         compacted_offset = self._checkpoints.compacted_offset  # deleted records count as compacted
         self._producers.reload(self._segments.all, self.epochs, self.log_end_offset, compacted_offset)
@@ -276,7 +276,7 @@ class PartitionLog:
                     sent.base_offset, sent.last_offset, NO_TIMESTAMP, self.log_start_offset, is_duplicate=True
                 )
         else:
-            self._check_markers(buffer, headers)
+            self._validate_transaction_markers(buffer, headers)
         base_offset = offset = self.log_end_offset
         position = 0
         for header in headers:
@@ -290,10 +290,10 @@ class PartitionLog:
         append_time = headers[-1].max_timestamp if stamped else NO_TIMESTAMP
         return AppendInfo(base_offset, offset - 1, append_time, self.log_start_offset)
 
-    def _check_markers(self, buffer: Buffer, headers: Sequence[BatchHeader]) -> None:
+    def _validate_transaction_markers(self, buffer: Buffer, headers: Sequence[BatchHeader]) -> None:
         position = 0
         for header in headers:
-            marker = parse_marker_batch(buffer, position) if header.is_control else None
+            marker = parse_transaction_marker_batch(buffer, position) if header.is_control else None
             if marker is not None:
                 self.producers.check_marker(header, marker)
             position += header.size
@@ -387,7 +387,7 @@ class PartitionLog:
             self._segments.all, self.epochs, max(start_offset, self.log_start_offset)
         )
 
-    def timestamp_at(self, offset: int) -> int | None:
+    def find_timestamp_at(self, offset: int) -> int | None:
         """Return the approximate timestamp in milliseconds of the record at `offset`, or None if it is unknown."""
         segments, offset = self._segments, max(offset, self.log_start_offset)
         return (
@@ -430,7 +430,7 @@ class PartitionLog:
         met = self.producers.transactions.aborted.find_in_range(start_offset, end_offset)
         return [each for each in met if each.marker_offset >= end_offset or each.marker_offset in markers]
 
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+    def find_end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the largest leader epoch up to `epoch` and its end offset, or (-1, -1) if unknown."""
         return self.epochs.find_epoch_end_offset(epoch, self.log_end_offset)
 
@@ -539,7 +539,7 @@ class PartitionLog:
         self._files.sync_directory(self.directory)
         self.log_end_offset = end_offset
         self._truncate_checkpoints(end_offset)
-        self._reload_producers()
+        self._reload_producer_state()
         return end_offset
 
     def truncate_fully_and_start_at(self, offset: int) -> None:

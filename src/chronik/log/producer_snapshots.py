@@ -13,7 +13,7 @@ from chronik.log.producer_state import ProducerLimit, ProducerStateManager
 from chronik.log.segment import LogSegment
 from chronik.log.sync import PendingSync
 from chronik.protocol.batch import BatchHeader
-from chronik.protocol.control_records import parse_marker_batch
+from chronik.protocol.control_records import parse_transaction_marker_batch
 
 # Log bytes between two snapshots: an unclean start has to scan them again.
 SNAPSHOT_INTERVAL_BYTES = 64 << 20
@@ -55,7 +55,7 @@ class ProducerStateStore:
         self._directory = directory
         self._clock = clock
         self._unsynced = unsynced
-        self._offsets = names.parse_offsets(present, names.SNAPSHOT) if present else []
+        self._offsets = names.parse_file_name_offsets(present, names.SNAPSHOT) if present else []
         self._bytes_since_snapshot = 0
 
     def update(self, buffer: Buffer, headers: Sequence[BatchHeader], offset: int, end_offset: int) -> None:
@@ -63,7 +63,7 @@ class ProducerStateStore:
         position = 0
         for header in headers:
             if header.producer_id >= 0:
-                marker = parse_marker_batch(buffer, position) if header.is_control else None
+                marker = parse_transaction_marker_batch(buffer, position) if header.is_control else None
                 self.manager.update(header, offset, self._clock.now_ms(), marker)
             position += header.size
             offset += header.last_offset_delta + 1
@@ -124,7 +124,7 @@ class ProducerStateStore:
                     self._bytes_since_snapshot += len(piece.batch)
                     header = piece.header
                     if header.has_producer_id:
-                        marker = parse_marker_batch(piece.batch) if header.is_control else None
+                        marker = parse_transaction_marker_batch(piece.batch) if header.is_control else None
                         self.manager.update(header, piece.base_offset, self._clock.now_ms(), marker)
 
     def reset(self) -> None:
@@ -149,4 +149,4 @@ class ProducerStateStore:
         self._cache.files.remove(self._path(offset))
 
     def _path(self, offset: int) -> str:
-        return f"{self._directory}/{names.offset_file_name(offset, names.SNAPSHOT)}"
+        return f"{self._directory}/{names.format_offset_file_name(offset, names.SNAPSHOT)}"

@@ -163,7 +163,7 @@ class ProducerStateManager:
         if producer is None:
             return
         if header.producer_epoch < producer.epoch:
-            raise _fenced_error(header, producer)
+            raise _build_fenced_epoch_error(header, producer)
         if marker.coordinator_epoch < producer.coordinator_epoch:
             raise KafkaError(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
@@ -305,7 +305,7 @@ def _compute_sequence_distance(producer: ProducerStateEntry, sequence: int) -> i
     return sequence - producer.first_known_sequence & INT32_MAX
 
 
-def _fenced_error(header: BatchHeader, producer: ProducerStateEntry) -> KafkaError:
+def _build_fenced_epoch_error(header: BatchHeader, producer: ProducerStateEntry) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"Producer {header.producer_id} is at epoch {producer.epoch}, so epoch {header.producer_epoch} is fenced",
@@ -319,7 +319,7 @@ def _next_sequence(producer: ProducerStateEntry) -> int:
 
 def _check_sequence_order(header: BatchHeader, producer: ProducerStateEntry) -> None:
     if header.producer_epoch < producer.epoch:
-        raise _fenced_error(header, producer)
+        raise _build_fenced_epoch_error(header, producer)
     expected = 0 if header.producer_epoch > producer.epoch else _next_sequence(producer)  # a new epoch starts at 0
     if header.base_sequence != expected:
         raise KafkaError(

@@ -53,9 +53,9 @@ def recover_log(
         # A process that was killed between a rename and its sync left names that a power failure could revert.
     files.sync_directory(directory)
     stored_start = start_file.load()
-    bases = names.parse_offsets(present, names.LOG)
+    bases = names.parse_file_name_offsets(present, names.LOG)
     if stored_start is not None:
-        bases = _delete_below_start(files, directory, bases, stored_start)
+        bases = _delete_segments_below_log_start(files, directory, bases, stored_start)
     is_start_known = stored_start is not None or names.LOG_START not in present
     ends = [*bases[1:], max(synced_offset, bases[-1])] if bases else []
     segments = [LogSegment.open_existing(cache, directory, base, end) for base, end in zip(bases, ends, strict=True)]
@@ -63,12 +63,12 @@ def recover_log(
     if bases and is_start_known and bases[0] > max(stored_start or 0, synced_offset):
         # The log start offset is stored in its checkpoint, so this is an unsynced rest whose first segment is lost.
         tail.remove(segments, 0)
-    if not _load_epochs(files, epochs, f"{directory}/{names.LEADER_EPOCHS}", segments):
-        _rebuild_epochs(epochs, segments)
+    if not _load_leader_epochs(files, epochs, f"{directory}/{names.LEADER_EPOCHS}", segments):
+        _rebuild_leader_epochs(epochs, segments)
     try:
         log_end = tail.recover(segments)
     except _EpochHistoryIncomplete:
-        _rebuild_epochs(epochs, segments)
+        _rebuild_leader_epochs(epochs, segments)
         log_end = tail.recover(segments)
     if log_end > synced_offset:
         _sync_metadata(files, directory)
@@ -119,7 +119,7 @@ class _TailRecovery:
         first = max(0, bisect_right([segment.base_offset for segment in segments], self._synced_offset) - 1)
         log_end, changed = segments[first].base_offset, False
         if first > 0 and log_end == self._synced_offset:
-            self._sync_length(segments[first - 1])
+            self._sync_segment_file(segments[first - 1])
         for number in range(first, len(segments)):
             segment = segments[number]
             if number > first and segment.base_offset != log_end:
@@ -139,7 +139,7 @@ class _TailRecovery:
             position, offset, damaged = self._scan_segment(segment, position, offset)
             if not damaged or offset >= self._synced_offset:
                 break
-            found = self._find_synced_end(segment, position)
+            found = self._find_batch_at_synced_offset(segment, position)
             if found is None:
                 break
             position, offset = found, self._synced_offset
@@ -148,11 +148,11 @@ class _TailRecovery:
         if cut:
             segment.file.truncate(position)
             segment.size = position
-        self._sync_length(segment)
+        self._sync_segment_file(segment)
         segment.index.flush()
         return offset, cut
 
-    def _sync_length(self, segment: LogSegment) -> None:
+    def _sync_segment_file(self, segment: LogSegment) -> None:
         """Sync a segment file, because a killed process may have changed it after its last sync.
 
         The process may have trimmed preallocated space after its last sync. If a power failure brought it back, batches
@@ -175,7 +175,7 @@ class _TailRecovery:
             position, offset = piece.next_position, piece.next_offset
         return position, offset, False
 
-    def _find_synced_end(self, segment: LogSegment, position: int) -> int | None:
+    def _find_batch_at_synced_offset(self, segment: LogSegment, position: int) -> int | None:
         """Return the position of the batch at the synced offset, after damaged data, or None if it is not found."""
         size = min(segment.size - position, SEARCH_BYTES_MAX)
         data = segment.file.pread(size, position)
@@ -234,28 +234,28 @@ def _finish_swap(
             files.remove(f"{directory}/{old}")
             present = present - {old}
     files.sync_directory(directory)
-    final = names.offset_file_name(first_offset, names.LOG)
+    final = names.format_offset_file_name(first_offset, names.LOG)
     files.rename(f"{directory}/{name}", f"{directory}/{final}")
     files.sync_directory(directory)
     return present - {name} | {final}
 
 
-def _delete_below_start(files: FileSystem, directory: str, bases: list[int], log_start: int) -> list[int]:
+def _delete_segments_below_log_start(files: FileSystem, directory: str, bases: list[int], log_start: int) -> list[int]:
     """Delete the segments below the log start offset. Keep the last one, which determines the log end offset."""
     kept = max(0, min(bisect_right(bases, log_start) - 1, len(bases) - 1))
     for base in bases[:kept]:
-        files.remove(f"{directory}/{names.offset_file_name(base, names.LOG)}")
-        files.remove(f"{directory}/{names.offset_file_name(base, names.INDEX)}")
+        files.remove(f"{directory}/{names.format_offset_file_name(base, names.LOG)}")
+        files.remove(f"{directory}/{names.format_offset_file_name(base, names.INDEX)}")
     return bases[kept:]
 
 
-def _load_epochs(files: FileSystem, epochs: LeaderEpochHistory, path: str, segments: list[LogSegment]) -> bool:
+def _load_leader_epochs(files: FileSystem, epochs: LeaderEpochHistory, path: str, segments: list[LogSegment]) -> bool:
     """Load the leader epoch history. Return False if it is damaged, or is missing although the log has segments."""
     data = read_file(files, path)
     return epochs.load(data or b"") and (bool(data) or not segments)
 
 
-def _rebuild_epochs(epochs: LeaderEpochHistory, segments: list[LogSegment]) -> None:
+def _rebuild_leader_epochs(epochs: LeaderEpochHistory, segments: list[LogSegment]) -> None:
     """Rebuild the leader epoch history from all batches in the log."""
     for segment in segments:
         position, offset = 0, segment.base_offset

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from chronik.files import Buffer, File, FileCache
 from chronik.limits import FRAME_BYTES_MAX, KIB, MIB
 from chronik.log.files import names
-from chronik.log.files.batch_scan import declared_batch_size, find_valid_batch_after, validate_batch
+from chronik.log.files.batch_scan import find_valid_batch_after, read_declared_batch_size, validate_batch
 from chronik.log.files.index import CorruptIndexError, IndexEntry, SegmentIndex
 from chronik.log.leader_epochs import LeaderEpochHistory
 from chronik.protocol.batch import HEADER_BYTES, LENGTH_END, BatchHeader, parse_header
@@ -116,9 +116,9 @@ class LogSegment:
         self.base_offset = base_offset
         self.end_offset = base_offset
         self.size = 0
-        self.log_path = f"{directory}/{log_name or names.offset_file_name(base_offset, names.LOG)}"
+        self.log_path = f"{directory}/{log_name or names.format_offset_file_name(base_offset, names.LOG)}"
         self.index = SegmentIndex(
-            cache, f"{directory}/{names.offset_file_name(base_offset, names.INDEX)}", base_offset, is_new=True
+            cache, f"{directory}/{names.format_offset_file_name(base_offset, names.INDEX)}", base_offset, is_new=True
         )
         self.first_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP
@@ -266,7 +266,7 @@ class LogSegment:
             at = next_offset
         if start < 0:
             return memoryview(b"")
-        self._remember_position(at, position + local)
+        self._cache_read_position(at, position + local)
         return view[start:local]
 
     def scan(
@@ -402,7 +402,7 @@ class LogSegment:
             number = find()
             return self.index.entry(number) if number >= 0 else None
 
-    def _remember_position(self, offset: int, position: int) -> None:
+    def _cache_read_position(self, offset: int, position: int) -> None:
         if len(self._read_positions) >= READ_POSITIONS_MAX:
             self._read_positions.clear()
         self._read_positions[offset] = position
@@ -416,7 +416,7 @@ class LogSegment:
     def _extend_view(self, view: memoryview, position: int) -> memoryview | None:
         """Return a longer view of the data at `position` if the batch there is longer than `view`, otherwise None."""
         left = self.size - position
-        size = max(declared_batch_size(view, 0), min(READ_AHEAD_BYTES, left))
+        size = max(read_declared_batch_size(view, 0), min(READ_AHEAD_BYTES, left))
         if len(view) < size <= min(left, FRAME_BYTES_MAX):
             longer = self.read_bytes(position, size)
             return longer if len(longer) > len(view) else None  # the file may have been truncated externally

@@ -57,7 +57,9 @@ class SegmentSwaps:
     def start(self, segment: LogSegment, replaced: list[LogSegment]) -> None:
         """Start to replace segments by a compacted segment, whose file is renamed to `.swap`."""
         segment.set_cache(self._cache)
-        self._rename_log(segment, f"{self._directory}/{names.swap_file_name(segment.base_offset, segment.end_offset)}")
+        self._rename_log_file(
+            segment, f"{self._directory}/{names.format_swap_file_name(segment.base_offset, segment.end_offset)}"
+        )
         self._swaps.append(SegmentSwap(segment, replaced))
 
     def record_sync_start(self) -> None:
@@ -88,13 +90,15 @@ class SegmentSwaps:
             self.advance(delete_delay_ms)
 
     def _rename_segment_files(self, segment: LogSegment) -> None:
-        self._rename_log(segment, f"{self._directory}/{names.offset_file_name(segment.base_offset, names.LOG)}")
-        index_path = f"{self._directory}/{names.offset_file_name(segment.base_offset, names.INDEX)}"
+        self._rename_log_file(
+            segment, f"{self._directory}/{names.format_offset_file_name(segment.base_offset, names.LOG)}"
+        )
+        index_path = f"{self._directory}/{names.format_offset_file_name(segment.base_offset, names.INDEX)}"
         self._cache.close_file(segment.index.path)
         self._cache.files.rename(segment.index.path, index_path)
         segment.index.path = index_path
 
-    def _rename_log(self, segment: LogSegment, path: str) -> None:
+    def _rename_log_file(self, segment: LogSegment, path: str) -> None:
         self._unsynced.discard_file(segment.log_path)
         self._cache.files.rename(segment.log_path, path)
         segment.log_path = path

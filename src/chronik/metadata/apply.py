@@ -16,7 +16,7 @@ from chronik.metadata.delta import Delta
 from chronik.metadata.handlers import brokers, cluster, groups, imports, partitions, security, topics, transactions
 from chronik.metadata.image import Image
 from chronik.metadata.records import ApplyResult, CommandRejectedError
-from chronik.metadata.sessions import find_known_result
+from chronik.metadata.sessions import find_earlier_result
 from chronik.metadata.writer import ImageWriter
 
 HANDLERS: Final = (
@@ -46,7 +46,7 @@ def apply(image: Image, envelope: Envelope, index: int) -> AppliedCommand:
     check_invariant(index == image.applied_index + 1, f"index {index} applied after {image.applied_index}")
     writer = ImageWriter(image)
     session = image.session(envelope.node_id)
-    result = find_known_result(session, envelope.incarnation, envelope.sequence)
+    result = find_earlier_result(session, envelope.incarnation, envelope.sequence)
     if result is None:
         result = _handle_command(writer, envelope.command, index)
         writer.store_result(envelope.node_id, envelope.incarnation, envelope.sequence, envelope.answered, result)

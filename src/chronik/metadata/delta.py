@@ -156,15 +156,15 @@ def _find_changed_acls(old: Image, new: Image) -> Steps[tuple[RecordChange[Acl],
 
 def _find_groups_with_changed_offsets(old: Image, new: Image) -> Steps[tuple[str, ...]]:
     changed = []
-    for group_id in sorted({*old.groups_with_offsets(), *new.groups_with_offsets()}):
-        before = yield from _hash_offsets(old, group_id)
-        after = yield from _hash_offsets(new, group_id)
+    for group_id in sorted({*old.iter_groups_with_offsets(), *new.iter_groups_with_offsets()}):
+        before = yield from _hash_committed_offsets(old, group_id)
+        after = yield from _hash_committed_offsets(new, group_id)
         if before != after:
             changed.append(group_id)
     return tuple(changed)
 
 
-def _hash_offsets(image: Image, group_id: str) -> Steps[int]:
+def _hash_committed_offsets(image: Image, group_id: str) -> Steps[int]:
     """Return the sum of the hashes of a group's committed offsets, as a generator that yields every 100 offsets."""
     total = 0
     for count, each in enumerate(image.offsets(group_id).record_hashes()):

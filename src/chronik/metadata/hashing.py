@@ -43,20 +43,20 @@ def record_hash(*key_and_value: Any) -> int:
     return int.from_bytes(blake2b(_encode(key_and_value), digest_size=HASH_BITS // 8).digest(), "little")
 
 
-def committed_offset_digest(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> bytes:
+def compute_committed_offset_hash(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> bytes:
     """Return the hash of a committed offset as little-endian bytes, the form in which the offset table stores it."""
     return blake2b(_encode((OFFSET, group_id, topic, partition, committed)), digest_size=HASH_BITS // 8).digest()
 
 
-def node_hash(node: NodeRecord) -> int:
+def compute_node_hash(node: NodeRecord) -> int:
     return record_hash(NODE, omit_default_fields(node))
 
 
-def broker_hash(broker: Broker) -> int:
+def compute_broker_hash(broker: Broker) -> int:
     return record_hash(BROKER, omit_default_fields(broker))
 
 
-def topic_hash(topic: Topic) -> int:
+def compute_topic_hash(topic: Topic) -> int:
     """Return the hash of a topic's record without its partitions, which are hashed as separate records.
 
     Fields that were added later are hashed only if they are set: a topic without them has the same hash in all
@@ -66,7 +66,7 @@ def topic_hash(topic: Topic) -> int:
     return record_hash(TOPIC, topic.id, topic.name, topic.configs, topic.created_ms, topic.internal, *added)
 
 
-def partition_hash(topic_id: bytes, index: int, partition: Partition) -> int:
+def compute_partition_hash(topic_id: bytes, index: int, partition: Partition) -> int:
     """Return the hash of a partition's record in the metadata image.
 
     The reassignment fields are hashed only during a reassignment, so that old snapshots keep their hashes.
@@ -76,22 +76,22 @@ def partition_hash(topic_id: bytes, index: int, partition: Partition) -> int:
     return record_hash(PARTITION, topic_id, index, msgspec.structs.astuple(partition)[:-2])
 
 
-def partitions_hash(topic_id: bytes, first: int, partitions: Sequence[Partition]) -> int:
-    return sum(partition_hash(topic_id, index, partition) for index, partition in enumerate(partitions, first))
+def compute_partitions_hash(topic_id: bytes, first: int, partitions: Sequence[Partition]) -> int:
+    return sum(compute_partition_hash(topic_id, index, partition) for index, partition in enumerate(partitions, first))
 
 
-def transaction_hash(transaction: Transaction) -> int:
+def compute_transaction_hash(transaction: Transaction) -> int:
     """Return the hash of a transaction's record without its partitions, which are hashed as separate records."""
     return record_hash(TRANSACTION, msgspec.structs.astuple(transaction)[:-1])
 
 
-def transaction_partitions_hash(transactional_id: str, partitions: Iterable[TransactionPartition]) -> int:
+def compute_transaction_partitions_hash(transactional_id: str, partitions: Iterable[TransactionPartition]) -> int:
     return sum(record_hash(TRANSACTION_PARTITION, transactional_id, partition) for partition in partitions)
 
 
-def session_hash(session: CommandSession | SessionRecord) -> int:
+def compute_session_hash(session: CommandSession | SessionRecord) -> int:
     return record_hash(SESSION, session.node_id, session.incarnation, session.floor, session.past)
 
 
-def results_hash(node_id: int, results: Iterable[tuple[int, ApplyResult]]) -> int:
+def compute_results_hash(node_id: int, results: Iterable[tuple[int, ApplyResult]]) -> int:
     return sum(record_hash(SESSION_RESULT, node_id, sequence, result) for sequence, result in results)

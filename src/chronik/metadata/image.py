@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from chronik.metadata.names import coordinator_partition
+from chronik.metadata.names import compute_coordinator_partition
 from chronik.metadata.offsets import FrozenOffsets, GroupOffsets, OffsetSizes, OffsetTable
 from chronik.metadata.records import (
     Acl,
@@ -142,7 +142,7 @@ class Image:
     def find_coordinator_partition(self, topic: str, key: str) -> Partition | None:
         """Return the system topic's partition whose leader coordinates the group or transactional id `key`, or None."""
         found = self._topics.get(topic)
-        return None if found is None else found.partitions[coordinator_partition(key, len(found.partitions))]
+        return None if found is None else found.partitions[compute_coordinator_partition(key, len(found.partitions))]
 
     @property
     def groups(self) -> Mapping[str, Group]:
@@ -169,11 +169,11 @@ class Image:
         """Return the memory usage of a group's committed offsets and of all committed offsets, in bytes."""
         return self._offsets.sizes(group_id)
 
-    def groups_with_offsets(self) -> Iterator[str]:
+    def iter_groups_with_offsets(self) -> Iterator[str]:
         """Return an iterator over the groups that have committed offsets."""
         return self._offsets.group_ids()
 
-    def groups_with_offsets_of_topic(self, topic: str) -> list[str]:
+    def find_groups_with_offsets_of_topic(self, topic: str) -> list[str]:
         """Return the groups that have committed offsets for the topic."""
         return self._offsets.group_ids_with_topic(topic)
 
@@ -182,7 +182,7 @@ class Image:
         """Return the records of all transactional ids, with or without an open transaction."""
         return self._transactions.by_id
 
-    def transaction_by_producer(self, producer_id: int) -> Transaction | None:
+    def find_transaction_by_producer_id(self, producer_id: int) -> Transaction | None:
         """Return the record of the transactional id that currently owns the producer id, or None."""
         return self._transactions.get_transaction_by_producer_id(producer_id)
 
@@ -199,7 +199,7 @@ class Image:
         """Return the number of partitions in all transactions together."""
         return self._transactions.partition_count
 
-    def staged_offsets(self, group_id: str) -> Mapping[int, Mapping[tuple[str, int], StagedOffset]]:
+    def get_staged_offsets(self, group_id: str) -> Mapping[int, Mapping[tuple[str, int], StagedOffset]]:
         """Return the group's offsets in open transactions, by producer id."""
         return self._staged.group(group_id)
 
@@ -240,7 +240,7 @@ class Image:
         """Return the secret for deriving the salts of unknown users; empty until the first user is created."""
         return self._salt_secret
 
-    def topic_with_metric_name(self, metric: str) -> str | None:
+    def find_topic_by_metric_name(self, metric: str) -> str | None:
         """Return the topic that has this name in metrics, where '.' is replaced by '_', or None."""
         return self._names_by_metric.get(metric)
 

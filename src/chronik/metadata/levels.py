@@ -88,14 +88,14 @@ class UnsupportedLevelError(ChronikError):
     """The metadata has a feature level that this version does not support. The node must stop."""
 
 
-def cluster_level(features: Mapping[str, int]) -> int:
+def get_cluster_level(features: Mapping[str, int]) -> int:
     """Return the feature level of the cluster, which is 1 if none is set."""
     return features.get(FEATURE_NAME, FIRST_LEVEL)
 
 
-def timestamp_if_supported(features: Mapping[str, int], now_ms: int) -> int:
+def get_timestamp_if_supported(features: Mapping[str, int], now_ms: int) -> int:
     """Return `now_ms` if the feature level supports timestamps in metadata commands (3 or higher), else -1."""
-    return now_ms if cluster_level(features) >= DYNAMIC_MEMBERSHIP_LEVEL else -1
+    return now_ms if get_cluster_level(features) >= DYNAMIC_MEMBERSHIP_LEVEL else -1
 
 
 # --- encoding -------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def _has_default_value(value: Any, field: str) -> bool:
 # --- supported levels -----------------------------------------------------------------------------------------------
 
 
-def bootstrap_level(brokers: Mapping[int, HasSupportedLevels]) -> int:
+def choose_bootstrap_level(brokers: Mapping[int, HasSupportedLevels]) -> int:
     """Return the feature level of a new cluster: the highest that this node and all registered brokers support.
 
     Raises:
@@ -180,7 +180,7 @@ def find_upgrade_obstacle(
 
     The message becomes part of command results and thus of the state hash: its wording must not change.
     """
-    current = cluster_level(features)
+    current = get_cluster_level(features)
     if level < current:
         return f"It is at {current} and is never lowered: what was written at that level could not be read any more."
     supported = [(broker_id, *brokers[broker_id].levels) for broker_id in sorted(brokers)]
@@ -197,7 +197,7 @@ def find_registration_obstacle(features: Mapping[str, int], broker_id: int, supp
 
     The message becomes part of command results and thus of the state hash: its wording must not change.
     """
-    level = cluster_level(features)
+    level = get_cluster_level(features)
     if supported[0] <= level <= supported[1]:
         return None
     version = "a newer" if level > supported[1] else "an older"
@@ -220,7 +220,7 @@ def check_level_supported(level: int, where: str) -> None:
         )
 
 
-def peek_level(data: bytes | memoryview, tag: int) -> int:
+def peek_feature_level(data: bytes | memoryview, tag: int) -> int:
     """Return the feature level that an encoded command or snapshot chunk sets, even if it cannot be fully decoded.
 
     `tag` is the tag of the entries that set a feature level.

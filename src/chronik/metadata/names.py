@@ -35,7 +35,7 @@ Each offset commit looks up the partition of its group four times.
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
-def find_name_error(name: str) -> str | None:
+def find_topic_name_error(name: str) -> str | None:
     """Return the reason why a topic name is invalid, or None if it is valid.
 
     The message becomes part of command results and thus of the state hash: its wording must not change.
@@ -51,7 +51,7 @@ def find_name_error(name: str) -> str | None:
     return None
 
 
-def topic_metric_name(name: str) -> str:
+def format_topic_metric_name(name: str) -> str:
     """Return the topic's name in metrics, with '_' instead of '.'.
 
     Topics that differ only in '.' and '_' share it, so Kafka rejects the second one.
@@ -59,13 +59,13 @@ def topic_metric_name(name: str) -> str:
     return name.replace(".", "_")
 
 
-def coordinator_partition(key: str, partition_count: int) -> int:
+def compute_coordinator_partition(key: str, partition_count: int) -> int:
     """Return the system topic's partition that coordinates a group or transactional id, computed as in Kafka."""
-    java_hash = _cached_java_hash(key) if len(key) <= CACHED_KEY_CHARACTERS_MAX else _java_hash(key)
+    java_hash = _cached_java_hash(key) if len(key) <= CACHED_KEY_CHARACTERS_MAX else _compute_java_hash(key)
     return java_hash % partition_count
 
 
-def _java_hash(text: str) -> int:
+def _compute_java_hash(text: str) -> int:
     """Return the absolute value of Java's `String.hashCode`."""
     units = text.encode("utf-16-le", "surrogatepass")
     java_hash = 0
@@ -75,4 +75,4 @@ def _java_hash(text: str) -> int:
     return 0 if signed == -(2**31) else abs(signed)
 
 
-_cached_java_hash = lru_cache(JAVA_HASHES_CACHED)(_java_hash)
+_cached_java_hash = lru_cache(JAVA_HASHES_CACHED)(_compute_java_hash)

@@ -58,7 +58,7 @@ Either the metadata string, or the whole offset if it has an expiry time or a nu
 """
 
 
-class _Chunk(msgspec.Struct, gc=False):
+class _OffsetChunk(msgspec.Struct, gc=False):
     """A chunk of a group's committed offsets: at most CHUNK_RECORDS_MAX fixed-size records, sorted by key."""
 
     version: int
@@ -68,8 +68,8 @@ class _Chunk(msgspec.Struct, gc=False):
     notes: list[Note | None] | None = None
     """The notes (variable-size data) of the records, or None if no record has a note."""
 
-    def copy(self, version: int) -> _Chunk:
-        return _Chunk(version, self.keys[:], self.values[:], self.notes and self.notes[:])
+    def copy(self, version: int) -> _OffsetChunk:
+        return _OffsetChunk(version, self.keys[:], self.values[:], self.notes and self.notes[:])
 
     @property
     def count(self) -> int:
@@ -177,7 +177,7 @@ class _Chunk(msgspec.Struct, gc=False):
             del self.notes[first:end]
             self._drop_unused_notes()
 
-    def split(self, index: int) -> _Chunk:
+    def split(self, index: int) -> _OffsetChunk:
         """Move the records from `index` on into a new chunk, and return the new chunk."""
         index = range(len(self.keys))[index]
         right = self.copy(self.version)
@@ -190,20 +190,20 @@ class _Chunk(msgspec.Struct, gc=False):
             self.notes = None
 
 
-class _Chunks(msgspec.Struct, gc=False):
+class _OffsetChunks(msgspec.Struct, gc=False):
     """The committed offsets of a group that fill two or more chunks."""
 
     version: int
     separators: array[int]
     """The first key of every chunk but the first, for a binary search of the chunk that contains a key."""
-    chunks: list[_Chunk]
+    chunks: list[_OffsetChunk]
     count: int
     metadata_characters: int
 
-    def copy(self, version: int) -> _Chunks:
-        return _Chunks(version, self.separators[:], self.chunks[:], self.count, self.metadata_characters)
+    def copy(self, version: int) -> _OffsetChunks:
+        return _OffsetChunks(version, self.separators[:], self.chunks[:], self.count, self.metadata_characters)
 
-    def get_writable_chunk(self, chunk_index: int) -> _Chunk:
+    def get_writable_chunk(self, chunk_index: int) -> _OffsetChunk:
         """Return the chunk at an index, copying it first if an older version of the table shares it."""
         chunk = self.chunks[chunk_index]
         if chunk.version != self.version:
@@ -211,9 +211,9 @@ class _Chunks(msgspec.Struct, gc=False):
         return chunk
 
 
-_Group = _Chunk | _Chunks
+_Group = _OffsetChunk | _OffsetChunks
 
-_NO_OFFSETS: Final = _Chunk(0)
+_NO_OFFSETS: Final = _OffsetChunk(0)
 
 
 class OffsetSizes(NamedTuple):
@@ -296,12 +296,12 @@ class GroupOffsets(Mapping[tuple[str, int], CommittedOffset]):
         return self._group.count
 
     def items(self) -> ItemsView[tuple[str, int], CommittedOffset]:
-        return _Items(self)
+        return _OffsetItemsView(self)
 
     def by_topic(self) -> Iterator[tuple[str, Iterator[tuple[int, CommittedOffset]]]]:
         """Yield the topics sorted by name, each with its partitions and their offsets, sorted by partition."""
         group, names = self._group, self._topics.names
-        if isinstance(group, _Chunk):
+        if isinstance(group, _OffsetChunk):
             topics = [(names[number], first, end) for number, first, end in group.topics(0, len(group.keys))]
             for name, first, end in sorted(topics):
                 yield name, iter(group.read(first, end))
@@ -313,7 +313,7 @@ class GroupOffsets(Mapping[tuple[str, int], CommittedOffset]):
         for name in sorted(ranges):
             yield name, _read(ranges[name])
 
-    def offsets_of_topic(self, topic: str) -> Iterator[tuple[int, CommittedOffset]]:
+    def iter_offsets_of_topic(self, topic: str) -> Iterator[tuple[int, CommittedOffset]]:
         """Yield a topic's partitions and their offsets, sorted by partition."""
         number = self._topics.numbers.get(topic)
         return iter(()) if number is None else _read(_iter_record_ranges(self._group, *_get_topic_key_range(number)))
@@ -326,7 +326,7 @@ class GroupOffsets(Mapping[tuple[str, int], CommittedOffset]):
         return f"GroupOffsets({dict(self)})"
 
 
-class _Items(ItemsView[tuple[str, int], CommittedOffset]):
+class _OffsetItemsView(ItemsView[tuple[str, int], CommittedOffset]):
     """The items view of a group's offsets, which reads chunk by chunk instead of key by key."""
 
     _mapping: GroupOffsets
@@ -382,7 +382,7 @@ class OffsetTable:
             return found
         low, high = _get_topic_key_range(number)
         for group_id, group in self._groups.items():
-            if isinstance(group, _Chunk):  # the common case: three times as fast without a generator
+            if isinstance(group, _OffsetChunk):  # the common case: three times as fast without a generator
                 first = bisect_left(group.keys, low)
                 count = bisect_left(group.keys, high, first) - first
             else:
@@ -436,7 +436,9 @@ class OffsetTable:
         group = self._groups.get(group_id)
         if group is None or group.version != self._version:
             group = self._get_writable_group(group_id)
-        chunk = group if isinstance(group, _Chunk) else group.get_writable_chunk(bisect_right(group.separators, key))
+        chunk = (
+            group if isinstance(group, _OffsetChunk) else group.get_writable_chunk(bisect_right(group.separators, key))
+        )
         old_hash, characters = chunk.put(key, committed, record_hash)
         if old_hash is None or characters:
             self._grow(group, 1 if old_hash is None else 0, characters)
@@ -472,7 +474,7 @@ class OffsetTable:
         except struct_error:
             return False
         group = self._get_writable_group(group_id)
-        chunk = group if isinstance(group, _Chunk) else group.get_writable_chunk(len(group.chunks) - 1)
+        chunk = group if isinstance(group, _OffsetChunk) else group.get_writable_chunk(len(group.chunks) - 1)
         chunk.append(keys, values)
         self._grow(group, len(keys), 0)
         self._topics.count(number, len(keys))
@@ -484,7 +486,7 @@ class OffsetTable:
         """Return the group's offsets, created or copied to the current version if necessary."""
         group = self._groups.get(group_id)
         if group is None:
-            group = self._groups[group_id] = _Chunk(self._version)
+            group = self._groups[group_id] = _OffsetChunk(self._version)
         elif group.version != self._version:
             group = self._groups[group_id] = group.copy(self._version)
         return group
@@ -492,16 +494,16 @@ class OffsetTable:
     def _grow(self, group: _Group, count: int, characters: int) -> None:
         self._count += count
         self._metadata_characters += characters
-        if isinstance(group, _Chunks):
+        if isinstance(group, _OffsetChunks):
             group.count += count
             group.metadata_characters += characters
 
-    def _split_chunk(self, group_id: str, chunk: _Chunk, index: int) -> _Chunk:
+    def _split_chunk(self, group_id: str, chunk: _OffsetChunk, index: int) -> _OffsetChunk:
         """Move the records from `index` on into a new chunk and return it."""
         group = self._groups[group_id]
-        if isinstance(group, _Chunk):
+        if isinstance(group, _OffsetChunk):
             count, characters = group.count, group.metadata_characters
-            group = self._groups[group_id] = _Chunks(self._version, array("Q"), [chunk], count, characters)
+            group = self._groups[group_id] = _OffsetChunks(self._version, array("Q"), [chunk], count, characters)
         right = chunk.split(index)
         chunk_index = bisect_right(group.separators, chunk.keys[0])
         group.separators.insert(chunk_index, right.keys[0])
@@ -513,16 +515,16 @@ class OffsetTable:
         number = self._topics.numbers.get(topic, -1)
         key = number << PARTITION_BITS | partition
         group = self._groups.get(group_id, _NO_OFFSETS)
-        chunk_index = -1 if isinstance(group, _Chunk) else bisect_right(group.separators, key)
-        keys = group.keys if isinstance(group, _Chunk) else group.chunks[chunk_index].keys
+        chunk_index = -1 if isinstance(group, _OffsetChunk) else bisect_right(group.separators, key)
+        keys = group.keys if isinstance(group, _OffsetChunk) else group.chunks[chunk_index].keys
         index = bisect_left(keys, key)
         check_invariant(
             index < len(keys) and keys[index] == key, f"group {group_id} has no offset of {topic}-{partition}"
         )
         if len(keys) == 1:
-            return self._remove_range(group_id, key, key + 1)
+            return self._remove_offset_range(group_id, key, key + 1)
         group = self._get_writable_group(group_id)
-        chunk = group if isinstance(group, _Chunk) else group.get_writable_chunk(chunk_index)
+        chunk = group if isinstance(group, _OffsetChunk) else group.get_writable_chunk(chunk_index)
         (record_hash,) = _HASH.unpack_from(chunk.values, index * VALUE_BYTES)
         self._grow(group, -1, -_count_characters(chunk.notes[index]) if chunk.notes else 0)
         chunk.remove(index, index + 1)
@@ -532,13 +534,13 @@ class OffsetTable:
     def remove_topic(self, group_id: str, topic: str) -> int:
         """Remove the group's offsets of a topic and return the sum of their hashes."""
         number = self._topics.numbers.get(topic)
-        return 0 if number is None else self._remove_range(group_id, *_get_topic_key_range(number))
+        return 0 if number is None else self._remove_offset_range(group_id, *_get_topic_key_range(number))
 
     def remove_group(self, group_id: str) -> int:
         """Remove all offsets of a group and return the sum of their hashes."""
-        return self._remove_range(group_id, 0, _KEYS_END)
+        return self._remove_offset_range(group_id, 0, _KEYS_END)
 
-    def _remove_range(self, group_id: str, low: int, high: int) -> int:
+    def _remove_offset_range(self, group_id: str, low: int, high: int) -> int:
         """Remove a group's offsets with keys from `low` to `high` - 1, and return the sum of their hashes."""
         group = self._groups.get(group_id, _NO_OFFSETS)
         count = hashes = characters = 0
@@ -554,7 +556,7 @@ class OffsetTable:
             del self._groups[group_id]
         else:
             group = self._get_writable_group(group_id)
-            if isinstance(group, _Chunk):
+            if isinstance(group, _OffsetChunk):
                 group.remove(bisect_left(group.keys, low), bisect_left(group.keys, high))
             else:
                 _remove_from_chunks(group, low, high)
@@ -566,16 +568,16 @@ class OffsetTable:
         self._topics = self._topics.compacted()
 
 
-_Range = tuple[_Chunk, int, int]
+_Range = tuple[_OffsetChunk, int, int]
 """A chunk of committed offsets and the start and end index of the selected records in it."""
 
 
-def _all(group: _Group) -> list[_Chunk]:
-    return [group] if isinstance(group, _Chunk) else group.chunks
+def _all(group: _Group) -> list[_OffsetChunk]:
+    return [group] if isinstance(group, _OffsetChunk) else group.chunks
 
 
 def _get(group: _Group, key: int) -> CommittedOffset | None:
-    if not isinstance(group, _Chunk):
+    if not isinstance(group, _OffsetChunk):
         group = group.chunks[bisect_right(group.separators, key)]
     return group.get(key)
 
@@ -587,7 +589,7 @@ def _get_topic_key_range(number: int) -> tuple[int, int]:
 
 def _iter_record_ranges(group: _Group, low: int, high: int) -> Iterator[_Range]:
     """Yield, for each chunk of the group, the range of records whose keys are from `low` to `high` - 1."""
-    chunks = [group] if isinstance(group, _Chunk) else group.chunks[bisect_right(group.separators, low) :]
+    chunks = [group] if isinstance(group, _OffsetChunk) else group.chunks[bisect_right(group.separators, low) :]
     for chunk in chunks:
         first, end = bisect_left(chunk.keys, low), bisect_left(chunk.keys, high)
         if first < end:
@@ -611,7 +613,7 @@ def _count_characters(note: Note | None) -> int:
     return 0 if metadata is None else len(metadata)
 
 
-def _remove_from_chunks(group: _Chunks, low: int, high: int) -> None:
+def _remove_from_chunks(group: _OffsetChunks, low: int, high: int) -> None:
     """Remove a group's records with keys from `low` to `high` - 1. At least one record must remain."""
     first, last = bisect_right(group.separators, low), bisect_left(group.separators, high)
     for chunk_index in range(last, first - 1, -1):

@@ -339,7 +339,7 @@ class SaltSecret(ImageRecord, frozen=True, tag=21):
         return "SaltSecret(…)"
 
 
-def normalize_entity(pairs: Iterable[tuple[str, str]]) -> Entity:
+def normalize_quota_entity(pairs: Iterable[tuple[str, str]]) -> Entity:
     """Return a quota entity in its canonical form: (type, name) pairs, sorted."""
     return tuple(sorted(pairs))
 

@@ -74,7 +74,7 @@ def has_incarnation_ended(session: CommandSession | None, incarnation: bytes) ->
     return session is not None and session.incarnation != incarnation and incarnation in session.past
 
 
-def find_known_result(session: CommandSession | None, incarnation: bytes, sequence: int) -> ApplyResult | None:
+def find_earlier_result(session: CommandSession | None, incarnation: bytes, sequence: int) -> ApplyResult | None:
     """Return the result of a command that was already applied or is outdated, or None if it must be applied."""
     if session is None:
         return None

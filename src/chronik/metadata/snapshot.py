@@ -17,15 +17,15 @@ from chronik.errors import DamagedDataError, check_invariant
 from chronik.metadata import hashing
 from chronik.metadata.hashing import (
     HASH_MASK,
-    broker_hash,
-    node_hash,
-    partitions_hash,
+    compute_broker_hash,
+    compute_node_hash,
+    compute_partitions_hash,
+    compute_results_hash,
+    compute_session_hash,
+    compute_topic_hash,
+    compute_transaction_hash,
+    compute_transaction_partitions_hash,
     record_hash,
-    results_hash,
-    session_hash,
-    topic_hash,
-    transaction_hash,
-    transaction_partitions_hash,
 )
 from chronik.metadata.image import FrozenImage, Image
 from chronik.metadata.levels import (
@@ -35,7 +35,7 @@ from chronik.metadata.levels import (
     added_fields,
     check_level_supported,
     omit_default_fields,
-    peek_level,
+    peek_feature_level,
     since_level,
 )
 from chronik.metadata.records import (
@@ -247,7 +247,7 @@ def encode_snapshot(frozen: FrozenImage) -> Iterator[bytes]:
     total = 0
     entries: list[SnapshotEntry] = []
     weight = 0
-    for entry, entry_weight in _iter_entries(frozen):
+    for entry, entry_weight in _iter_snapshot_entries(frozen):
         if entries and weight + entry_weight > CHUNK_RECORDS:
             yield _encoder.encode(entries)
             entries, weight = [], 0
@@ -274,7 +274,7 @@ class SnapshotLoader:
             DamagedDataError: The chunk cannot be decoded.
             UnsupportedLevelError: A newer version has written the snapshot.
         """
-        check_level_supported(peek_level(chunk, FEATURE_TAG), "the snapshot")
+        check_level_supported(peek_feature_level(chunk, FEATURE_TAG), "the snapshot")
         try:
             entries = _decoder().decode(chunk)
         except msgspec.DecodeError as error:
@@ -307,7 +307,7 @@ def decode_snapshot(chunks: Iterable[bytes]) -> Image:
     return loader.finish()
 
 
-def _iter_entries(frozen: FrozenImage) -> Iterator[WeightedEntry]:
+def _iter_snapshot_entries(frozen: FrozenImage) -> Iterator[WeightedEntry]:
     state_hash = frozen.state_hash.to_bytes(16, "little")
     yield (
         SnapshotHeader(SNAPSHOT_FORMAT, frozen.applied_index, state_hash, frozen.cluster_id, frozen.next_producer_id),
@@ -390,26 +390,26 @@ def _compute_entry_hash(entry: SnapshotEntry) -> int:
         case OffsetsEntry(group_id, topic_name, offsets):
             return sum(record_hash(hashing.OFFSET, group_id, topic_name, number, value) for number, value in offsets)
         case TopicEntry(topic):
-            return topic_hash(topic) + partitions_hash(topic.id, 0, topic.partitions)
+            return compute_topic_hash(topic) + compute_partitions_hash(topic.id, 0, topic.partitions)
         case PartitionsEntry(topic_id, first, partitions):
-            return partitions_hash(topic_id, first, partitions)
+            return compute_partitions_hash(topic_id, first, partitions)
         case GroupEntry(group):
             return record_hash(hashing.GROUP, group)
         case GroupConfigEntry(group_id, configs):
             return record_hash(hashing.GROUP_CONFIG, group_id, configs)
         case NodeEntry(node):
-            return node_hash(node)
+            return compute_node_hash(node)
         case BrokerEntry(broker):
-            return broker_hash(broker)
+            return compute_broker_hash(broker)
         case BrokerConfigEntry(broker_id, configs):
             return record_hash(hashing.BROKER_CONFIG, broker_id, configs)
         case FeatureEntry(name, level):
             return record_hash(hashing.FEATURE, name, level)
         case TransactionEntry(transaction):
-            partitions_of_it = transaction_partitions_hash(transaction.transactional_id, transaction.partitions)
-            return transaction_hash(transaction) + partitions_of_it
+            partitions_of_it = compute_transaction_partitions_hash(transaction.transactional_id, transaction.partitions)
+            return compute_transaction_hash(transaction) + partitions_of_it
         case TransactionPartitionsEntry(transactional_id, parts):
-            return transaction_partitions_hash(transactional_id, parts)
+            return compute_transaction_partitions_hash(transactional_id, parts)
         case StagedOffsetsEntry(group_id, producer_id, staged):
             return sum(record_hash(hashing.STAGED_OFFSET, group_id, producer_id, *each) for each in staged)
         case ImportEntry(imported):
@@ -425,7 +425,7 @@ def _compute_entry_hash(entry: SnapshotEntry) -> int:
         case QuotaEntry(entity, values):
             return record_hash(hashing.QUOTA, entity, values)
         case SessionEntry(session):
-            return session_hash(session) + results_hash(session.node_id, session.results)
+            return compute_session_hash(session) + compute_results_hash(session.node_id, session.results)
         case SnapshotHeader():
             cluster = record_hash(hashing.CLUSTER, entry.cluster_id) if entry.cluster_id else 0
             next_id = entry.next_producer_id

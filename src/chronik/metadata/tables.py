@@ -72,7 +72,7 @@ class StagedOffsetTable:
     def group(self, group_id: str) -> Mapping[int, Mapping[tuple[str, int], StagedOffset]]:
         return self._groups.get(group_id, {})
 
-    def groups_with_topic(self, topic: str) -> list[str]:
+    def find_groups_with_topic(self, topic: str) -> list[str]:
         return [
             group_id
             for group_id, producers in self._groups.items()
@@ -171,7 +171,7 @@ class UserTable:
                 return shape
         return max(shapes)
 
-    def most_common_mechanism(self) -> int | None:
+    def find_most_common_mechanism(self) -> int | None:
         """Return the SCRAM mechanism that most users have a credential for, or None without users."""
         counts = {mechanism: shapes.total() for mechanism, shapes in self._shapes.items() if shapes}
         return max(counts, key=lambda mechanism: (counts[mechanism], mechanism)) if counts else None

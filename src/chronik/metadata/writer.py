@@ -13,19 +13,19 @@ from chronik.metadata import hashing
 from chronik.metadata.delta import Delta, RecordChange, sort_topic_changes
 from chronik.metadata.hashing import (
     HASH_MASK,
-    broker_hash,
-    committed_offset_digest,
-    node_hash,
-    partitions_hash,
+    compute_broker_hash,
+    compute_committed_offset_hash,
+    compute_node_hash,
+    compute_partitions_hash,
+    compute_results_hash,
+    compute_session_hash,
+    compute_topic_hash,
+    compute_transaction_hash,
+    compute_transaction_partitions_hash,
     record_hash,
-    results_hash,
-    session_hash,
-    topic_hash,
-    transaction_hash,
-    transaction_partitions_hash,
 )
 from chronik.metadata.image import Image
-from chronik.metadata.names import topic_metric_name
+from chronik.metadata.names import format_topic_metric_name
 from chronik.metadata.records import (
     NO_CONFIGS,
     Acl,
@@ -89,15 +89,15 @@ class ImageWriter:
     def put_node(self, node: NodeRecord) -> None:
         old = self.image._nodes.get(node.id)
         self._old_nodes.setdefault(node.id, old)
-        self._hash_change += node_hash(node)
+        self._hash_change += compute_node_hash(node)
         if old is not None:
-            self._hash_change -= node_hash(old)
+            self._hash_change -= compute_node_hash(old)
         self.image._nodes[node.id] = node
 
     def remove_node(self, node_id: int) -> None:
         old = self.image._nodes.pop(node_id)
         self._old_nodes.setdefault(node_id, old)
-        self._hash_change -= node_hash(old)
+        self._hash_change -= compute_node_hash(old)
 
     def set_feature(self, name: str, level: int) -> None:
         features = self.image._features
@@ -113,15 +113,15 @@ class ImageWriter:
     def put_broker(self, broker: Broker) -> None:
         old = self.image._brokers.get(broker.id)
         self._old_brokers.setdefault(broker.id, old)
-        self._hash_change += broker_hash(broker)
+        self._hash_change += compute_broker_hash(broker)
         if old is not None:
-            self._hash_change -= broker_hash(old)
+            self._hash_change -= compute_broker_hash(old)
         self.image._brokers[broker.id] = broker
 
     def remove_broker(self, broker_id: int) -> None:
         old = self.image._brokers.pop(broker_id)
         self._old_brokers.setdefault(broker_id, old)
-        self._hash_change -= broker_hash(old)
+        self._hash_change -= compute_broker_hash(old)
 
     def set_broker_configs(self, broker_id: int, configs: dict[str, str]) -> None:
         tables = self.image._broker_configs
@@ -141,10 +141,10 @@ class ImageWriter:
         self._old_topics.setdefault(topic.id, None)
         if not topic.configs and topic.configs is not NO_CONFIGS:
             topic = replace(topic, configs=NO_CONFIGS)
-        image._names_by_metric[topic_metric_name(topic.name)] = topic.name
+        image._names_by_metric[format_topic_metric_name(topic.name)] = topic.name
         image._partition_index.add(topic.id, topic.partitions)
         self._store_topic(topic)
-        self._hash_change += topic_hash(topic) + partitions_hash(topic.id, 0, topic.partitions)
+        self._hash_change += compute_topic_hash(topic) + compute_partitions_hash(topic.id, 0, topic.partitions)
 
     def remove_topic(self, topic: Topic) -> None:
         image = self.image
@@ -153,16 +153,16 @@ class ImageWriter:
             self._remove_importing_topic(topic)
         else:
             del image._topics[topic.name]
-        del image._held_topics[topic.id], image._names_by_metric[topic_metric_name(topic.name)]
+        del image._held_topics[topic.id], image._names_by_metric[format_topic_metric_name(topic.name)]
         image._topics_by_id.pop(topic.id, None)
         image._partition_index.remove(topic.id, topic.partitions)
-        self._hash_change -= topic_hash(topic) + partitions_hash(topic.id, 0, topic.partitions)
+        self._hash_change -= compute_topic_hash(topic) + compute_partitions_hash(topic.id, 0, topic.partitions)
 
     def publish_imported_topic(self, topic: Topic) -> None:
         """Make a topic visible to clients at the end of its import."""
         new = replace(topic, importing=False)
         self._old_topics.setdefault(topic.id, topic)
-        self._hash_change += topic_hash(new) - topic_hash(topic)
+        self._hash_change += compute_topic_hash(new) - compute_topic_hash(topic)
         self._store_topic(new)
         self._remove_importing_topic(topic)
 
@@ -177,14 +177,14 @@ class ImageWriter:
     def set_topic_configs(self, topic: Topic, configs: dict[str, str], changed_ms: int) -> None:
         new = replace(topic, configs=configs, changed_ms=changed_ms)
         self._old_topics.setdefault(topic.id, topic)
-        self._hash_change += topic_hash(new) - topic_hash(topic)
+        self._hash_change += compute_topic_hash(new) - compute_topic_hash(topic)
         self._store_topic(new)
 
     def add_partitions(self, topic: Topic, partitions: Sequence[Partition], changed_ms: int) -> None:
         new = replace(topic, partitions=(*topic.partitions, *partitions), changed_ms=changed_ms)
         self._old_topics.setdefault(topic.id, topic)
-        self._hash_change += partitions_hash(topic.id, len(topic.partitions), partitions)
-        self._hash_change += topic_hash(new) - topic_hash(topic)
+        self._hash_change += compute_partitions_hash(topic.id, len(topic.partitions), partitions)
+        self._hash_change += compute_topic_hash(new) - compute_topic_hash(topic)
         self.image._partition_index.add(topic.id, partitions)
         self._store_topic(new)
 
@@ -196,8 +196,8 @@ class ImageWriter:
             self._old_topics.setdefault(topic.id, topic)
         partitions = list(topic.partitions)
         for index, partition in changes.items():
-            self._hash_change += hashing.partition_hash(topic.id, index, partition)
-            self._hash_change -= hashing.partition_hash(topic.id, index, partitions[index])
+            self._hash_change += hashing.compute_partition_hash(topic.id, index, partition)
+            self._hash_change -= hashing.compute_partition_hash(topic.id, index, partitions[index])
             self.image._partition_index.update(topic.id, partitions[index], partition)
             partitions[index] = partition
         self._store_topic(replace(topic, partitions=tuple(partitions)))
@@ -245,7 +245,7 @@ class ImageWriter:
         self._hash_change -= record_hash(hashing.GROUP, old)
 
     def put_offset(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        digest = committed_offset_digest(group_id, topic, partition, committed)
+        digest = compute_committed_offset_hash(group_id, topic, partition, committed)
         replaced = self.image._offsets.put(group_id, topic, partition, committed, digest)
         self._hash_change += int.from_bytes(digest, "little")
         if replaced is not None:
@@ -255,7 +255,7 @@ class ImageWriter:
     def put_offsets(self, group_id: str, topic: str, offsets: Sequence[tuple[int, CommittedOffset]]) -> None:
         """Store the offsets of one topic, sorted by partition as in a snapshot."""
         if len(offsets) >= OFFSETS_APPENDED_MIN:
-            digests = [committed_offset_digest(group_id, topic, *each) for each in offsets]
+            digests = [compute_committed_offset_hash(group_id, topic, *each) for each in offsets]
             if self.image._offsets.append(group_id, topic, offsets, digests):
                 self._hash_change += sum(int.from_bytes(digest, "little") for digest in digests)
                 self._offset_groups[group_id] = None
@@ -285,22 +285,26 @@ class ImageWriter:
         key, table = transaction.transactional_id, self.image._transactions
         old = table.by_id.get(key)
         self._old_transactions.setdefault(key, old)
-        self._hash_change += transaction_hash(transaction)
+        self._hash_change += compute_transaction_hash(transaction)
         before: tuple[TransactionPartition, ...] = ()
         if old is not None:
             before = old.partitions
-            self._hash_change -= transaction_hash(old)
+            self._hash_change -= compute_transaction_hash(old)
         after = transaction.partitions
         if after[: len(before)] == before:
-            self._hash_change += transaction_partitions_hash(key, after[len(before) :])
+            self._hash_change += compute_transaction_partitions_hash(key, after[len(before) :])
         else:
-            self._hash_change += transaction_partitions_hash(key, after) - transaction_partitions_hash(key, before)
+            self._hash_change += compute_transaction_partitions_hash(key, after) - compute_transaction_partitions_hash(
+                key, before
+            )
         table.put(transaction)
 
     def remove_transaction(self, transactional_id: str) -> None:
         old = self.image._transactions.by_id[transactional_id]
         self._old_transactions.setdefault(transactional_id, old)
-        self._hash_change -= transaction_hash(old) + transaction_partitions_hash(transactional_id, old.partitions)
+        self._hash_change -= compute_transaction_hash(old) + compute_transaction_partitions_hash(
+            transactional_id, old.partitions
+        )
         self.image._transactions.remove(transactional_id)
 
     def put_staged_offset(
@@ -324,15 +328,15 @@ class ImageWriter:
 
     def remove_staged_offsets_before(self, group_id: str, topic: str, partition: int, index: int) -> None:
         """Remove the offsets staged for a partition before `index`: a later commit overrides them."""
-        for producer_id, offsets in list(self.image.staged_offsets(group_id).items()):
+        for producer_id, offsets in list(self.image.get_staged_offsets(group_id).items()):
             staged = offsets.get((topic, partition))
             if staged is not None and staged.index < index:
                 self.remove_staged_offset(group_id, producer_id, topic, partition)
 
     def remove_staged_offsets_of_topic(self, topic: str) -> None:
         """Remove the offsets staged for a topic."""
-        for group_id in self.image._staged.groups_with_topic(topic):
-            for producer_id, offsets in list(self.image.staged_offsets(group_id).items()):
+        for group_id in self.image._staged.find_groups_with_topic(topic):
+            for producer_id, offsets in list(self.image.get_staged_offsets(group_id).items()):
                 for name, partition in [key for key in offsets if key[0] == topic]:
                     self.remove_staged_offset(group_id, producer_id, name, partition)
 
@@ -392,7 +396,9 @@ class ImageWriter:
     def restore_session(self, record: SessionRecord) -> None:
         session = CommandSession(record.node_id, record.incarnation, record.floor, record.past, dict(record.results))
         self.image._sessions[session.node_id] = session
-        self._hash_change += session_hash(session) + results_hash(session.node_id, session.results.items())
+        self._hash_change += compute_session_hash(session) + compute_results_hash(
+            session.node_id, session.results.items()
+        )
 
     def _get_or_create_session(self, node_id: int, incarnation: bytes) -> CommandSession:
         known = self.image._sessions.get(node_id)
@@ -400,21 +406,21 @@ class ImageWriter:
             return known
         past: tuple[bytes, ...] = ()
         if known is not None:
-            self._hash_change -= session_hash(known) + results_hash(node_id, known.results.items())
+            self._hash_change -= compute_session_hash(known) + compute_results_hash(node_id, known.results.items())
             past = (known.incarnation, *known.past)[:INCARNATIONS_REMEMBERED_MAX]
         session = CommandSession(node_id, incarnation, past=past)
         self.image._sessions[node_id] = session
-        self._hash_change += session_hash(session)
+        self._hash_change += compute_session_hash(session)
         return session
 
     def _discard_results_through(self, session: CommandSession, floor: int) -> None:
         """Discard the command results of a session up to the sequence number `floor`."""
-        self._hash_change -= session_hash(session)
+        self._hash_change -= compute_session_hash(session)
         for sequence in _find_sequences_to_drop(session, floor):
             result = session.results.pop(sequence)
             self._hash_change -= record_hash(hashing.SESSION_RESULT, session.node_id, sequence, result)
         session.floor = floor
-        self._hash_change += session_hash(session)
+        self._hash_change += compute_session_hash(session)
 
     # --- completion ---
 

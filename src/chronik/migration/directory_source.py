@@ -68,7 +68,7 @@ class DirectorySource:
         except OSError:
             raise MigrationError(f"{path} is not the data directory of a node: it has no {LOCK_FILE}") from None
         try:
-            self._check_identity()
+            self._check_directory_identity()
             self.image: Final[Image] = MetadataJournal(
                 self._files, METADATA_DIRECTORIES[DirectoryMode.STANDALONE]
             ).recover()
@@ -78,7 +78,7 @@ class DirectorySource:
             raise
         self._logs: dict[tuple[bytes, int], DirectoryLog] = {}
 
-    def _check_identity(self) -> None:
+    def _check_directory_identity(self) -> None:
         data = read_file(self._files, IDENTITY_FILE)
         if data is None:
             raise MigrationError(f"{self._path} is not the data directory of a node: it has no {IDENTITY_FILE}")

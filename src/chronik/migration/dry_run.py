@@ -51,7 +51,7 @@ def dry_run_restore(source: ImportSource, plan: ImportPlan) -> None:
 
 
 async def _run(source: ImportSource, plan: ImportPlan) -> None:
-    store, clock = _MemoryStore(), SystemClock()
+    store, clock = _InMemoryMetadataStore(), SystemClock()
     configs = ConfigResolver(store, _NODE_ID, {})
     planner = TopicPlanner(store, configs, clock, generate_id, lambda count: 0)
 
@@ -92,7 +92,7 @@ def _check_request_size(request: Request) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
-class _MemoryStore:
+class _InMemoryMetadataStore:
     """A metadata store that keeps the image in memory only."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class _MemoryStore:
         )
 
     async def propose(self, command: Command, *, acks: Acks = Acks.ALL) -> ApplyResult:
-        levels.check_command_level(command, levels.cluster_level(self.image.features))
+        levels.check_command_level(command, levels.get_cluster_level(self.image.features))
         self._sequence += 1
         data = encode_command(Envelope(_NODE_ID, self._incarnation, self._sequence, self._sequence - 1, command))
         if len(data) > COMMAND_BYTES_MAX:

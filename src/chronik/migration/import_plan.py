@@ -18,8 +18,8 @@ from chronik.metadata.commands.imports import (
 )
 from chronik.metadata.handlers.security import USERS_MAX
 from chronik.metadata.image import Image
-from chronik.metadata.levels import FEATURE_NAME, IMPORTED_GROUPS_LEVEL, SECURITY_LEVEL, cluster_level
-from chronik.metadata.names import topic_metric_name
+from chronik.metadata.levels import FEATURE_NAME, IMPORTED_GROUPS_LEVEL, SECURITY_LEVEL, get_cluster_level
+from chronik.metadata.names import format_topic_metric_name
 from chronik.metadata.records import CommittedOffset, Topic
 from chronik.migration.security_import import SecurityMetadata, read_security_metadata
 from chronik.migration.source import ImportSource, SourceLog
@@ -133,7 +133,7 @@ def find_import_obstacles(plan: ImportPlan, source: ImportSource, image: Image) 
         used = own or sorted(group for group in image.groups if image.groups[group].members or image.offsets(group))
         if used:
             found.append(f"a backup can only be restored into an empty cluster, and this one has {_join_names(used)}")
-    level = cluster_level(image.features)
+    level = get_cluster_level(image.features)
     if level < IMPORTED_GROUPS_LEVEL and plan.offset_count > IMPORTED_OFFSETS_MAX:
         found.append(
             f"more than {IMPORTED_OFFSETS_MAX:,} committed offsets ({plan.offset_count:,}) need "
@@ -156,7 +156,7 @@ def find_import_obstacles(plan: ImportPlan, source: ImportSource, image: Image) 
     colliding = [
         f"{name} and {other}"
         for name in names
-        if (other := image.topic_with_metric_name(topic_metric_name(name))) is not None and other not in names
+        if (other := image.find_topic_by_metric_name(format_topic_metric_name(name))) is not None and other not in names
     ]
     if colliding:
         found.append(f"topic names must not differ only in '.' and '_': {_join_names(colliding)}")

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from chronik.client.cluster import ClusterClient
 from chronik.ids import format_id
-from chronik.metadata.levels import IMPORTED_GROUPS_LEVEL, cluster_level
+from chronik.metadata.levels import IMPORTED_GROUPS_LEVEL, get_cluster_level
 from chronik.metadata.records import Topic
 from chronik.migration import failpoints
 from chronik.migration.import_plan import (
@@ -172,7 +172,7 @@ class Importer:
             failpoints.hit_failpoint(failpoints.GROUPS)
 
     def _finish_import(self) -> None:
-        if cluster_level(self._target.image.features) >= IMPORTED_GROUPS_LEVEL:
+        if get_cluster_level(self._target.image.features) >= IMPORTED_GROUPS_LEVEL:
             self._import_groups()
             self._target.alter(build_finish_request(self._source))
         else:

@@ -16,7 +16,11 @@ from chronik.migration import failpoints
 from chronik.migration.source import MigrationError, SourceLog
 from chronik.migration.target_cluster import RETRIABLE_ERRORS, TargetCluster, TopicIdPartition
 from chronik.protocol.batch import BatchHeader, iter_batches, set_producer_id, verify_crc
-from chronik.protocol.control_records import TransactionMarker, encode_marker_batch, parse_marker_batch
+from chronik.protocol.control_records import (
+    TransactionMarker,
+    encode_transaction_marker_batch,
+    parse_transaction_marker_batch,
+)
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.import_records import (
     ImportedPartition,
@@ -68,7 +72,7 @@ def build_commit_predicate(image: Image, topic_id: bytes, partition: int) -> IsC
     """
 
     def is_committed(producer_id: int) -> bool:
-        transaction = image.transaction_by_producer(producer_id)
+        transaction = image.find_transaction_by_producer_id(producer_id)
         if transaction is None or transaction.state is not TransactionState.PREPARE_COMMIT:
             return False
         return TransactionPartition(topic_id, partition) in transaction.partitions
@@ -107,7 +111,7 @@ class ImportStream:
                     set_producer_id(buffer, position, header.size, moved)
                 offset = expected = header.next_offset
             yield _build_chunk(bytes(buffer))
-        yield from self._build_markers(log.end)
+        yield from self._build_transaction_markers(log.end)
 
     def _check_batch(self, buffer: bytearray, position: int, header: BatchHeader, expected: int) -> None:
         if header.base_offset != expected or header.next_offset > self._log.end:
@@ -125,7 +129,7 @@ class ImportStream:
         if not header.has_producer_id:
             return
         if header.is_control:
-            marker = parse_marker_batch(buffer, position)
+            marker = parse_transaction_marker_batch(buffer, position)
             if marker is not None:
                 self._open.pop(header.producer_id, None)
                 self._coordinator_epochs[header.producer_id] = marker.coordinator_epoch
@@ -134,7 +138,7 @@ class ImportStream:
             first = header.base_offset if known is None else known.first_offset
             self._open[header.producer_id] = _OpenTransaction(first, header.producer_epoch)
 
-    def _build_markers(self, offset: int) -> Iterator[BatchChunk]:
+    def _build_transaction_markers(self, offset: int) -> Iterator[BatchChunk]:
         """Yield chunks with the commit or abort markers that end the transactions still open at the end of the log.
 
         Their timestamp is that of the latest record, so that they are the same in every run.
@@ -142,7 +146,7 @@ class ImportStream:
         in_order = sorted(self._open.items(), key=lambda item: item[1].first_offset)
         for number, (producer_id, transaction) in enumerate(in_order):
             coordinator_epoch = self._coordinator_epochs.get(producer_id, 0)
-            batch = encode_marker_batch(
+            batch = encode_transaction_marker_batch(
                 TransactionMarker(self._is_committed(producer_id), coordinator_epoch),
                 timestamp=self._timestamp,
                 producer_id=producer_id + self._first_producer_id,
@@ -176,9 +180,9 @@ class PartitionTransfer:
         self.is_done = False
         self.reached = -1
         """The partition's log end offset in the cluster, as last reported by the partition leader."""
-        self._restart_stream()
+        self._restart_import_stream()
 
-    def _restart_stream(self) -> None:
+    def _restart_import_stream(self) -> None:
         self._stretches: Iterator[BatchChunk] = iter(self.wanted.stream())
         self._stretch = next(self._stretches, None)
         self._end = self.wanted.log.end
@@ -194,13 +198,13 @@ class PartitionTransfer:
             records=None if stretch is None else stretch.data,
         )
 
-    def handle_result(self, result: ImportedPartitionResult) -> int:
+    def process_leader_result(self, result: ImportedPartitionResult) -> int:
         """Process the partition leader's response, and return the number of records that it newly confirms."""
         end, start, about = result.log_end_offset, self.wanted.log.start, self.wanted.about
         self.reached = end
         expected = self._end if self._stretch is None else self._stretch.first_offset
         if end < expected:  # a new leader lacks uncommitted records: send them again
-            self._restart_stream()
+            self._restart_import_stream()
         count = self._skip_confirmed_records(end)
         if self._stretch is None:
             if end > self._end or result.log_start_offset > start:
@@ -235,7 +239,7 @@ def transfer_records(
     """
     left, active = iter(partitions), dict[TopicIdPartition, PartitionTransfer]()
     done = records = 0
-    target.record_progress()
+    target.restart_progress_timeout()
     while True:
         while len(active) < CONCURRENT_PARTITIONS and (wanted := next(left, None)) is not None:
             active[wanted.key] = PartitionTransfer(wanted)
@@ -251,10 +255,10 @@ def transfer_records(
             for result in response.partitions:
                 carrier = active[result.topic_id, result.partition]
                 if result.error_code:
-                    reason = _retriable_message(result, carrier.wanted.about)
+                    reason = _format_retriable_error(result, carrier.wanted.about)
                     continue
                 before = carrier.reached
-                records += carrier.handle_result(result)
+                records += carrier.process_leader_result(result)
                 has_progressed = has_progressed or carrier.is_done or carrier.reached > before
                 if carrier.is_done:
                     done += 1
@@ -262,7 +266,7 @@ def transfer_records(
             failpoints.hit_failpoint(failpoints.REQUEST)
         tell(done, records)
         if has_progressed:
-            target.record_progress()
+            target.restart_progress_timeout()
         else:
             target.wait_for_progress(reason)
 
@@ -283,7 +287,7 @@ def _send(
     return f"broker {leader} does not answer" if response is None else response
 
 
-def _retriable_message(result: ImportedPartitionResult, about: str) -> str:
+def _format_retriable_error(result: ImportedPartitionResult, about: str) -> str:
     """Return the error message of a partition whose import may be retried; raise MigrationError for other errors.
 
     Raises:

@@ -129,7 +129,7 @@ class TargetCluster:
                 raise
             return None
 
-    def record_progress(self) -> None:
+    def restart_progress_timeout(self) -> None:
         """Restart the timeout of `wait_for_progress`, because the import has made progress."""
         self._progress_at = time.monotonic()
 

@@ -54,7 +54,7 @@ class _PartitionVerification:
         """Return the number of bytes of the current source chunk that are not compared yet."""
         return 0 if self._stretch is None else len(self._stretch.data) - self._position
 
-    def handle_result(self, result: FetchImportedResult) -> bool:
+    def process_leader_result(self, result: FetchImportedResult) -> bool:
         """Compare fetched records of an imported partition with the source. Return False if no records were returned.
 
         Raises:
@@ -104,7 +104,7 @@ def verify_records(
     left, active = iter(partitions), dict[TopicIdPartition, _PartitionVerification]()
     verified: dict[TopicIdPartition, _PartitionVerification] = {}
     records = 0
-    target.record_progress()
+    target.restart_progress_timeout()
     while True:
         while len(active) < CONCURRENT_PARTITIONS and (wanted := next(left, None)) is not None:
             active[wanted.key] = _PartitionVerification(wanted)
@@ -112,7 +112,9 @@ def verify_records(
             break
         has_progressed, reason = False, "no partition has a leader"
         for leader, keys in target.group_by_leader(list(active)).items():
-            response = target.send_request(leader, _build_request(import_id, active, keys), FetchImportedResponse)
+            response = target.send_request(
+                leader, _build_fetch_imported_request(import_id, active, keys), FetchImportedResponse
+            )
             if response is None:
                 reason = f"broker {leader} does not answer"
                 continue
@@ -124,19 +126,19 @@ def verify_records(
                     if code not in RETRIABLE_ERRORS:
                         raise MigrationError(reason)
                     continue
-                has_progressed = verification.handle_result(result) or has_progressed
+                has_progressed = verification.process_leader_result(result) or has_progressed
                 if verification.is_done:
                     verified[verification.wanted.key] = active.pop(verification.wanted.key)
                     records += verification.records
         tell(len(verified), records)
         if has_progressed:
-            target.record_progress()
+            target.restart_progress_timeout()
         else:
             target.wait_for_progress(reason)
     return _summarize_verifications([verified[wanted.key] for wanted in partitions])
 
 
-def _build_request(
+def _build_fetch_imported_request(
     import_id: bytes, active: dict[TopicIdPartition, _PartitionVerification], keys: Sequence[TopicIdPartition]
 ) -> FetchImportedRequest:
     request, left = FetchImportedRequest(import_id=import_id), RESPONSE_BYTES

@@ -23,7 +23,7 @@ from chronik.metadata.delta import Delta
 from chronik.node.data_directory import DataDirectory
 from chronik.node.http.admin_calls import AdminCalls
 from chronik.node.membership_job import BootstrapGate, MembershipJob
-from chronik.node.node_mode import BackgroundJob, build_registration
+from chronik.node.node_mode import BackgroundJob, build_register_broker_command
 from chronik.node.peer_addresses import PeerAddresses
 from chronik.node.registration import BrokerRegistration
 from chronik.peers.handshake import derive_identity
@@ -242,7 +242,7 @@ class ClusterMode:
             ConfigError: Data directory and metadata do not belong together.
         """
         self.store.subscribe(self._store_cluster_id)
-        command = build_registration(
+        command = build_register_broker_command(
             self._config,
             endpoints,
             self._folder.directory_id,

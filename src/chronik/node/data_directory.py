@@ -91,7 +91,7 @@ class DataDirectory:
             raise DataDirectoryInUse(f"the data directory {self._path} is in use by another process") from error
         except OSError as error:
             raise ConfigError(f"data_dir = {str(self._path)!r}: {error.strerror or error}") from error
-        contents = self._inspect_contents()
+        contents = self._inspect_directory_contents()
         stored = read_file(self.files, IDENTITY_FILE)
         found = (
             self._create_identity(contents)
@@ -109,7 +109,7 @@ class DataDirectory:
             self.files.apply_root_group_permissions()
         current = replace(found, mode=self._mode, format=DIRECTORY_FORMAT, level=max(found.level, levels.HIGHEST))
         if stored is None or current != found:
-            self._store_identity(current)
+            self._write_identity_file(current)
 
     def _restrict_permissions(self) -> None:
         """Remove the permissions of other users on the directory's files when the directory is created or upgraded."""
@@ -126,7 +126,7 @@ class DataDirectory:
         """
         reject_other_cluster(self._identity, cluster_id, str(self._path))
         if self._identity.cluster_id is None:
-            self._store_identity(replace(self._identity, cluster_id=cluster_id))
+            self._write_identity_file(replace(self._identity, cluster_id=cluster_id))
 
     def check_directory_id(self, directory_id: bytes) -> None:
         """Check that the directory id in the metadata equals the directory id in `node.json`.
@@ -161,16 +161,18 @@ class DataDirectory:
             self._node_id, format_id(read_directory_id_from_metadata(self.files, self._node_id, self._mode)), self._mode
         )
 
-    def _inspect_contents(self) -> DirectoryContents:
-        metadata = frozenset(mode for mode, folder in METADATA_DIRECTORIES.items() if self._has_data(folder))
+    def _inspect_directory_contents(self) -> DirectoryContents:
+        metadata = frozenset(
+            mode for mode, folder in METADATA_DIRECTORIES.items() if self._contains_non_empty_file(folder)
+        )
         return DirectoryContents(metadata, self.has_topics)
 
-    def _has_data(self, folder: str) -> bool:
+    def _contains_non_empty_file(self, folder: str) -> bool:
         """Return whether a subdirectory contains a non-empty file."""
         paths = [f"{folder}/{name}" for name in self.files.list_directory(folder)]
         return any(self.files.exists(path) and self.files.size(path) for path in paths)
 
-    def _store_identity(self, identity: DirectoryIdentity) -> None:
+    def _write_identity_file(self, identity: DirectoryIdentity) -> None:
         write_atomically(self.files, IDENTITY_FILE, msgspec.json.encode(identity))
         self._identity = identity
 
@@ -251,15 +253,17 @@ def read_highest_feature_level(files: FileSystem, mode: DirectoryMode) -> int:
     folder, level = METADATA_DIRECTORIES[mode], levels.FIRST_LEVEL
     for index in list_file_indexes(folder, snapshots.SNAPSHOT_SUFFIX, files):
         for chunk in snapshots.read_snapshot(files, folder, index):
-            level = max(level, levels.peek_level(chunk, FEATURE_TAG))
+            level = max(level, levels.peek_feature_level(chunk, FEATURE_TAG))
     for first_index in list_file_indexes(folder, log.SEGMENT_SUFFIX, files):
         data = read_file(files, build_indexed_path(folder, first_index, log.SEGMENT_SUFFIX)) or b""
         for record in scan_records(memoryview(data), first_index)[0]:
-            level = max(level, levels.peek_level(_extract_command(record.payload, mode), SET_FEATURE_LEVEL_TAG))
+            level = max(
+                level, levels.peek_feature_level(_extract_encoded_command(record.payload, mode), SET_FEATURE_LEVEL_TAG)
+            )
     return level
 
 
-def _extract_command(payload: memoryview, mode: DirectoryMode) -> bytes:
+def _extract_encoded_command(payload: memoryview, mode: DirectoryMode) -> bytes:
     """Return the encoded command in a record of the metadata log, or empty bytes if the record has none."""
     if mode is DirectoryMode.STANDALONE:
         return bytes(payload)

@@ -160,12 +160,12 @@ class MembershipJob:
         except (PeerUnavailable, CallTimedOut, CallRejected):
             return None
         if are_different_clusters(request.cluster_id, answer.cluster_id):
-            self._handle_other_cluster(node_id, answer)
+            self._handle_peer_of_other_cluster(node_id, answer)
             return None
         self._addresses.learn(answer.nodes)
         return node_id, answer
 
-    def _handle_other_cluster(self, node_id: int, answer: AdmissionResponse) -> None:
+    def _handle_peer_of_other_cluster(self, node_id: int, answer: AdmissionResponse) -> None:
         """Log an error because a peer belongs to another cluster.
 
         Raises:

@@ -62,7 +62,7 @@ def disable_gc() -> Iterator[None]:
         gc.enable()
 
 
-def limit_collection_time(seconds_max: float = COLLECTION_SECONDS_MAX) -> None:
+def limit_gc_duration(seconds_max: float = COLLECTION_SECONDS_MAX) -> None:
     """Limit the duration of full garbage collections by freezing the objects that survive a slow collection."""
     began = 0.0
 

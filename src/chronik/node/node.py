@@ -29,7 +29,7 @@ from chronik.clock import Clock, SystemClock
 from chronik.config import Address, NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.coordination.host import CoordinatorTerms
-from chronik.errors import exc_info_if_unexpected, root_cause
+from chronik.errors import exc_info_if_unexpected, find_root_cause
 from chronik.files import FileCache
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.ids import generate_id
@@ -178,7 +178,7 @@ class Node:
         await self._open(parts)
         await self._join(parts)
         # Waiting requests are answered first; otherwise, stopping would take as long as the longest wait.
-        self._cleanup.append(partial(self._stop_listener, parts.listener))
+        self._cleanup.append(partial(self._stop_client_listeners, parts.listener))
         self._cleanup.append(parts.services.groups.close)
         self._cleanup.append(parts.services.transactions.close)
         self._cleanup.append(_to_coroutine_function(parts.services.complete_waiting_requests))
@@ -200,7 +200,7 @@ class Node:
     def _create_components(self, folder: DataDirectory) -> _NodeComponents:
         """Create the components of the node without starting them."""
         config = self._config
-        node_mode = self._create_mode(folder)
+        node_mode = self._create_node_mode(folder)
         store = node_mode.store
         configs = ConfigResolver(store, config.node_id, collect_static_configs(config))
         coordinators = CoordinatorTerms(store, config.node_id, OFFSETS_TOPIC)
@@ -225,7 +225,9 @@ class Node:
         node_mode.start_replication(replicas, configs)
         producer_ids = ProducerIdAllocator(lambda count: _allocate_producer_ids(node_mode, config.node_id, count))
         transaction_coordinators = CoordinatorTerms(store, config.node_id, TRANSACTIONS_TOPIC)
-        transactions = self._create_transactions(node_mode, configs, replicas, transaction_coordinators, producer_ids)
+        transactions = self._create_transaction_components(
+            node_mode, configs, replicas, transaction_coordinators, producer_ids
+        )
         planner = TopicPlanner(store, configs, self._clock, generate_id, random.randrange)
         services = Services(
             config=config,
@@ -277,7 +279,7 @@ class Node:
         limits = build_listener_limits(configs)
         listener = ClientListeners(
             {listener.name: listener.address for listener in config.listeners},
-            self._create_dispatch(router, services, gated),
+            self._create_dispatch_function(router, services, gated),
             limits,
             services.outbox,
             connections_max=lambda: min(configs.broker_int("max.connections"), descriptors.connections),
@@ -288,7 +290,7 @@ class Node:
         )
         return router, listener
 
-    def _create_dispatch(self, router: Router, services: Services, gated: Sequence[str]) -> Dispatch:
+    def _create_dispatch_function(self, router: Router, services: Services, gated: Sequence[str]) -> Dispatch:
         """Return the dispatch function of the listeners, with SASL authentication on listeners that require it."""
         if not gated:
             return router.dispatch
@@ -305,14 +307,14 @@ class Node:
         return GroupCoordinator(
             node_mode.store,
             self._clock,
-            build_group_config(configs),
+            build_group_coordinator_config(configs),
             self._fail,
-            coordinators.owned_term,
+            coordinators.find_owned_term,
             Acks(self._config.offset_acks),
             is_fenced=lambda: node_mode.is_fenced,
         )
 
-    def _create_transactions(
+    def _create_transaction_components(
         self,
         node_mode: NodeMode,
         configs: ConfigResolver,
@@ -326,7 +328,7 @@ class Node:
             replicas,
             self._clock,
             coordinators,
-            build_transaction_config(configs),
+            build_transaction_coordinator_config(configs),
             producer_ids.allocate,
             node_mode.transaction_peers,
             is_fenced=lambda: node_mode.is_fenced,
@@ -377,7 +379,7 @@ class Node:
         self._start_supervised_tasks(jobs)
         self._cleanup.append(self._cancel_tasks)
 
-    def _create_mode(self, folder: DataDirectory) -> NodeMode:
+    def _create_node_mode(self, folder: DataDirectory) -> NodeMode:
         if not self._config.peers:
             return StandaloneMode(self._config, folder, self._clock, self._fail)
         # Imported on demand: Raft and its transport are a sixth of what a standalone node would load.
@@ -409,7 +411,7 @@ class Node:
             parts.services, parts.router, parts.node_mode, self._get_status_source(parts), parts.http_tls
         )
 
-    async def _stop_listener(self, listener: ClientListeners) -> None:
+    async def _stop_client_listeners(self, listener: ClientListeners) -> None:
         """Stop the listeners after completing pending requests.
 
         In a cluster, the wait is limited to the rest of STOP_SECONDS: clients retry on another node, and a node without
@@ -439,7 +441,7 @@ class Node:
     def _fail(self, error: BaseException) -> None:
         """Stop the node after a fatal error, because its memory may not match the data on disk."""
         if self._failure is None:
-            self._failure = root_cause(error)
+            self._failure = find_root_cause(error)
             logger.critical("node is stopping: %s", self._failure, exc_info=exc_info_if_unexpected(error))
             if self._stopped is not None:
                 self._stopped.set()
@@ -457,7 +459,7 @@ def _to_coroutine_function(function: Callable[[], None]) -> Callable[[], Awaitab
     return call
 
 
-def build_group_config(configs: ConfigResolver) -> GroupConfig:
+def build_group_coordinator_config(configs: ConfigResolver) -> GroupConfig:
     """Return the settings of the group coordinator."""
     return GroupConfig.from_broker_configs(
         {
@@ -475,7 +477,7 @@ def build_group_config(configs: ConfigResolver) -> GroupConfig:
     )
 
 
-def build_transaction_config(configs: ConfigResolver) -> TransactionConfig:
+def build_transaction_coordinator_config(configs: ConfigResolver) -> TransactionConfig:
     """Return the settings of the transaction coordinator."""
     return TransactionConfig(
         timeout_ms_max=configs.broker_int("transaction.max.timeout.ms"),

@@ -26,7 +26,7 @@ BackgroundJob = Callable[[], Awaitable[None]]
 """A coroutine function that runs a background job of a node until it is cancelled."""
 
 
-def build_registration(
+def build_register_broker_command(
     config: NodeConfig, endpoints: tuple[Endpoint, ...], directory_id: bytes, incarnation: bytes, *, is_durable: bool
 ) -> RegisterBroker:
     """Return the RegisterBroker command of this node. The first endpoint is the broker's main listener."""

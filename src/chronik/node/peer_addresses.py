@@ -96,7 +96,7 @@ class PeerAddresses:
         if status.leader in image.nodes:  # the leader's metadata is on its way to this node
             self._learned = {each: address for each, address in self._learned.items() if each in image.nodes}
         known = {node.id: Address(node.host, node.port) for node in image.nodes.values()}
-        if self._uses_hints(status.leader):
+        if self._prefers_configured_addresses(status.leader):
             known |= {each: address for each, address in self._hints.items() if each in known}
         others = {**self._driver.transport.addresses, **self._hints, **self._learned}
         # A node that is being removed is a member until it is, and the leader is answered even if the image is older.
@@ -107,7 +107,7 @@ class PeerAddresses:
                 known[node_id] = address
         return known
 
-    def _uses_hints(self, leader: int) -> bool:
+    def _prefers_configured_addresses(self, leader: int) -> bool:
         """Return whether the configured peer addresses currently take precedence over those in the metadata."""
         if leader != NO_NODE:
             self._leaderless_since = None

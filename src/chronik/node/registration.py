@@ -21,7 +21,7 @@ from chronik.controller.heartbeats import HEARTBEAT, NO_RESPONSE, BrokerHeartbea
 from chronik.controller.liveness import DOWN_SECONDS
 from chronik.errors import ConfigError
 from chronik.metadata.commands.brokers import RegisterBroker
-from chronik.metadata.levels import timestamp_if_supported
+from chronik.metadata.levels import get_timestamp_if_supported
 from chronik.metadata.stores.raft_store import RaftStore
 from chronik.metadata.stores.store import StoreClosedError
 from chronik.notifier import Notifier
@@ -189,7 +189,7 @@ class BrokerRegistration:
             return
 
     def _build_registration_command(self) -> RegisterBroker:
-        time_ms = timestamp_if_supported(self._store.image.features, self._clock.now_ms())
+        time_ms = get_timestamp_if_supported(self._store.image.features, self._clock.now_ms())
         return replace(self._command, incarnation=self._store.incarnation, time_ms=time_ms)
 
     async def _send_heartbeats(self) -> None:
@@ -220,7 +220,7 @@ class BrokerRegistration:
         """Send a heartbeat to the controller. A successful heartbeat renews the lease from its sending time."""
         asked_at = self._clock.monotonic()
         leader = self._driver.leader
-        answer = await self._call_controller(leader)
+        answer = await self._send_heartbeat_request(leader)
         if answer is None or not answer.is_leader:
             return
         if not answer.is_known:
@@ -241,7 +241,7 @@ class BrokerRegistration:
             return False
         return True
 
-    async def _call_controller(self, leader: int) -> BrokerHeartbeatResponse | None:
+    async def _send_heartbeat_request(self, leader: int) -> BrokerHeartbeatResponse | None:
         answered_by, answered_at = self._last_response
         heartbeat = BrokerHeartbeat(self._broker_id, self.epoch, answered_at if answered_by == leader else NO_RESPONSE)
         if leader == NO_NODE:

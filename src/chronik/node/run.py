@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 from chronik.api.routing.handlers import import_handlers
 from chronik.api.routing.router import Interceptor
 from chronik.config import Address, NodeConfig
-from chronik.errors import ChronikError, exc_info_if_unexpected, root_cause
+from chronik.errors import ChronikError, exc_info_if_unexpected, find_root_cause
 from chronik.log_output import configure_logging, print_notice
 from chronik.metadata.commands.security import AlterScramUser
-from chronik.node.memory_tuning import limit_collection_time, retain_freed_memory
+from chronik.node.memory_tuning import limit_gc_duration, retain_freed_memory
 from chronik.node.node import Node
 from chronik.node.service_manager import READY, STOPPING, notify_service_manager
 
@@ -54,7 +54,7 @@ def run(
     if config.peers:
         retain_freed_memory()
     node = Node(config, interceptor=interceptor, restore_identity=restore_identity, first_user=first_user)
-    return _run_on_best_loop(_serve_until_signal(node, ready, config.log_format))
+    return _run_event_loop(_serve_until_signal(node, ready, config.log_format))
 
 
 async def _serve_until_signal(node: Node, ready: ReadyCallback | None, log_format: str) -> int:
@@ -65,7 +65,7 @@ async def _serve_until_signal(node: Node, ready: ReadyCallback | None, log_forma
         return EXIT_NOT_STARTED
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(report_loop_error)
+    loop.set_exception_handler(log_event_loop_error)
     for number in (signal.SIGINT, signal.SIGTERM):
         try:
             loop.add_signal_handler(number, stopping.set)
@@ -82,7 +82,7 @@ async def _serve_until_signal(node: Node, ready: ReadyCallback | None, log_forma
     if not early:
         await import_handlers()
         # Now that everything is imported that stays until the end.
-        limit_collection_time()
+        limit_gc_duration()
         await asyncio.wait((stop_requested, stopped), return_when=asyncio.FIRST_COMPLETED)
     stop_requested.cancel()
     if not stopped.done():
@@ -96,13 +96,13 @@ async def _serve_until_signal(node: Node, ready: ReadyCallback | None, log_forma
     return EXIT_OK
 
 
-def report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def log_event_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log an event loop error, without a traceback if the error is expected, such as exhausted file descriptors."""
     error = context.get("exception")
     if error is None or exc_info_if_unexpected(error) is not None:
         loop.default_exception_handler(context)
     else:
-        logger.error("event loop: %s: %s", context.get("message", "error"), root_cause(error))
+        logger.error("event loop: %s: %s", context.get("message", "error"), find_root_cause(error))
 
 
 def _fail_stop(error: Exception, log_format: str) -> NoReturn:
@@ -111,7 +111,7 @@ def _fail_stop(error: Exception, log_format: str) -> NoReturn:
     os._exit(EXIT_FAILED)
 
 
-def _run_on_best_loop(main: Coroutine[Any, Any, int]) -> int:
+def _run_event_loop(main: Coroutine[Any, Any, int]) -> int:
     try:
         import uvloop
     except ImportError:  # Windows

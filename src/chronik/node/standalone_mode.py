@@ -15,10 +15,10 @@ from chronik.configs.resolver import ConfigResolver
 from chronik.histogram import Histogram
 from chronik.ids import generate_id
 from chronik.metadata.commands.brokers import Endpoint
-from chronik.metadata.levels import timestamp_if_supported
+from chronik.metadata.levels import get_timestamp_if_supported
 from chronik.metadata.stores.local_store import LocalStore, can_ack_before_sync, never_ack_early
 from chronik.node.data_directory import DataDirectory
-from chronik.node.node_mode import BackgroundJob, build_registration
+from chronik.node.node_mode import BackgroundJob, build_register_broker_command
 from chronik.request_reply import Dispatch
 from chronik.scheduler import Scheduler
 from chronik.transactions.coordinator import TransactionComponents
@@ -103,10 +103,10 @@ class StandaloneMode:
         known = self.store.image.brokers.get(self._config.node_id)
         if known is not None:
             self._folder.check_directory_id(known.directory_id)
-        command = build_registration(
+        command = build_register_broker_command(
             self._config, endpoints, self._folder.directory_id, generate_id(), is_durable=False
         )
-        time_ms = timestamp_if_supported(self.store.image.features, self._clock.now_ms())
+        time_ms = get_timestamp_if_supported(self.store.image.features, self._clock.now_ms())
         result = await self.store.propose(replace(command, time_ms=time_ms))
         self.broker_epoch = result.value
         logger.info("registered broker %d: epoch=%d index=%d", self._config.node_id, result.value, result.index)

@@ -15,7 +15,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from chronik.errors import ChronikError, InvalidPeerMessage, check_invariant, exc_info_if_unexpected, root_cause
+from chronik.errors import ChronikError, InvalidPeerMessage, check_invariant, exc_info_if_unexpected, find_root_cause
 from chronik.files import Buffer
 from chronik.peers.connection import PeerConnection
 from chronik.peers.frames import FRAME_BYTES_MAX, RESPONSE_FRAME_BYTES_MAX, FrameKind, encode_frame, encode_frame_header
@@ -154,7 +154,7 @@ class PeerCalls:
         else:
             answer.set_exception(CallRejected(bytes(payload).decode(errors="replace")))
 
-    def fail_pending(self, peer: int) -> None:
+    def fail_pending_calls(self, peer: int) -> None:
         """Fail all pending calls to a peer, because its connection was closed."""
         for answer in self._pending_calls.pop(peer, {}).values():
             if not answer.done():
@@ -168,7 +168,7 @@ class PeerCalls:
             raise InvalidPeerMessage("peer request is too short")
         call_id, kind = _REQUEST.unpack_from(content)
         if kind == _PING_KIND:
-            connection.on_ping()
+            connection.on_ping_received()
             _send_response(connection, call_id, CallStatus.OK, [])
             return
         handler = self._handlers.get(kind)
@@ -198,7 +198,7 @@ async def _handle_call(connection: PeerConnection, call_id: int, handler: CallHa
         _send_response(connection, call_id, CallStatus.REJECTED, [str(error).encode()])
     except Exception as error:
         told = "call from node %d failed: %s; the caller gets an error"
-        logger.error(told, connection.peer, root_cause(error), exc_info=exc_info_if_unexpected(error))
+        logger.error(told, connection.peer, find_root_cause(error), exc_info=exc_info_if_unexpected(error))
         _send_response(connection, call_id, CallStatus.REJECTED, [b"the call failed on the remote node; see its log"])
     else:
         _send_response(connection, call_id, CallStatus.OK, answer)

@@ -130,13 +130,13 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.is_closing = True
         if self._timer is not None:
             self._timer.cancel()
-        self._log_close(reason, level)
+        self._log_connection_close(reason, level)
         if self._transport is not None:
             self._transport.abort()  # unsent data is lost, as any message may be
         elif self._abort is not None:
             self._abort()
 
-    def _log_close(self, reason: str, level: int) -> None:
+    def _log_connection_close(self, reason: str, level: int) -> None:
         """Log why the peer connection was closed, with the peer's node id if it is known.
 
         Each kind of line is rate-limited separately, so that a flood of unauthenticated connections does not suppress
@@ -225,7 +225,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     # -------------------------------------------------------------------------------------------------- liveness checks
 
-    def on_ping(self) -> None:
+    def on_ping_received(self) -> None:
         """Record that the peer sends pings, so that a lack of pings closes the connection."""
         self._expects_pings = True
 
@@ -233,13 +233,13 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self._expects_pings and self._pings_unanswered >= UNANSWERED_PINGS_MAX:
             self.close(f"no data received for {PING_SECONDS * UNANSWERED_PINGS_MAX:g} s")
             return
-        self._pings_unanswered = 0 if self._is_making_progress() else self._pings_unanswered + 1
+        self._pings_unanswered = 0 if self._is_peer_acknowledging_data() else self._pings_unanswered + 1
         if self._ping is not None:
             self.send([self._ping])
             self._oldest_ping_end = self._oldest_ping_end or self._written_bytes
         self._timer = asyncio.get_running_loop().call_later(PING_SECONDS, self._check_liveness)
 
-    def _is_making_progress(self) -> bool:
+    def _is_peer_acknowledging_data(self) -> bool:
         """Return whether the peer has recently acknowledged data that was sent before the oldest unanswered ping.
 
         Acknowledgement of the ping itself does not count, because the kernel acknowledges it even if the process hangs.

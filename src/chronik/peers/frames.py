@@ -104,7 +104,7 @@ class PeerFrameDecoder:
             raise InvalidPeerFrame(f"invalid frame size {size} (must be 1 to {self._bytes_max} bytes)")
         if len(received) < HEADER_BYTES:
             return None
-        kind = _decode_kind(received[LENGTH_BYTES])
+        kind = _decode_frame_kind(received[LENGTH_BYTES])
         if size > FRAME_BYTES_MAX and kind is not FrameKind.RESPONSE:
             raise InvalidPeerFrame(
                 f"{kind.name.lower()} frame of {size} bytes exceeds the maximum of {FRAME_BYTES_MAX}"
@@ -143,7 +143,7 @@ class PeerFrameDecoder:
         return Frame(self._kind, large)
 
 
-def _decode_kind(number: int) -> FrameKind:
+def _decode_frame_kind(number: int) -> FrameKind:
     try:
         return FrameKind(number)
     except ValueError:

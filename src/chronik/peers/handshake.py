@@ -113,15 +113,15 @@ def derive_identity(cluster: str, node_id: int, secret: str | None, hosts: Itera
     if secret is not None:
         if len(secret) < SECRET_CHARACTERS_MIN:
             raise ConfigError(f"cluster secret is too short: must have at least {SECRET_CHARACTERS_MIN} characters")
-        return PeerIdentity(cluster, node_id, _mac(secret.encode(), _KEY_FROM_SECRET))
-    exposed = sorted(host for host in hosts if not _is_loopback(host))
+        return PeerIdentity(cluster, node_id, _compute_mac(secret.encode(), _KEY_FROM_SECRET))
+    exposed = sorted(host for host in hosts if not _is_loopback_host(host))
     if exposed:
         raise ConfigError(f"peers on other machines ({', '.join(exposed)}) require a cluster secret")
     logger.warning(
         "cluster %s has no secret: any process on this machine can join as a node; set a secret to prevent this",
         cluster,
     )
-    return PeerIdentity(cluster, node_id, _mac(cluster.encode(), _KEY_FROM_NAME))
+    return PeerIdentity(cluster, node_id, _compute_mac(cluster.encode(), _KEY_FROM_NAME))
 
 
 class PeerHandshake(Protocol):
@@ -166,9 +166,9 @@ class DialerHandshake:
         if not self._challenge:
             _decode_handshake_message(HandshakeChallenge, step)
             self._challenge = step
-            return _encoder.encode(HandshakeProof(_mac(key, b"dialer", self._hello, self._challenge)))
+            return _encoder.encode(HandshakeProof(_compute_mac(key, b"dialer", self._hello, self._challenge)))
         welcome = _decode_handshake_message(HandshakeProof, step)
-        _verify_mac(welcome.mac, _mac(key, b"acceptor", self._hello, self._challenge))
+        _verify_mac(welcome.mac, _compute_mac(key, b"acceptor", self._hello, self._challenge))
         self.is_done = True
         return None
 
@@ -192,10 +192,11 @@ class AcceptorHandshake:
             return self._receive_hello(step)
         key = self._identity.key
         _verify_mac(
-            _decode_handshake_message(HandshakeProof, step).mac, _mac(key, b"dialer", self._hello, self._challenge)
+            _decode_handshake_message(HandshakeProof, step).mac,
+            _compute_mac(key, b"dialer", self._hello, self._challenge),
         )
         self.is_done = True
-        return _encoder.encode(HandshakeProof(_mac(key, b"acceptor", self._hello, self._challenge)))
+        return _encoder.encode(HandshakeProof(_compute_mac(key, b"acceptor", self._hello, self._challenge)))
 
     def _receive_hello(self, step: bytes) -> bytes:
         hello = (
@@ -234,7 +235,7 @@ def _decode_handshake_message(kind: type[_Step], step: bytes) -> _Step:
         raise HandshakeFailed(f"malformed handshake message ({kind.__name__}): {error}") from error
 
 
-def _mac(key: bytes, *parts: bytes) -> bytes:
+def _compute_mac(key: bytes, *parts: bytes) -> bytes:
     """Return the message authentication code (MAC) of the parts, each prefixed with its length."""
     mac = hmac.new(key, digestmod=hashlib.sha256)
     for part in parts:
@@ -248,7 +249,7 @@ def _verify_mac(received_mac: bytes, expected_mac: bytes) -> None:
         raise HandshakeFailed("authentication failed: the cluster secrets differ")
 
 
-def _is_loopback(host: str) -> bool:
+def _is_loopback_host(host: str) -> bool:
     if host == "localhost":
         return True
     try:

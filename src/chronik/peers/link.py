@@ -213,7 +213,7 @@ class PeerLink:
         except (OSError, TimeoutError) as error:
             logger.debug("connection to node %d at %s failed: %s", self.peer, self.address, error or "timed out")
             self._owner.link_lost(self.peer)
-            self._record_refusal(error)
+            self._record_connection_refusal(error)
             return False
         self._refused_since = None
         self._connection = connection
@@ -271,7 +271,7 @@ class PeerLink:
     def _on_tls_failure(self) -> None:
         self._tls_failed = True
 
-    def _record_refusal(self, error: Exception) -> None:
+    def _record_connection_refusal(self, error: Exception) -> None:
         """Record whether the failed connection attempt was refused, and notify the owner in this case.
 
         Refusals are not detected if the host has several addresses.

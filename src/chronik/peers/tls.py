@@ -67,7 +67,7 @@ class PeerTls:
         return TlsTransport(callbacks, loaded.client_context, is_client=True)
 
 
-class _PeerBudget:
+class _PeerTlsBudget:
     """The event-loop budget of an authenticated peer's TLS work, which yields after a fixed number of slices.
 
     Unlike the work of unauthenticated clients, it is never queued.
@@ -118,7 +118,7 @@ class _TlsHandshakeCallbacks:
         if self._connection.is_closing:  # closed before this callback
             return False
         self._connection.set_remote_address(transport.host, transport.port, transport.abort)
-        share: EventLoopBudget = _PeerBudget()
+        share: EventLoopBudget = _PeerTlsBudget()
         if self._scheduler is not None:
             account = self._account = self._scheduler.open_account(
                 client_network(transport.host), is_authenticated=False
@@ -131,18 +131,18 @@ class _TlsHandshakeCallbacks:
         certificate = transport.peer_certificate
         assert certificate is not None, "TLS verifies that both ends have a certificate"
         self._connection.bind_certificates(self._binding(hashlib.sha256(certificate).digest()))
-        self._close_account()
-        transport.loop_share = _PeerBudget()
+        self._close_scheduler_account()
+        transport.loop_share = _PeerTlsBudget()
         return self._connection
 
-    def _close_account(self) -> None:
+    def _close_scheduler_account(self) -> None:
         if self._account is not None and self._scheduler is not None:
             self._scheduler.close_account(self._account)
             self._account = None
 
     def on_handshake_failed(self, transport: TlsTransport, reason: str | None) -> None:
         """Close the peer connection and report the failed TLS handshake."""
-        self._close_account()
+        self._close_scheduler_account()
         if self._on_failure is not None and not self._connection.is_closing:
             self._on_failure()
         self._connection.close(reason or "closed by the other end during the TLS handshake", logging.WARNING)

@@ -60,7 +60,7 @@ class UnauthenticatedConnections:
 
     def add(self, connection: PeerConnection) -> PeerConnection | None:
         """Add a connection. If the limit is exceeded, remove another connection and return it to be closed."""
-        evicted = self._pop_lowest_priority() if len(self) >= UNAUTHENTICATED_MAX else None
+        evicted = self._pop_connection_to_evict() if len(self) >= UNAUTHENTICATED_MAX else None
         self._by_priority[0][connection] = None
         return evicted
 
@@ -68,7 +68,7 @@ class UnauthenticatedConnections:
         for each in self._by_priority:
             each.pop(connection, None)
 
-    def _pop_lowest_priority(self) -> PeerConnection | None:
+    def _pop_connection_to_evict(self) -> PeerConnection | None:
         """Remove and return the oldest of the connections with the lowest eviction priority.
 
         Priorities are updated lazily: each connection moves up at most three times, so the cost per connection is
@@ -78,13 +78,13 @@ class UnauthenticatedConnections:
             while connections:
                 connection = next(iter(connections))
                 del connections[connection]
-                current_priority = self._compute_priority(connection)
+                current_priority = self._compute_eviction_priority(connection)
                 if current_priority <= priority:
                     return connection
                 self._by_priority[current_priority][connection] = None
         return None
 
-    def _compute_priority(self, connection: PeerConnection) -> int:
+    def _compute_eviction_priority(self, connection: PeerConnection) -> int:
         """Return the connection's priority: highest with a hello from the host of a peer, lowest with neither."""
         return 2 * connection.has_received_hello + (connection.host in self._known_hosts)
 
@@ -216,7 +216,7 @@ class PeerTransport:
         if task is not None:
             task.cancel()
             del self._links[node_id]
-            self.calls.fail_pending(node_id)
+            self.calls.fail_pending_calls(node_id)
 
     def _on_link_task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -238,7 +238,7 @@ class PeerTransport:
         link = self._links.get(peer)
         return 0.0 if link is None or peer in self._accepted else link.refused_seconds
 
-    def queued_bytes(self, peer: int) -> int:
+    def get_queued_bytes(self, peer: int) -> int:
         link = self._links.get(peer)
         return link.queue.size_bytes if link is not None else 0
 
@@ -257,7 +257,7 @@ class PeerTransport:
         for link in links_to_flush.values():
             link.flush()
         for peer in unreachable:
-            self._report_unreachable(peer)
+            self._notify_peer_unreachable(peer)
 
     def _send_request(self, peer: int, frame: bytes) -> bool:
         link = self._links.get(peer)
@@ -266,11 +266,11 @@ class PeerTransport:
         link.flush()
         return True
 
-    def _report_unreachable(self, peer: int) -> None:
+    def _notify_peer_unreachable(self, peer: int) -> None:
         if self._receiver is not None:
             self._receiver.peer_unreachable(peer)
 
-    def _report_connected(self, peer: int) -> None:
+    def _notify_peer_connected(self, peer: int) -> None:
         if self._receiver is not None:
             self._receiver.peer_connected(peer)
 
@@ -281,13 +281,13 @@ class PeerTransport:
         self.calls.on_response(peer, content)
 
     def link_opened(self, peer: int) -> None:
-        self._report_connected(peer)
+        self._notify_peer_connected(peer)
         for callback in self.on_connected:
             callback(peer)
 
     def link_lost(self, peer: int) -> None:
-        self.calls.fail_pending(peer)
-        self._report_unreachable(peer)
+        self.calls.fail_pending_calls(peer)
+        self._notify_peer_unreachable(peer)
 
     def link_refused(self, peer: int) -> None:
         if self._receiver is not None and peer not in self._accepted:
@@ -315,7 +315,7 @@ class PeerTransport:
         link = self._links.get(connection.peer)
         if link is not None:
             link.dial_now()
-        self._report_connected(connection.peer)
+        self._notify_peer_connected(connection.peer)
 
     def frames_received(self, connection: PeerConnection, frames: Sequence[Frame]) -> None:
         messages: list[Buffer] = []

@@ -126,10 +126,10 @@ class Balancer(ABC):
 
     def balance(self) -> None:
         """Move partitions until no chain of moves reduces the imbalance any more."""
-        while self._relieve_nodes():
+        while self._move_partitions_off_loaded_nodes():
             pass
 
-    def _relieve_nodes(self) -> bool:
+    def _move_partitions_off_loaded_nodes(self) -> bool:
         """Repeatedly move partitions away from the nodes with the highest load. Return whether any partition was moved.
 
         Nodes without a possible move are skipped until the next sweep, because other moves rarely change that.
@@ -192,7 +192,7 @@ class ReplicaBalancer(Balancer):
     def __init__(self, layout: ReplicaLayout, may_move: Callable[[int, int], bool]) -> None:
         super().__init__(layout)
         self._may_move = may_move
-        self._candidates: dict[NodeMove, _MoveCandidates] = {}
+        self._candidates: dict[NodeMove, _MovablePartitions] = {}
 
     @property
     def _load(self) -> Mapping[int, set[int]]:
@@ -204,7 +204,7 @@ class ReplicaBalancer(Balancer):
         if partition_index is None:  # other moves may have made more partitions movable
             held = sorted(self._layout.held[source], reverse=True)
             partition_indexes = [each for each in held if self._is_movable(each, source, target)]
-            candidates = _MoveCandidates(self._layout, source, target, partition_indexes, self._is_movable)
+            candidates = _MovablePartitions(self._layout, source, target, partition_indexes, self._is_movable)
             self._candidates[source, target] = candidates
             partition_index = candidates.best(self._layout)
         return partition_index
@@ -219,7 +219,7 @@ class ReplicaBalancer(Balancer):
         return self._layout.replace_replica(partition_index, source, target)
 
 
-class _MoveCandidates:
+class _MovablePartitions:
     """The cached partitions whose replica can move from one node to another, in the order of preference."""
 
     def __init__(

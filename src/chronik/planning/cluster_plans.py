@@ -55,7 +55,7 @@ def plan_removal(nodes: Sequence[PlannedNode], partitions: Sequence[PlannedParti
     promotes: tuple[int, ...] = ()
     demotes: tuple[int, ...] = ()
     if node.should_vote or node.is_voter:
-        substitute = voter_selection.find_successor(nodes, node_id) if node.should_vote else None
+        substitute = voter_selection.find_voter_successor(nodes, node_id) if node.should_vote else None
         promotes = (substitute,) if substitute is not None else ()
         voter_selection.check_quorum_after_leaving(nodes, node_id, promotes)
         after = [replace(each, should_vote=each.should_vote or each.id in promotes) for each in others]

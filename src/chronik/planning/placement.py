@@ -23,7 +23,7 @@ def place_replicas(
     `start` selects the first broker, so that many small topics are spread as well. The caller checks that there are
     enough brokers.
     """
-    ring = _alternate_racks(places)
+    ring = _order_brokers_by_alternating_racks(places)
     return [_choose_replicas(ring, replication_factor, start + number) for number in range(partition_count)]
 
 
@@ -44,7 +44,7 @@ def _choose_replicas(ring: Sequence[PlacementCandidate], replication_factor: int
     return tuple(place.broker_id for place in chosen)
 
 
-def _alternate_racks(places: Sequence[PlacementCandidate]) -> list[PlacementCandidate]:
+def _order_brokers_by_alternating_racks(places: Sequence[PlacementCandidate]) -> list[PlacementCandidate]:
     """Return the brokers in an order in which consecutive brokers are in different racks where possible."""
     racks: dict[str, list[PlacementCandidate]] = defaultdict(list)
     for place in sorted(places):

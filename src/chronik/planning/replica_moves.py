@@ -27,7 +27,7 @@ def plan_evacuation(
         PlanRejectedError: Some replica cannot be moved.
     """
     layout = _build_layout_without(nodes, partitions, leaving)
-    _replace_node(layout, leaving, None)
+    _replace_leaving_node(layout, leaving, None)
     ReplicaBalancer(layout, lambda position, node: node not in partitions[position].replicas).balance()
     return layout.moves()
 
@@ -43,7 +43,7 @@ def plan_takeover(
         PlanRejectedError: Some replica cannot be moved.
     """
     layout = _build_layout_without(nodes, partitions, leaving)
-    _replace_node(layout, leaving, substitute)
+    _replace_leaving_node(layout, leaving, substitute)
     return layout.moves()
 
 
@@ -59,7 +59,7 @@ def plan_rebalance_moves(
     movable = [partition.leader != NO_LEADER for partition in partitions]
     for position in range(len(partitions)):
         if movable[position]:
-            _spread_over_racks(layout, position)
+            _spread_replicas_over_racks(layout, position)
     ReplicaBalancer(layout, lambda position, node: movable[position] and node in takers).balance()
     LeaderBalancer(layout, lambda position: movable[position]).balance()
     return layout.moves()
@@ -93,7 +93,7 @@ def _build_layout_without(
     return layout
 
 
-def _replace_node(layout: ReplicaLayout, leaving: int, substitute: int | None) -> None:
+def _replace_leaving_node(layout: ReplicaLayout, leaving: int, substitute: int | None) -> None:
     """Replace the leaving node in all partitions, preferably by `substitute` if that keeps rack diversity."""
     for position in sorted(layout.held[leaving]):
         recipient = layout.find_best_recipient(position, leaving)
@@ -106,7 +106,7 @@ def _replace_node(layout: ReplicaLayout, leaving: int, substitute: int | None) -
         layout.set_replicas(position, layout.replace_replica(position, leaving, recipient))
 
 
-def _spread_over_racks(layout: ReplicaLayout, position: int) -> None:
+def _spread_replicas_over_racks(layout: ReplicaLayout, position: int) -> None:
     """Move replicas of a partition that share a rack to unused racks."""
     while layout.has_avoidable_rack_sharing(position):
         replicas = layout.replicas[position]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from chronik.planning.views import PlannedNode, PlannedPartition, format_partitions, join_words
-from chronik.planning.voter_selection import has_majority
+from chronik.planning.voter_selection import is_majority
 from chronik.wording import pluralize
 
 
@@ -39,17 +39,21 @@ def find_shutdown_obstacles(
             leaderless.append(partition)
         elif len(remaining) < partition.min_in_sync and not partition.is_system_partition:
             too_few.append(partition)
-    return (*_check_quorum(nodes, left, stopping), *_check_leaders(leaderless, stopping), *_check_min_isr(too_few))
+    return (
+        *_find_quorum_obstacles(nodes, left, stopping),
+        *_find_leaderless_obstacles(leaderless, stopping),
+        *_find_min_isr_obstacles(too_few),
+    )
 
 
-def _check_quorum(
+def _find_quorum_obstacles(
     nodes: Sequence[PlannedNode], left: Collection[int], stopping: Collection[int]
 ) -> Iterable[ShutdownObstacle]:
     voters = [node for node in nodes if node.is_voter]
     if not any(node.id in stopping for node in voters):
         return
     remaining = sum(node.id in left for node in voters)
-    if not has_majority(remaining, len(voters)):
+    if not is_majority(remaining, len(voters)):
         yield ShutdownObstacle(
             "quorum",
             f"only {remaining} of {pluralize(len(voters), 'voter')} would be left, which is no majority:"
@@ -57,7 +61,9 @@ def _check_quorum(
         )
 
 
-def _check_leaders(partitions: Sequence[PlannedPartition], stopping: Collection[int]) -> Iterable[ShutdownObstacle]:
+def _find_leaderless_obstacles(
+    partitions: Sequence[PlannedPartition], stopping: Collection[int]
+) -> Iterable[ShutdownObstacle]:
     if partitions:
         yield ShutdownObstacle(
             "leaderless",
@@ -67,7 +73,7 @@ def _check_leaders(partitions: Sequence[PlannedPartition], stopping: Collection[
         )
 
 
-def _check_min_isr(partitions: Sequence[PlannedPartition]) -> Iterable[ShutdownObstacle]:
+def _find_min_isr_obstacles(partitions: Sequence[PlannedPartition]) -> Iterable[ShutdownObstacle]:
     if partitions:
         yield ShutdownObstacle(
             "too few in sync",

@@ -13,7 +13,7 @@ USUAL_VOTER_COUNT: Final = 3
 """The usual number of voters, the smallest number that tolerates the failure of one voter."""
 
 
-def has_majority(some: int, of: int) -> bool:
+def is_majority(some: int, of: int) -> bool:
     """Return whether `some` voters out of `of` are a majority."""
     return 2 * some > of
 
@@ -30,7 +30,7 @@ def choose_voters(nodes: Iterable[PlannedNode], count: int) -> tuple[int, ...]:
     return tuple(sorted(node.id for node in chosen))
 
 
-def find_successor(nodes: Sequence[PlannedNode], leaving: int) -> int | None:
+def find_voter_successor(nodes: Sequence[PlannedNode], leaving: int) -> int | None:
     """Return the best observer to promote in place of a leaving voter, or None if there is none.
 
     Prefers the rack with the fewest voters. Returns None if there is no observer, or if the others are already three or
@@ -82,7 +82,7 @@ def check_quorum_after_leaving(nodes: Sequence[PlannedNode], leaving: int, joini
     online = [node for node in voters if node.is_online]
     if not voters:
         raise PlanRejectedError(f"node {leaving} is the only voter")
-    if not has_majority(len(online), len(voters)):
+    if not is_majority(len(online), len(voters)):
         offline = [node.id for node in voters if not node.is_online]
         raise PlanRejectedError(
             f"without the vote of node {leaving} there would be no majority:"

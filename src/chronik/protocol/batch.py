@@ -156,7 +156,7 @@ def iter_batches(buffer: Bytes, *, partial_tail: bool = False) -> Iterator[tuple
     """
     position, end = 0, len(buffer)
     while position < end:
-        if partial_tail and _is_incomplete(buffer, position):
+        if partial_tail and _is_incomplete_batch(buffer, position):
             return
         header = parse_header(buffer, position)
         yield position, header
@@ -168,7 +168,7 @@ def end_offset(buffer: Bytes) -> int:
     return max((header.next_offset for _, header in iter_batches(buffer)), default=0)
 
 
-def _is_incomplete(buffer: Bytes, position: int) -> bool:
+def _is_incomplete_batch(buffer: Bytes, position: int) -> bool:
     available = len(buffer) - position
     if available < HEADER_BYTES:
         return True

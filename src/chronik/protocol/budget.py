@@ -77,12 +77,12 @@ class DecompressionBudget(msgspec.Struct):
             raise RecordsTooLarge(f"{compressed} compressed bytes exceed the decompression budget")
         return max(min(self.bytes_left, self.batch_bytes_max), 0)
 
-    def take_bytes(self, count: int) -> None:
+    def charge_bytes(self, count: int) -> None:
         """Charge decompressed bytes to the budget."""
         self.bytes_left -= count
         self.bytes_decompressed += count
 
-    def take_records(self, count: int) -> None:
+    def charge_records(self, count: int) -> None:
         """Charge records to the budget.
 
         Raises:

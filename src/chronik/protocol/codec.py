@@ -100,7 +100,7 @@ def decode_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
             raise UnsupportedVersion(api_key, api_version, correlation_id)
         client_id, position = _decode_client_id(frame, length)
         if api_version >= api.flexible.first:
-            position = _skip_tags(frame, position)
+            position = _skip_header_tags(frame, position)
     except (IndexError, struct.error) as error:
         raise MalformedMessage(f"request header: {error}") from error
     return RequestHeader(api_key, api_version, correlation_id, client_id), position
@@ -115,7 +115,7 @@ def _decode_client_id(frame: memoryview, length: int) -> tuple[str | None, int]:
     return str(frame[_FIXED.size : end], "utf-8", REPLACE_INVALID_UTF8), end
 
 
-def _skip_tags(frame: memoryview, position: int) -> int:
+def _skip_header_tags(frame: memoryview, position: int) -> int:
     if frame[position] == 0:
         return position + 1
     count, position, _ = read_tag_count(frame, position, len(frame), REQUEST_ELEMENTS_MAX)
@@ -144,13 +144,13 @@ def decode_response_header(schema: StructSchema, api_version: int, frame: memory
         (correlation_id,) = struct.unpack_from(">i", frame)
         position = 4
         if is_response_header_flexible(schema, api_version):
-            position = _skip_tags(frame, position)
+            position = _skip_header_tags(frame, position)
     except (IndexError, struct.error) as error:
         raise MalformedMessage(f"response header: {error}") from error
     return correlation_id, position
 
 
-class _LazyMessages(dict[int, type[M]]):
+class _LazyMessageClasses(dict[int, type[M]]):
     """A mapping from API keys to message classes, which are imported on first access."""
 
     def __init__(self, kind: type[M]) -> None:
@@ -166,8 +166,8 @@ class _LazyMessages(dict[int, type[M]]):
         return message
 
 
-REQUESTS: Final[Mapping[int, type[Request]]] = _LazyMessages(Request)
-RESPONSES: Final[Mapping[int, type[Response]]] = _LazyMessages(Response)
+REQUESTS: Final[Mapping[int, type[Request]]] = _LazyMessageClasses(Request)
+RESPONSES: Final[Mapping[int, type[Response]]] = _LazyMessageClasses(Response)
 
 
 def decode_request(frame: memoryview) -> tuple[RequestHeader, Request]:

@@ -113,7 +113,7 @@ def format_struct_function(verb: str, layout: struct.Struct) -> str:
 
 def has_records(cls: type[Struct], version: int) -> bool:
     """Return whether this version of a message has a field that contains records."""
-    plain, tagged = cls.__schema__.fields_at(version)
+    plain, tagged = cls.__schema__.get_fields_of_version(version)
     return any(field.kind == "records" or _contains_records(field, version) for field in plain + tagged)
 
 
@@ -124,7 +124,7 @@ def _contains_records(field: Field, version: int) -> bool:
 def compute_min_element_size(element: str | type[Struct] | None, version: int, flexible: bool) -> int:
     """Return the minimum encoded size of an array element in bytes, which limits the plausible number of elements."""
     if isinstance(element, type):
-        plain, _ = element.__schema__.fields_at(version)
+        plain, _ = element.__schema__.get_fields_of_version(version)
         return sum(_get_min_field_size(field.kind, flexible) for field in plain) + flexible
     return _get_min_field_size(str(element), flexible)
 
@@ -140,11 +140,11 @@ def find_invalid_field(message: Struct, version: int) -> str | None:
 
     Called only after an encoder has failed.
     """
-    return next(_find_struct_faults(message, version, type(message).__name__), None)
+    return next(_iter_struct_errors(message, version, type(message).__name__), None)
 
 
-def _find_struct_faults(value: Struct, version: int, path: str) -> Iterator[str]:
-    plain, tagged = value.__schema__.fields_at(version)
+def _iter_struct_errors(value: Struct, version: int, path: str) -> Iterator[str]:
+    plain, tagged = value.__schema__.get_fields_of_version(version)
     for field in plain + tagged:
         actual = getattr(value, field.name)
         field_path = f"{path}.{field.name}"
@@ -152,27 +152,27 @@ def _find_struct_faults(value: Struct, version: int, path: str) -> Iterator[str]
             if not field.nullable.covers(version):
                 yield f"{field_path} is null in version {version}"
         elif field.kind == "array":
-            yield from _find_array_faults(field, actual, version, field_path)
+            yield from _iter_array_errors(field, actual, version, field_path)
         elif field.kind == "struct":
-            yield from _find_element_faults(field.element, actual, version, field_path)
+            yield from _iter_element_errors(field.element, actual, version, field_path)
         else:
-            yield from _find_element_faults(field.kind, actual, version, field_path)
+            yield from _iter_element_errors(field.kind, actual, version, field_path)
 
 
-def _find_array_faults(field: Field, actual: object, version: int, field_path: str) -> Iterator[str]:
+def _iter_array_errors(field: Field, actual: object, version: int, field_path: str) -> Iterator[str]:
     if not isinstance(actual, list | tuple):
         yield f"{field_path} is {type(actual).__name__}, not a list"
         return
     for index, element in enumerate(actual):
-        yield from _find_element_faults(field.element, element, version, f"{field_path}[{index}]")
+        yield from _iter_element_errors(field.element, element, version, f"{field_path}[{index}]")
 
 
-def _find_element_faults(
+def _iter_element_errors(
     kind: str | type[Struct] | None, actual: object, version: int, field_path: str
 ) -> Iterator[str]:
     if isinstance(kind, type):
         if isinstance(actual, kind):
-            yield from _find_struct_faults(actual, version, field_path)
+            yield from _iter_struct_errors(actual, version, field_path)
         else:
             yield f"{field_path} is {type(actual).__name__}, not {kind.__name__}"
     elif kind in _INTEGERS:
@@ -185,7 +185,7 @@ def _find_element_faults(
         if not isinstance(actual, float | int):
             yield f"{field_path} is {actual!r}, not a number"
     elif kind == "string":
-        yield from _find_string_faults(actual, field_path)
+        yield from _iter_string_errors(actual, field_path)
     elif kind == "uuid":
         if not isinstance(actual, bytes) or len(actual) != 16:
             yield f"{field_path} is not 16 bytes"
@@ -193,7 +193,7 @@ def _find_element_faults(
         yield f"{field_path} is {type(actual).__name__}, not bytes"
 
 
-def _find_string_faults(actual: object, field_path: str) -> Iterator[str]:
+def _iter_string_errors(actual: object, field_path: str) -> Iterator[str]:
     if not isinstance(actual, str):
         yield f"{field_path} is {type(actual).__name__}, not a string"
         return
@@ -219,12 +219,12 @@ class DecoderSource(FunctionSource):
         if self._is_copied:
             self.add_lines("data = bytes(data)")
         self.add_lines("size = len(data)")
-        result = self._emit_struct(cls)
+        result = self._generate_struct_code(cls)
         self.add_lines(f"return {result}, position")
 
     # --- single values
 
-    def _emit_pending_values(self) -> None:
+    def _generate_pending_values_code(self) -> None:
         """Generate code that decodes all pending fixed-size values with a single `struct` call."""
         if not self.pending_values:
             return
@@ -236,13 +236,13 @@ class DecoderSource(FunctionSource):
         comma = "," if len(variables) == 1 else ""
         self.add_lines(f"{', '.join(variables)}{comma} = {unpack}(data, position)", f"position += {layout.size}")
 
-    def _emit_varint(self, variable: str, *, maximum: int = wire.VARINT_MAX) -> None:
+    def _generate_varint_code(self, variable: str, *, maximum: int = wire.VARINT_MAX) -> None:
         """Generate code that decodes a variable-length integer.
 
         Its first byte, usually the only one, is read with the preceding values.
         """
         self.pending_values.append(("B", variable))
-        self._emit_pending_values()
+        self._generate_pending_values_code()
         with self.block(f"if {variable} > 127:"):
             self.add_lines(f"{variable}, position = read_varint(data, position - 1)")
             if maximum < wire.VARINT_MAX:
@@ -250,42 +250,44 @@ class DecoderSource(FunctionSource):
 
     # --- structs and their fields
 
-    def _emit_struct(self, cls: type[Struct]) -> str:
+    def _generate_struct_code(self, cls: type[Struct]) -> str:
         """Generate code that decodes the fields of a struct into local variables.
 
         Return the expression that builds the struct.
         """
         depth = self._depth
         self._depth += 1
-        plain, tagged = cls.__schema__.fields_at(self.version)
+        plain, tagged = cls.__schema__.get_fields_of_version(self.version)
         for field in plain:
-            self._emit_field(field, f"{field.name}_{depth}")
+            self._generate_field_code(field, f"{field.name}_{depth}")
         if self.flexible:
-            self._emit_tags(cls, tagged, depth)
-        self._emit_pending_values()
+            self._generate_tagged_fields_code(cls, tagged, depth)
+        self._generate_pending_values_code()
         self._depth -= 1
         arguments = ", ".join(f"{field.name}={field.name}_{depth}" for field in plain + tagged)
         return f"{self.bind_name(cls.__name__, cls)}({arguments})"
 
-    def _emit_field(self, field: Field, variable: str) -> None:
+    def _generate_field_code(self, field: Field, variable: str) -> None:
         nullable = field.nullable.covers(self.version)
         if field.kind in FIXED_FORMATS:
             self.pending_values.append((FIXED_FORMATS[field.kind], variable))
         elif field.kind == "array":
-            self._emit_array(field, variable, nullable)
+            self._generate_array_code(field, variable, nullable)
         elif field.kind == "struct":
-            self._emit_single_struct(field, variable, nullable)
+            self._generate_single_struct_code(field, variable, nullable)
         else:
-            self._emit_length_prefixed(field.name, field.kind, variable, nullable)
+            self._generate_length_prefixed_code(field.name, field.kind, variable, nullable)
 
-    def _emit_length_prefixed(self, name: str, kind: str, variable: str, nullable: bool) -> None:
+    def _generate_length_prefixed_code(self, name: str, kind: str, variable: str, nullable: bool) -> None:
         """Generate code that decodes a string, bytes or records field: the length, then the content."""
         if self.flexible:
-            self._emit_varint("length", maximum=wire.STRING_BYTES_MAX + 1 if kind == "string" else wire.VARINT_MAX)
+            self._generate_varint_code(
+                "length", maximum=wire.STRING_BYTES_MAX + 1 if kind == "string" else wire.VARINT_MAX
+            )
             null, end = "0", "position + length - 1"
         else:
             self.pending_values.append((LENGTH_FORMATS[kind], "length"))
-            self._emit_pending_values()
+            self._generate_pending_values_code()
             null, end = "-1", "position + length"
         lines = (
             f"end = {end}",
@@ -293,9 +295,9 @@ class DecoderSource(FunctionSource):
             f"{variable} = {self._format_slice_expression(kind)}",
             "position = end",
         )
-        self._emit_read_or_null(nullable, f"length == {null}", variable, lines)
+        self._generate_nullable_read_code(nullable, f"length == {null}", variable, lines)
 
-    def _emit_read_or_null(self, nullable: bool, is_null: str, variable: str, lines: tuple[str, ...]) -> None:
+    def _generate_nullable_read_code(self, nullable: bool, is_null: str, variable: str, lines: tuple[str, ...]) -> None:
         if not nullable:
             self.add_lines(*lines)
             return
@@ -311,36 +313,36 @@ class DecoderSource(FunctionSource):
             return f"data[position:end].decode({how})" if self._is_copied else f"str(data[position:end], {how})"
         return "data[position:end]" if self._is_copied else "bytes(data[position:end])"
 
-    def _emit_single_struct(self, field: Field, variable: str, nullable: bool) -> None:
+    def _generate_single_struct_code(self, field: Field, variable: str, nullable: bool) -> None:
         """Generate code that decodes a struct that is not an array element and may be null."""
         assert isinstance(field.element, type)
         if not nullable:
-            self.add_lines(f"{variable} = {self._emit_struct(field.element)}")
+            self.add_lines(f"{variable} = {self._generate_struct_code(field.element)}")
             return
         self.pending_values.append(("b", "presence"))
-        self._emit_pending_values()
+        self._generate_pending_values_code()
         self.add_lines(f"if presence == -1: {variable} = None")
         self.add_lines(f"elif presence != 1: raise MalformedMessage('{field.name}: neither null nor present')")
         with self.block("else:"):
-            self.add_lines(f"{variable} = {self._emit_struct(field.element)}")
+            self.add_lines(f"{variable} = {self._generate_struct_code(field.element)}")
 
     # --- arrays
 
-    def _emit_array(self, field: Field, variable: str, nullable: bool) -> None:
+    def _generate_array_code(self, field: Field, variable: str, nullable: bool) -> None:
         if self.flexible:
-            self._emit_varint("count")
+            self._generate_varint_code("count")
             self.add_lines("count -= 1")
         else:
             self.pending_values.append(("i", "count"))
-            self._emit_pending_values()
+            self._generate_pending_values_code()
         if not nullable:
-            self._emit_elements(field, variable)
+            self._generate_elements_code(field, variable)
             return
         self.add_lines(f"if count == -1: {variable} = None")
         with self.block("else:"):
-            self._emit_elements(field, variable)
+            self._generate_elements_code(field, variable)
 
-    def _emit_elements(self, field: Field, variable: str) -> None:
+    def _generate_elements_code(self, field: Field, variable: str) -> None:
         size = compute_min_element_size(field.element, self.version, self.flexible)
         check_invariant(size > 0, f"an element of {field.name} takes no bytes, so its count would be unbounded")
         self.add_lines(
@@ -349,17 +351,17 @@ class DecoderSource(FunctionSource):
             "if budget < 0: raise over_budget()",
         )
         if field.element in ARRAY_FORMATS:
-            self._emit_integers(str(field.element), variable)
+            self._generate_integer_array_code(str(field.element), variable)
             return
         self.add_lines(f"{variable} = []")
         with self.block("for _ in range(count):"):
             if isinstance(field.element, type):
-                self.add_lines(f"{variable}.append({self._emit_struct(field.element)})")
+                self.add_lines(f"{variable}.append({self._generate_struct_code(field.element)})")
             else:
-                self._emit_length_prefixed(field.name, str(field.element), "element", nullable=False)
+                self._generate_length_prefixed_code(field.name, str(field.element), "element", nullable=False)
                 self.add_lines(f"{variable}.append(element)")
 
-    def _emit_integers(self, kind: str, variable: str) -> None:
+    def _generate_integer_array_code(self, kind: str, variable: str) -> None:
         letter = ARRAY_FORMATS[kind]
         read = self.bind_name(f"read_{kind}s", wire.INT_ARRAYS[letter].read)
         self.add_lines(f"{variable} = {read}(data, position, count) if count else []")
@@ -367,7 +369,7 @@ class DecoderSource(FunctionSource):
 
     # --- tagged fields
 
-    def _emit_tags(self, cls: type[Struct], tagged: list[Field], depth: int) -> None:
+    def _generate_tagged_fields_code(self, cls: type[Struct], tagged: list[Field], depth: int) -> None:
         """Generate code that decodes the tagged fields of a struct.
 
         Their count, usually a zero byte, is read with the preceding values.
@@ -376,23 +378,23 @@ class DecoderSource(FunctionSource):
             default = "[]" if field.default == [] else self.bind_name(f"{cls.__name__}_{field.name}", field.default)
             self.add_lines(f"{field.name}_{depth} = {default}")
         self.pending_values.append(("B", f"tags_{depth}"))
-        self._emit_pending_values()
+        self._generate_pending_values_code()
         with self.block(f"if tags_{depth}:"):
             self.add_lines(f"tags_{depth}, position, budget = read_tag_count(data, position - 1, size, budget)")
             if tagged:
-                self._emit_known_tags(tagged, depth)
+                self._generate_known_tags_code(tagged, depth)
             else:
                 self.add_lines(f"position = skip_tags(data, position, size, tags_{depth})")
 
-    def _emit_known_tags(self, tagged: list[Field], depth: int) -> None:
+    def _generate_known_tags_code(self, tagged: list[Field], depth: int) -> None:
         tag, end = f"tag_{depth}", f"end_{depth}"
         self.add_lines(f"{tag} = -1")
         with self.block(f"for _ in range(tags_{depth}):"):
             self.add_lines(f"{tag}, position, {end} = read_tag(data, position, size, {tag})")
             for field in tagged:
                 with self.block(f"if {tag} == {field.tag}:"):
-                    self._emit_field(field, f"{field.name}_{depth}")
-                    self._emit_pending_values()
+                    self._generate_field_code(field, f"{field.name}_{depth}")
+                    self._generate_pending_values_code()
                     self.add_lines(
                         f"if position != {end}: raise MalformedMessage('{field.name}: its tag has another size')"
                     )
@@ -409,13 +411,13 @@ class EncoderSource(FunctionSource):
         self._depth = 0
         self._rejects_unsupported = issubclass(cls, Request)
         self._accepts_encoded = issubclass(cls, Response)
-        self._emit_struct(cls, "message")
-        self._emit_pending_values()
+        self._generate_struct_code(cls, "message")
+        self._generate_pending_values_code()
         self.add_lines("return out")
 
     # --- single values
 
-    def _emit_pending_values(self) -> None:
+    def _generate_pending_values_code(self) -> None:
         """Generate code that encodes all pending fixed-size values with a single `struct` call."""
         if not self.pending_values:
             return
@@ -426,8 +428,8 @@ class EncoderSource(FunctionSource):
         pack = self.bind_name(format_struct_function("pack", layout), layout.pack)
         self.add_lines(f"out += {pack}({', '.join(expressions)})")
 
-    def _emit_varint(self, value: str, *, maximum: int = wire.VARINT_MAX) -> None:
-        self._emit_pending_values()
+    def _generate_varint_code(self, value: str, *, maximum: int = wire.VARINT_MAX) -> None:
+        self._generate_pending_values_code()
         self.add_lines(f"varint = {value}", "if varint < 128: out.append(varint)")
         if maximum < wire.VARINT_MAX:
             self.add_lines(f"elif varint > {maximum}: raise UnencodableMessage('a string of more than 32767 bytes')")
@@ -435,21 +437,21 @@ class EncoderSource(FunctionSource):
 
     # --- structs and their fields
 
-    def _emit_struct(self, cls: type[Struct], variable: str) -> None:
+    def _generate_struct_code(self, cls: type[Struct], variable: str) -> None:
         depth = self._depth
         self._depth += 1
         if self._rejects_unsupported:
-            self._emit_unsupported_field_checks(cls, variable)
-        plain, tagged = cls.__schema__.fields_at(self.version)
+            self._generate_unsupported_field_checks(cls, variable)
+        plain, tagged = cls.__schema__.get_fields_of_version(self.version)
         for field in plain:
-            self._emit_field(field, f"{variable}.{field.name}", f"{field.name}_{depth}")
+            self._generate_field_code(field, f"{variable}.{field.name}", f"{field.name}_{depth}")
         if self.flexible and tagged:
-            self._emit_tags(cls, tagged, variable, depth)
+            self._generate_tagged_fields_code(cls, tagged, variable, depth)
         elif self.flexible:
             self.pending_values.append(("x", ""))  # no tagged fields: a zero byte, written with the preceding values
         self._depth -= 1
 
-    def _emit_unsupported_field_checks(self, cls: type[Struct], variable: str) -> None:
+    def _generate_unsupported_field_checks(self, cls: type[Struct], variable: str) -> None:
         for field in cls.__schema__.fields:
             if not field.ignorable and not field.versions.covers(self.version):
                 is_set = self._format_differs_expression(cls, field, f"{variable}.{field.name}")
@@ -465,7 +467,7 @@ class EncoderSource(FunctionSource):
         default = self.bind_name(f"{cls.__name__}_{field.name}", field.default)
         return f"{value} is not {default} and {value} != {default}"
 
-    def _emit_field(self, field: Field, value: str, variable: str) -> None:
+    def _generate_field_code(self, field: Field, value: str, variable: str) -> None:
         nullable = field.nullable.covers(self.version)
         if field.kind == "uuid":
             self.add_lines(f"{variable} = {value}")
@@ -474,75 +476,75 @@ class EncoderSource(FunctionSource):
         elif field.kind in _FORMATS:
             self.pending_values.append((_FORMATS[field.kind], value))
         elif field.kind == "array":
-            self._emit_array(field, value, variable, nullable)
+            self._generate_array_code(field, value, variable, nullable)
         elif field.kind == "struct":
-            self._emit_single_struct(field, value, variable, nullable)
+            self._generate_single_struct_code(field, value, variable, nullable)
         else:
-            self._emit_length_prefixed(field.kind, value, variable, nullable)
+            self._generate_length_prefixed_code(field.kind, value, variable, nullable)
 
-    def _emit_length_prefixed(self, kind: str, value: str, variable: str, nullable: bool) -> None:
+    def _generate_length_prefixed_code(self, kind: str, value: str, variable: str, nullable: bool) -> None:
         """Generate code that encodes a string, bytes or records field: the length, then the content."""
         encoded = ".encode()" if kind == "string" else ""
         length = f"records_length({variable})" if kind == "records" else f"len({variable})"
         if not nullable:
             self.add_lines(f"{variable} = {value}{encoded}")
-            self._emit_length(kind, length)
-            self._emit_content(kind, variable)
+            self._generate_length_code(kind, length)
+            self._generate_content_code(kind, variable)
             return
-        self._emit_pending_values()
+        self._generate_pending_values_code()
         self.add_lines(f"{variable} = {value}")
-        self._emit_null_check(variable, LENGTH_FORMATS[kind])
+        self._generate_null_check(variable, LENGTH_FORMATS[kind])
         with self.block("else:"):
             if encoded:
                 self.add_lines(f"{variable} = {variable}{encoded}")
-            self._emit_length(kind, length)
-            self._emit_content(kind, variable)
+            self._generate_length_code(kind, length)
+            self._generate_content_code(kind, variable)
 
-    def _emit_length(self, kind: str, length: str) -> None:
+    def _generate_length_code(self, kind: str, length: str) -> None:
         if self.flexible:
             maximum = wire.STRING_BYTES_MAX + 1 if kind == "string" else wire.VARINT_MAX
-            self._emit_varint(f"{length} + 1", maximum=maximum)
+            self._generate_varint_code(f"{length} + 1", maximum=maximum)
         else:
             self.pending_values.append((LENGTH_FORMATS[kind], length))
-            self._emit_pending_values()
+            self._generate_pending_values_code()
 
-    def _emit_content(self, kind: str, variable: str) -> None:
+    def _generate_content_code(self, kind: str, variable: str) -> None:
         self.add_lines(f"out = write_records(out, chunks, {variable})" if kind == "records" else f"out += {variable}")
 
-    def _emit_null_check(self, variable: str, letter: str) -> None:
+    def _generate_null_check(self, variable: str, letter: str) -> None:
         null = b"\0" if self.flexible else (b"\xff\xff" if letter == "h" else b"\xff\xff\xff\xff")
         self.add_lines(f"if {variable} is None: out += {null!r}")
 
-    def _emit_single_struct(self, field: Field, value: str, variable: str, nullable: bool) -> None:
+    def _generate_single_struct_code(self, field: Field, value: str, variable: str, nullable: bool) -> None:
         """Generate code that encodes a struct that is not an array element and may be null."""
         assert isinstance(field.element, type)
-        self._emit_pending_values()
+        self._generate_pending_values_code()
         self.add_lines(f"{variable} = {value}")
         if not nullable:
-            self._emit_struct(field.element, variable)
-            self._emit_pending_values()
+            self._generate_struct_code(field.element, variable)
+            self._generate_pending_values_code()
             return
         self.add_lines(f"if {variable} is None: out.append(255)")
         with self.block("else:"):
             self.add_lines("out.append(1)")
-            self._emit_struct(field.element, variable)
-            self._emit_pending_values()
+            self._generate_struct_code(field.element, variable)
+            self._generate_pending_values_code()
 
     # --- arrays
 
-    def _emit_array(self, field: Field, value: str, variable: str, nullable: bool) -> None:
+    def _generate_array_code(self, field: Field, value: str, variable: str, nullable: bool) -> None:
         if not nullable:
             self.add_lines(f"{variable} = {value}")
-            self._emit_elements(field, variable)
+            self._generate_elements_code(field, variable)
             return
-        self._emit_pending_values()
+        self._generate_pending_values_code()
         self.add_lines(f"{variable} = {value}")
-        self._emit_null_check(variable, "i")
+        self._generate_null_check(variable, "i")
         with self.block("else:"):
-            self._emit_elements(field, variable)
+            self._generate_elements_code(field, variable)
 
-    def _emit_elements(self, field: Field, variable: str) -> None:
-        self._emit_length("array", f"len({variable})")
+    def _generate_elements_code(self, field: Field, variable: str) -> None:
+        self._generate_length_code("array", f"len({variable})")
         if field.element in ARRAY_FORMATS:
             pack = self.bind_name(f"pack_{field.element}s", wire.INT_ARRAYS[ARRAY_FORMATS[str(field.element)]].pack)
             self.add_lines(f"if {variable}: out += {pack}({variable})")
@@ -553,16 +555,16 @@ class EncoderSource(FunctionSource):
                 if self._accepts_encoded and self._depth == 1:
                     with self.block(f"if {element}.__class__ is bytes:"):
                         self.add_lines(f"out += {element}", "continue")
-                self._emit_struct(field.element, element)
-                self._emit_pending_values()
+                self._generate_struct_code(field.element, element)
+                self._generate_pending_values_code()
             else:
-                self._emit_length_prefixed(str(field.element), element, "item", nullable=False)
+                self._generate_length_prefixed_code(str(field.element), element, "item", nullable=False)
 
     # --- tagged fields
 
-    def _emit_tags(self, cls: type[Struct], tagged: list[Field], variable: str, depth: int) -> None:
+    def _generate_tagged_fields_code(self, cls: type[Struct], tagged: list[Field], variable: str, depth: int) -> None:
         """Generate code that encodes the tagged fields of a struct that differ from their default values."""
-        self._emit_pending_values()
+        self._generate_pending_values_code()
         flags = [f"has_{field.name}_{depth}" for field in tagged]
         for field, flag in zip(tagged, flags, strict=True):
             self.add_lines(f"{flag} = {self._format_differs_expression(cls, field, f'{variable}.{field.name}')}")
@@ -570,13 +572,13 @@ class EncoderSource(FunctionSource):
             self.add_lines(f"out.append({' + '.join(flags)})")
             for field, flag in zip(tagged, flags, strict=True):
                 with self.block(f"if {flag}:"):
-                    self._emit_tag(field, f"{variable}.{field.name}", depth)
+                    self._generate_tagged_field_code(field, f"{variable}.{field.name}", depth)
         self.add_lines("else: out.append(0)")
 
-    def _emit_tag(self, field: Field, value: str, depth: int) -> None:
+    def _generate_tagged_field_code(self, field: Field, value: str, depth: int) -> None:
         self.add_lines(f"outer_{depth} = out", "out = bytearray()")
-        self._emit_field(field, value, f"{field.name}_{depth}")
-        self._emit_pending_values()
+        self._generate_field_code(field, value, f"{field.name}_{depth}")
+        self._generate_pending_values_code()
         self.add_lines(
             f"write_varint(outer_{depth}, {field.tag})",
             f"write_varint(outer_{depth}, len(out))",
@@ -588,25 +590,25 @@ class EncoderSource(FunctionSource):
 @cache
 def compile_decoder(cls: type[Struct], version: int) -> Decoder:
     """Return the generated decoder of one version of a message class."""
-    _check_version(cls, version)
+    _check_version_supported(cls, version)
     return cast(Decoder, DecoderSource(cls, version).compile_function("decode", f"<{cls.__name__} v{version}>"))
 
 
 @cache
 def compile_encoder(cls: type[Struct], version: int) -> Encoder:
     """Return the generated encoder of one version of a message class."""
-    _check_version(cls, version)
+    _check_version_supported(cls, version)
     return cast(Encoder, EncoderSource(cls, version).compile_function("encode", f"<{cls.__name__} v{version}>"))
 
 
 @cache
 def compile_element_encoder(message: type[Struct], element: type[Struct], version: int) -> Encoder:
     """Return the generated encoder of the elements of an array in a message class."""
-    _check_version(message, version)
+    _check_version_supported(message, version)
     name = f"<{element.__name__} in {message.__name__} v{version}>"
     return cast(Encoder, EncoderSource(element, version, message).compile_function("encode", name))
 
 
-def _check_version(cls: type[Struct], version: int) -> None:
+def _check_version_supported(cls: type[Struct], version: int) -> None:
     if not cls.__schema__.versions.covers(version):
         raise UnsupportedVersion(cls.__schema__.api_key, version, correlation_id=-1)

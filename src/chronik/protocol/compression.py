@@ -184,8 +184,8 @@ def _decompress_up_to(codec: Codec, decompress_into: _DecompressInto, data: byte
     except cramjam.DecompressionError as error:
         if _OUTPUT_FULL not in str(error):
             raise CorruptRecords(f"{codec.name.lower()} data: {error}") from None
-        return _finish_output(output), False
-    return _finish_output(output[:written]), True
+        return _convert_output(output), False
+    return _convert_output(output[:written]), True
 
 
 def _allocate_buffer(size: int) -> memoryview:
@@ -193,7 +193,7 @@ def _allocate_buffer(size: int) -> memoryview:
     return memoryview(bytearray(size) if size <= _HEAP_BYTES_MAX else mmap.mmap(-1, size))
 
 
-def _finish_output(output: memoryview) -> bytes | memoryview:
+def _convert_output(output: memoryview) -> bytes | memoryview:
     """Return small output as bytes, which are faster to read, and large output as a view."""
     return bytes(output) if len(output) <= _HEAP_BYTES_MAX else output
 
@@ -230,7 +230,7 @@ def _decompress_snappy_up_to(data: bytes | memoryview, size: int) -> _Prefix:
             break
         _decompress_snappy_block(block, output[position : position + content_bytes])
         position += content_bytes
-    return _finish_output(output), is_whole
+    return _convert_output(output), is_whole
 
 
 def _iter_snappy_blocks(data: memoryview) -> Iterator[tuple[memoryview, int]]:

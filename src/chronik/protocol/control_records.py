@@ -59,7 +59,7 @@ def parse_control_type(record: Record) -> ControlType:
     return ControlType(number) if number in _CONTROL_NUMBERS else ControlType.UNKNOWN
 
 
-def parse_marker(record: Record) -> TransactionMarker | None:
+def parse_transaction_marker(record: Record) -> TransactionMarker | None:
     """Return the transaction marker in a control record, or None for other types of control records."""
     kind = parse_control_type(record)
     if kind not in _MARKER_TYPES:
@@ -72,7 +72,7 @@ def parse_marker(record: Record) -> TransactionMarker | None:
     return TransactionMarker(kind is ControlType.COMMIT, coordinator_epoch)
 
 
-def parse_marker_batch(buffer: Bytes, position: int = 0) -> TransactionMarker | None:
+def parse_transaction_marker_batch(buffer: Bytes, position: int = 0) -> TransactionMarker | None:
     """Return the transaction marker in the control batch at `position`, or None for other types and empty batches.
 
     Raises:
@@ -89,10 +89,10 @@ def parse_marker_batch(buffer: Bytes, position: int = 0) -> TransactionMarker | 
         ):
             return TransactionMarker(kind == ControlType.COMMIT, coordinator_epoch)
     records = decode_batch(buffer, position)
-    return parse_marker(records[0]) if records else None
+    return parse_transaction_marker(records[0]) if records else None
 
 
-def encode_marker_batch(
+def encode_transaction_marker_batch(
     marker: TransactionMarker,
     *,
     timestamp: int,

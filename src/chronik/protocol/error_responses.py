@@ -19,7 +19,7 @@ ERROR_FIELDS: Final = {"error_code": "code", "error_message": "message", "record
 """The names of error fields in responses, with the Python expressions of their values in generated code."""
 
 
-def error_fields(error: KafkaError | None) -> dict[str, Any]:
+def build_error_fields(error: KafkaError | None) -> dict[str, Any]:
     """Return the values of the fields `error_code` and `error_message` of a response element."""
     return {"error_code": error.code if error else ErrorCode.NONE, "error_message": error.message if error else None}
 

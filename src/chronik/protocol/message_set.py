@@ -93,7 +93,7 @@ def convert_to_batches(
             wrapper = _check_produced_message(next(messages))
             limit = budget.max_output_bytes(len(wrapper.value or b""))
             codec, content = parse_codec(wrapper.codec), _decompress_message(wrapper, min(limit, CONVERTED_BYTES_MAX))
-            budget.take_bytes(len(content))
+            budget.charge_bytes(len(content))
             _check_message_count(content, budget)
             members = _iter_inner_messages(wrapper, content)
         batches.append(encode_batch(_assign_offsets(members, offsets, budget), codec=codec))
@@ -134,7 +134,7 @@ def convert_to_message_set(
             continue
         try:
             header, body = decompress_within_budget(buffer, position, budget)
-            records, is_truncated = _take_records_within(header, body, first_offset, capacity)
+            records, is_truncated = _take_records_up_to_capacity(header, body, first_offset, capacity)
         except RecordsTooLarge:
             if output:
                 break
@@ -146,13 +146,13 @@ def convert_to_message_set(
             for record in records:
                 output += _encode_message(magic, header, record.offset, record)
         else:
-            output += _wrap(magic, header, records)
+            output += _encode_wrapper_message(magic, header, records)
         if is_truncated or capacity <= 0:
             break
     return bytes(output)
 
 
-def _take_records_within(
+def _take_records_up_to_capacity(
     header: BatchHeader, body: RecordsBody, first_offset: int, capacity: int
 ) -> tuple[list[Record], bool]:
     """Return the records from `first_offset` on that fit into `capacity`, at least one, and whether more follow."""
@@ -213,7 +213,7 @@ def _assign_offsets(
     messages: Iterator[_Message], offsets: Iterator[int], budget: DecompressionBudget
 ) -> Iterator[Record]:
     for message in messages:
-        budget.take_records(1)
+        budget.charge_records(1)
         yield Record(next(offsets), _check_produced_message(message).timestamp, message.key, message.value)
 
 
@@ -296,7 +296,7 @@ def _decompress_message(wrapper: _Message, limit: int) -> RecordsBody:
     return decompress_view(wrapper.codec, data, limit)
 
 
-def _wrap(magic: int, header: BatchHeader, records: list[Record]) -> bytes:
+def _encode_wrapper_message(magic: int, header: BatchHeader, records: list[Record]) -> bytes:
     """Return a compressed wrapper message that contains the given records."""
     content = bytearray()
     last_offset = header.last_offset

@@ -72,7 +72,7 @@ def _parse_enum_name(kind: type[_E], word: str) -> _E:
     raise ValueError(f"unknown operation or resource type {word!r}; see protocol/permissions.py")
 
 
-def to_bit_field(operations: Iterable[AclOperation]) -> int:
+def encode_operations_as_bit_field(operations: Iterable[AclOperation]) -> int:
     """Encode ACL operations as the bit field of authorized operations in responses."""
     return sum(1 << operation for operation in operations)
 
@@ -113,7 +113,7 @@ OPERATIONS_BY_RESOURCE_TYPE: Final = {
 }
 """The ACL operations that apply to each resource type."""
 
-TOPIC_OPERATION_BITS: Final = to_bit_field(TOPIC_OPERATIONS)
-GROUP_OPERATION_BITS: Final = to_bit_field(GROUP_OPERATIONS)
-CLUSTER_OPERATION_BITS: Final = to_bit_field(CLUSTER_OPERATIONS)
+TOPIC_OPERATION_BITS: Final = encode_operations_as_bit_field(TOPIC_OPERATIONS)
+GROUP_OPERATION_BITS: Final = encode_operations_as_bit_field(GROUP_OPERATIONS)
+CLUSTER_OPERATION_BITS: Final = encode_operations_as_bit_field(CLUSTER_OPERATIONS)
 """The bit field of all ACL operations on the cluster."""

@@ -46,11 +46,11 @@ def decompress_within_budget(
     """
     header, data = _parse_and_verify_batch(buffer, position)
     budget = budget or DecompressionBudget.for_request(header.size)
-    budget.take_records(header.record_count)
+    budget.charge_records(header.record_count)
     if not data:  # an empty batch left by compaction, which no codec could decompress
         return header, b""
     body = decompress_view(header.codec, data, _compute_output_limit(header, budget))
-    budget.take_bytes(len(body))
+    budget.charge_bytes(len(body))
     return header, body
 
 
@@ -66,12 +66,12 @@ def scan_records_lazily(buffer: Bytes, budget: DecompressionBudget) -> Iterator[
         return
     seen, taken = header.base_offset - 1, 0
     for body, is_whole in iter_decompressed_prefixes(header.codec, data, _compute_output_limit(header, budget)):
-        budget.take_bytes(len(body) - taken)  # each prefix contains the previous one
+        budget.charge_bytes(len(body) - taken)  # each prefix contains the previous one
         taken = len(body)
         try:
             for record in scan_records(header, body, is_complete=is_whole):
                 if record[0] > seen:
-                    budget.take_records(1)
+                    budget.charge_records(1)
                     seen = record[0]
                     yield record
         except IncompleteRecords:
@@ -103,10 +103,10 @@ def scan_records(header: BatchHeader, body: RecordsBody, *, is_complete: bool = 
         raise CorruptRecords(f"{count} records do not fit into {len(body)} bytes")
     if base_offset < 0 or last_offset > INT64_MAX:
         raise CorruptRecords(f"a batch has invalid offsets {base_offset} to {last_offset}")
-    return _iter_scanned(header, body, is_whole=is_complete)
+    return _iter_scanned_records(header, body, is_whole=is_complete)
 
 
-def _iter_scanned(header: BatchHeader, body: RecordsBody, *, is_whole: bool) -> Iterator[ScannedRecord]:
+def _iter_scanned_records(header: BatchHeader, body: RecordsBody, *, is_whole: bool) -> Iterator[ScannedRecord]:
     base_offset, last_offset, base_timestamp = header.base_offset, header.last_offset, header.base_timestamp
     append_time = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
     end, size, previous_offset = 0, len(body), base_offset - 1

@@ -76,7 +76,7 @@ class StructSchema(NamedTuple):
     versions: VersionRange
     flexible: VersionRange
 
-    def fields_at(self, version: int) -> tuple[list[Field], list[Field]]:
+    def get_fields_of_version(self, version: int) -> tuple[list[Field], list[Field]]:
         """Return the fields in this version of the struct: ordinary fields in order, and tagged fields by tag."""
         present = [field for field in self.fields if field.versions.covers(version)]
         tagged = [field for field in present if field.tag is not None]

@@ -127,7 +127,7 @@ class RaftDriver:
         if snapshot.index:
             await components.snapshots.restore(snapshot.index)
             self._applied.advance_applied_index(snapshot.index)
-        self._node = await self._loop.run_in_executor(components.log_thread, self._make_node, components.storage)
+        self._node = await self._loop.run_in_executor(components.log_thread, self._create_raft_node, components.storage)
         self._is_running = True
         self._exit_stack.push_async_callback(components.writer.stop)
         components.applier.start()
@@ -145,7 +145,7 @@ class RaftDriver:
     async def stop(self) -> None:
         """Complete the current write, fail all pending requests, and stop the Raft node."""
         self._is_running = False
-        self._fail_waiters(DriverStopped("the node is shutting down"))
+        self._fail_pending_requests(DriverStopped("the node is shutting down"))
         if self._ticker is not None:
             self._ticker.cancel()
         await self._exit_stack.aclose()
@@ -174,7 +174,7 @@ class RaftDriver:
         )
         return _DriverComponents(log_thread, storage, writer, snapshots, applier)
 
-    def _make_node(self, storage: RaftStorage) -> RaftNode:
+    def _create_raft_node(self, storage: RaftStorage) -> RaftNode:
         """Create the Raft node. Runs in a thread, because it reads the whole log."""
         settings = self._settings
         return RaftNode(
@@ -194,10 +194,10 @@ class RaftDriver:
         self._failure = error
         self._is_running = False
         self._events.clear()
-        self._fail_waiters(StorageError(f"the node has stopped after a failure: {error}"))
+        self._fail_pending_requests(StorageError(f"the node has stopped after a failure: {error}"))
         self._on_fatal(error)
 
-    def _fail_waiters(self, error: Exception) -> None:
+    def _fail_pending_requests(self, error: Exception) -> None:
         self._waiters.fail_all(error)
         self._applied.fail_all(error)
         self._status_changes.notify()
@@ -287,7 +287,7 @@ class RaftDriver:
 
     async def wait_applied(self, index: int, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> None:
         """Wait until the state machine has applied the entry at `index`. Raise OutcomeUnknown after the timeout."""
-        self._check_running()
+        self._check_driver_running()
         await self._applied.wait(index, timeout)
 
     async def transfer_leadership(self, target: int, timeout: float = DEFAULT_TIMEOUT_SECONDS) -> None:
@@ -305,13 +305,13 @@ class RaftDriver:
         while self._node.status.role is Role.LEADER and self._node.status.term == term:
             if not await self._status_changes.wait(self._status_changes.generation, deadline - self._loop.time()):
                 raise OutcomeUnknown(f"leadership transfer to node {target} did not complete in time")
-            self._check_running()
+            self._check_driver_running()
 
     def _open_waiter(self, kind: WaiterKind, timeout: float) -> Waiter:
-        self._check_running()
+        self._check_driver_running()
         return self._waiters.add(kind, self._loop.time() + timeout)
 
-    def _check_running(self) -> None:
+    def _check_driver_running(self) -> None:
         if self._failure is not None:
             raise StorageError(f"the node has stopped after a failure: {self._failure}")
         if not self._is_running:
@@ -347,7 +347,7 @@ class RaftDriver:
         try:
             ready = self._node.handle(*events)
             self._is_tick_queued = False
-            self._process_ready(ready)
+            self._execute_ready_instructions(ready)
         except Exception as error:
             self._fail(error)
             return
@@ -363,7 +363,7 @@ class RaftDriver:
     # ------------------------------------------------------------------------------------------ instructions of the
     # core
 
-    def _process_ready(self, ready: Ready) -> None:
+    def _execute_ready_instructions(self, ready: Ready) -> None:
         if ready.persist is not None:
             self._components.writer.write(ready.persist)
         if ready.messages:

@@ -48,13 +48,13 @@ class RaftMessenger:
     # callbacks
 
     def messages_received(self, peer: int, messages: Sequence[Buffer]) -> None:
-        decoded = [self._check_addresses(peer, decode_message(message)) for message in messages]
+        decoded = [self._check_message_addresses(peer, decode_message(message)) for message in messages]
         received = [MessageReceived(message) for message in decoded if self._passes(message)]
         if received:
             self._peer_times.record_contact(peer, received[-1].message.source_directory)
             self._feed(*received)
 
-    def _check_addresses(self, peer: int, message: AnyRaftMessage) -> AnyRaftMessage:
+    def _check_message_addresses(self, peer: int, message: AnyRaftMessage) -> AnyRaftMessage:
         if message.source != peer or message.target != self._node_id:
             raise InvalidPeerMessage(
                 f"node {peer} sent a Raft message from node {message.source} to node {message.target}"

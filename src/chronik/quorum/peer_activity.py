@@ -41,7 +41,7 @@ class PeerActivityTracker:
         for peer, directory_id in self._contacted.items():
             member = membership.get(peer)
             if peer in matches and member is not None and member.directory_id in (UNBOUND_DIRECTORY, directory_id):
-                self.by_peer[peer] = _update_times(self.by_peer.get(peer), matches[peer], end, now)
+                self.by_peer[peer] = _update_peer_activity(self.by_peer.get(peer), matches[peer], end, now)
         self._contacted.clear()
 
     def clear(self) -> None:
@@ -50,7 +50,7 @@ class PeerActivityTracker:
         self.by_peer.clear()
 
 
-def _update_times(previous: PeerActivity | None, match: int, end: int, now: float) -> PeerActivity:
+def _update_peer_activity(previous: PeerActivity | None, match: int, end: int, now: float) -> PeerActivity:
     """Return the activity of a peer, updated for a message that it has sent.
 
     As in Kafka, a peer that now has the log end of its previous contact was caught up at that time.

@@ -179,19 +179,19 @@ class RaftStorage:
         if hard_state is not None:
             self._hard_state = hard_state
         sizes = [HEADER_BYTES + len(payload) for payload in payloads[: len(entries)]]
-        placement = EntryPositions(self._segment, _compute_positions(begin, sizes), sizes)
+        placement = EntryPositions(self._segment, _compute_entry_positions(begin, sizes), sizes)
         if self._log.segment_bytes >= SEGMENT_BYTES:
-            self._roll()
+            self._start_new_segment()
         return placement
 
-    def _roll(self) -> None:
+    def _start_new_segment(self) -> None:
         self._log.roll()
         self._segment = self._log.last_index + 1
 
     def _install_snapshot(self, snapshot: SnapshotMetadata) -> None:
         """Replace the log with a snapshot received from the Raft leader, atomically by writing the manifest."""
         self._incoming.finish(snapshot)
-        self._roll()
+        self._start_new_segment()
         manifest = RaftManifest(
             obsolete_record=self._log.last_index,
             compacted_index=snapshot.index,
@@ -219,7 +219,7 @@ class RaftStorage:
         if manifest.snapshot.index != self._manifest.snapshot.index:
             self._previous_snapshot = self._manifest.snapshot.index
         self._manifest = manifest
-        self._log.drop_segments_through(manifest.obsolete_record)
+        self._log.delete_segments_through(manifest.obsolete_record)
         self._remove_old_snapshots()
 
     def _remove_old_snapshots(self) -> None:
@@ -318,7 +318,7 @@ def _read_manifest(files: FileSystem, directory: str) -> RaftManifest:
     return manifest
 
 
-def _compute_positions(begin: int, sizes: Sequence[int]) -> list[int]:
+def _compute_entry_positions(begin: int, sizes: Sequence[int]) -> list[int]:
     positions = []
     for size in sizes:
         positions.append(begin)

@@ -19,7 +19,7 @@ from chronik.quorum.outcomes import (
     ReadTimedOut,
 )
 from chronik.raft.entries import RaftEntry
-from chronik.raft.events import ReadConfirmed, RejectionReason, RequestAccepted, RequestRejected
+from chronik.raft.events import ReadIndexConfirmed, RejectionReason, RequestAccepted, RequestRejected
 
 WAITERS_MAX: Final = 50_000
 """The maximum number of pending proposals and reads of a node. Above this limit, further requests are rejected."""
@@ -83,14 +83,14 @@ class RequestWaiters(msgspec.Struct):
 
     # -------------------------------------------------------------------------------------------------------- outcomes
 
-    def complete(self, outcome: RequestAccepted | RequestRejected | ReadConfirmed) -> None:
+    def complete(self, outcome: RequestAccepted | RequestRejected | ReadIndexConfirmed) -> None:
         waiter = self._open.get(outcome.context)
         if waiter is None:
             return  # the request has expired
         if isinstance(outcome, RequestRejected):
             not_leader = outcome.reason is RejectionReason.NOT_LEADER
             self._fail(waiter, NotLeader(outcome.leader) if not_leader else ProposalRejected(outcome.reason))
-        elif isinstance(outcome, ReadConfirmed):
+        elif isinstance(outcome, ReadIndexConfirmed):
             self._complete_waiter(waiter, outcome.index)
         elif waiter.kind is WaiterKind.TRANSFER:
             self._complete_waiter(waiter, None)

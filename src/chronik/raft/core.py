@@ -16,7 +16,7 @@ from chronik.raft.config import RaftConfig
 from chronik.raft.entries import EntryKind, EntryStorage, RaftEntry, RecoveredRaftState
 from chronik.raft.events import (
     RaftStatus,
-    ReadConfirmed,
+    ReadIndexConfirmed,
     RejectionReason,
     RequestAccepted,
     RequestRejected,
@@ -92,7 +92,7 @@ class RaftCore:
 
         # Contents of the next Ready:
         self.outbox: list[AnyRaftMessage] = []
-        self.outcomes: list[RequestAccepted | RequestRejected | ReadConfirmed] = []
+        self.outcomes: list[RequestAccepted | RequestRejected | ReadIndexConfirmed] = []
         self.chunk_requests: list[SnapshotChunkRequest] = []
         self.role_transitions: list[RoleTransition] = []
         self.reported_status = RaftStatus(Role.FOLLOWER, self.term, NO_NODE)
@@ -161,7 +161,7 @@ class RaftCore:
     def enter_term(self, term: int, vote: int = NO_NODE) -> None:
         """Change to a higher term, and set this node's vote in that term."""
         check_invariant(term > self.term, f"Raft: term changes from {self.term} to {term}")
-        self.vote = rules.vote_in_new_term(self.vote, self.term, term) if vote == NO_NODE else vote
+        self.vote = rules.get_vote_after_term_change(self.vote, self.term, term) if vote == NO_NODE else vote
         self.term = term
         self.writes.drop_outdated_messages(term)
 

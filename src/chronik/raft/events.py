@@ -179,7 +179,7 @@ class RequestRejected(msgspec.Struct, frozen=True):
     leader: int
 
 
-class ReadConfirmed(msgspec.Struct, frozen=True):
+class ReadIndexConfirmed(msgspec.Struct, frozen=True):
     """The outcome of a read that is linearizable once the local state machine has applied `index`."""
 
     context: int
@@ -236,7 +236,7 @@ class Ready(msgspec.Struct):
     restore: SnapshotMetadata | None = None
     """The snapshot that the state machine must load before it applies further entries."""
     committed: Sequence[RaftEntry] = ()
-    outcomes: list[RequestAccepted | RequestRejected | ReadConfirmed] = msgspec.field(default_factory=list)
+    outcomes: list[RequestAccepted | RequestRejected | ReadIndexConfirmed] = msgspec.field(default_factory=list)
     """The outcomes of proposals, membership changes, leadership transfers and reads, each reported once."""
     chunk_requests: list[SnapshotChunkRequest] = msgspec.field(default_factory=list)
     status: RaftStatus | None = None

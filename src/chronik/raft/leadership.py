@@ -105,7 +105,7 @@ def send_heartbeat_to_voters(core: RaftCore) -> None:
 
 
 def _send_heartbeat(core: RaftCore, node_id: int) -> None:
-    commit = rules.heartbeat_commit(core.commit, core.peers[node_id].match_index)
+    commit = rules.compute_heartbeat_commit_index(core.commit, core.peers[node_id].match_index)
     core.send(Heartbeat, node_id, commit=commit, round=core.reads.round)
 
 

@@ -44,7 +44,7 @@ class RaftLog:
             batch = self._storage.entries(index, self.durable_index + 1, RECOVERY_BYTES)
             check_invariant(bool(batch) and batch[0].index == index, f"Raft log: entry {index} is missing")
             for entry in batch:
-                self._record_term(entry)
+                self._record_entry_term(entry)
                 yield entry
             index = batch[-1].index + 1
 
@@ -109,7 +109,7 @@ class RaftLog:
             check_invariant(bool(batch) and batch[0].index == first, f"Raft log: entry {first} is missing")
             return batch  # the next message contains the unstable part
         start = first - self._unstable_from
-        return _limit_bytes(self._unstable[start : end - self._unstable_from], bytes_max)
+        return _limit_total_bytes(self._unstable[start : end - self._unstable_from], bytes_max)
 
     # ---------------------------------------------------------------------------------------------------- changes
 
@@ -122,11 +122,11 @@ class RaftLog:
         if first <= self.last_index:
             self._truncate_from(first)
         for entry in entries:
-            self._record_term(entry)
+            self._record_entry_term(entry)
             self.unstable_bytes += entry.size_bytes
         self._unstable.extend(entries)
 
-    def take_unpersisted(self) -> tuple[RaftEntry, ...]:
+    def take_unpersisted_entries(self) -> tuple[RaftEntry, ...]:
         """Return the entries to write next, which the storage appends after truncating its log."""
         start = self._persisting_index + 1 - self._unstable_from
         self._persisting_index = self.last_index
@@ -173,7 +173,7 @@ class RaftLog:
         while len(self._term_runs) > 1 and self._term_runs[-1][0] >= index:
             self._term_runs.pop()
 
-    def _record_term(self, entry: RaftEntry) -> None:
+    def _record_entry_term(self, entry: RaftEntry) -> None:
         last_term = self._term_runs[-1][1]
         check_invariant(
             entry.term >= last_term, f"Raft log: term {entry.term} at {entry.index} is lower than {last_term}"
@@ -186,7 +186,7 @@ def _get_first_index(run: tuple[int, int]) -> int:
     return run[0]
 
 
-def _limit_bytes(entries: list[RaftEntry], bytes_max: int) -> Sequence[RaftEntry]:
+def _limit_total_bytes(entries: list[RaftEntry], bytes_max: int) -> Sequence[RaftEntry]:
     size = 0
     for position, entry in enumerate(entries):
         size += entry.size_bytes

@@ -79,7 +79,7 @@ class RaftNode:
         reads.send_pending_reads(core)
         if core.role is Role.LEADER:
             leadership.step_down_if_removed(core)
-        return _collect_ready(core)
+        return _build_ready(core)
 
     # -------------------------------------------------------------------------------------------------------- queries
 
@@ -156,7 +156,7 @@ def _on_message(core: RaftCore, event: MessageReceived) -> None:
         core.enter_term(message.term)
         is_from_leader = isinstance(message, LEADER_MESSAGES)
         core.become_follower(message.source if is_from_leader else NO_NODE, "higher term")
-    elif rules.is_stale(message.term, core.term):
+    elif rules.is_stale_term(message.term, core.term):
         _reply_to_stale_message(core, message)
         return
     if isinstance(message, LEADER_MESSAGES):
@@ -208,7 +208,7 @@ def _on_persisted(core: RaftCore, event: Persisted) -> None:
     core.writes.complete_write(event.sequence)
     election.count_own_vote(core)
     if core.role is Role.LEADER:
-        replication.advance_commit(core)
+        replication.advance_leader_commit(core)
 
 
 def _on_applied(core: RaftCore, event: EntriesApplied) -> None:
@@ -260,7 +260,7 @@ _MESSAGE_HANDLERS: Final[Mapping[type[RaftMessage], Handler]] = {
 # -------------------------------------------------------------------------------------------------------------- ready
 
 
-def _collect_ready(core: RaftCore) -> Ready:
+def _build_ready(core: RaftCore) -> Ready:
     ready = Ready(persist=core.writes.start_next_write(core.term, core.vote, core.commit))
     ready.messages, core.outbox = core.outbox + core.writes.release_durable_messages(), []
     ready.outcomes, core.outcomes = core.outcomes, []
@@ -286,7 +286,7 @@ def _take_next_committed_entries(core: RaftCore) -> list[RaftEntry] | tuple[Raft
     """Return the next batch of committed entries to apply, or nothing until the previous batch is applied."""
     if core.restore_after_sequence is not None or core.applied < core.applying_index:
         return ()
-    through = rules.max_applicable_index(core.commit, core.log.durable_index)
+    through = rules.compute_max_applicable_index(core.commit, core.log.durable_index)
     if through <= core.applied:
         return ()
     entries = tuple(core.log.entries(core.applied + 1, through + 1, core.config.apply_bytes_max))

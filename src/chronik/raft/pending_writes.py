@@ -77,7 +77,7 @@ class PendingWrites:
             hard_state_written = self._outstanding.hard_state
         return (hard_state_written.term, hard_state_written.vote) != (term, vote)
 
-    def _is_anything_pending(self, term: int, vote: int) -> bool:
+    def _is_write_needed(self, term: int, vote: int) -> bool:
         """Return whether any state needs to be written. A changed commit index alone does not."""
         return (
             self._is_term_pending(term, vote)
@@ -88,14 +88,14 @@ class PendingWrites:
         )
 
     def is_all_durable(self, term: int, vote: int) -> bool:
-        return self._outstanding is None and not self._is_anything_pending(term, vote)
+        return self._outstanding is None and not self._is_write_needed(term, vote)
 
     # ------------------------------------------------------------------------------------------------------ messages
 
     def hold_until_durable(self, message: AnyRaftMessage, promise: Durability, term: int, vote: int) -> None:
         """Hold a message back until the Raft state that it depends on is durable."""
         is_term_only = promise is Durability.TERM
-        is_in_next = self._is_term_pending(term, vote) if is_term_only else self._is_anything_pending(term, vote)
+        is_in_next = self._is_term_pending(term, vote) if is_term_only else self._is_write_needed(term, vote)
         self._held.append((self.next_sequence if is_in_next else self._outstanding_sequence, message))
         del self._held[:-HELD_MESSAGES_MAX]
 
@@ -103,7 +103,7 @@ class PendingWrites:
         self._held = [
             (required_sequence, message)
             for required_sequence, message in self._held
-            if rules.is_valid_in_term(message.term, term)
+            if rules.is_message_valid_in_term(message.term, term)
         ]
 
     def release_durable_messages(self) -> list[AnyRaftMessage]:
@@ -122,7 +122,7 @@ class PendingWrites:
 
     def start_next_write(self, term: int, vote: int, commit: int) -> Persist | None:
         """Return the next write, or None if a write is in progress or nothing has to be written."""
-        if self._outstanding is not None or not self._is_anything_pending(term, vote):
+        if self._outstanding is not None or not self._is_write_needed(term, vote):
             return None
         # Write the commit index too, but only up to the index that was durable before this write: see HardState.
         hard_state = HardState(term, vote, min(commit, self._log.durable_index))
@@ -130,7 +130,7 @@ class PendingWrites:
             sequence=self.next_sequence,
             chunks=tuple(self.chunks),
             install=self.install,
-            entries=self._log.take_unpersisted(),
+            entries=self._log.take_unpersisted_entries(),
             hard_state=hard_state if hard_state != self.durable_hard_state else None,
             compact_through=self.compact_through,
         )

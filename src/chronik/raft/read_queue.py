@@ -48,11 +48,11 @@ class ReadQueue:
         return len(self._collected) + sum(len(open_request.reads) for open_request in self._open_rounds)
 
     @property
-    def has_open_rounds(self) -> bool:
+    def has_open_read_rounds(self) -> bool:
         return bool(self._open_rounds)
 
     @property
-    def can_start_round(self) -> bool:
+    def can_start_read_round(self) -> bool:
         return bool(self._collected) and (
             not self._open_rounds or (self._is_due and len(self._open_rounds) < ROUNDS_MAX)
         )
@@ -63,13 +63,13 @@ class ReadQueue:
     def tick(self) -> None:
         self._is_due = True
 
-    def start_round(self, commit: int) -> None:
+    def start_read_round(self, commit: int) -> None:
         self.round += 1
         self._is_due = False
         self._open_rounds.append(ReadRound(self.round, commit, self._collected))
         self._collected = []
 
-    def take_confirmed(self, is_confirmed: Callable[[int], bool]) -> Iterator[ReadRound]:
+    def take_confirmed_rounds(self, is_confirmed: Callable[[int], bool]) -> Iterator[ReadRound]:
         """Remove and yield the rounds that are confirmed, oldest first.
 
         A response also confirms all earlier rounds.
@@ -110,7 +110,7 @@ class ForwardedReads:
         return len(self._collected) + sum(len(open_request.contexts) for open_request in self._sent_requests.values())
 
     @property
-    def can_send_request(self) -> bool:
+    def can_send_read_request(self) -> bool:
         return bool(self._collected) and (
             not self._sent_requests or (self._is_due and len(self._sent_requests) < ROUNDS_MAX)
         )
@@ -118,7 +118,7 @@ class ForwardedReads:
     def add(self, context: int) -> None:
         self._collected.append(context)
 
-    def start_request(self, ticks_max: int) -> int:
+    def start_read_request(self, ticks_max: int) -> int:
         """Create a request to the leader for all queued reads, and return the request's number."""
         self.request += 1
         self._is_due = False

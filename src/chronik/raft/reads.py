@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from chronik.raft import leadership, rules
 from chronik.raft.core import RaftCore
-from chronik.raft.events import ReadConfirmed, ReadIndex, RejectionReason
+from chronik.raft.events import ReadIndex, ReadIndexConfirmed, RejectionReason
 from chronik.raft.membership import NO_NODE
 from chronik.raft.messages import ReadAck, ReadRequest
 from chronik.raft.read_queue import PendingRead
@@ -36,9 +36,9 @@ def send_pending_reads(core: RaftCore) -> None:
     if core.role is Role.LEADER:
         _complete_confirmed_rounds(core)
         _start_read_round(core)
-    elif core.forwarded_reads.can_send_request and core.leader != NO_NODE:
+    elif core.forwarded_reads.can_send_read_request and core.leader != NO_NODE:
         core.send(
-            ReadRequest, core.leader, request=core.forwarded_reads.start_request(core.config.forwarded_read_ticks)
+            ReadRequest, core.leader, request=core.forwarded_reads.start_read_request(core.config.forwarded_read_ticks)
         )
 
 
@@ -47,8 +47,8 @@ def _start_read_round(core: RaftCore) -> None:
 
     Before that, it does not know the commit index. Reads wait at most a tick for the previous round.
     """
-    if core.reads.can_start_round and core.has_committed_in_term:
-        core.reads.start_round(core.commit)
+    if core.reads.can_start_read_round and core.has_committed_in_term:
+        core.reads.start_read_round(core.commit)
         leadership.send_heartbeat_to_voters(core)
         _complete_confirmed_rounds(core)  # a single voter is a majority by itself
 
@@ -60,12 +60,12 @@ def _complete_confirmed_rounds(core: RaftCore) -> None:
     into a majority. The current membership's majority shares a voter with each majority of the membership in which the
     round started, or a committed change in between proves that no other node led.
     """
-    if not core.reads.has_open_rounds:
+    if not core.reads.has_open_read_rounds:
         return
-    for confirmed in core.reads.take_confirmed(lambda number: _is_round_confirmed(core, number)):
+    for confirmed in core.reads.take_confirmed_rounds(lambda number: _is_round_confirmed(core, number)):
         for read in confirmed.reads:
             if read.node_id == core.node_id:
-                core.outcomes.append(ReadConfirmed(read.request, confirmed.commit))
+                core.outcomes.append(ReadIndexConfirmed(read.request, confirmed.commit))
             else:
                 core.send(ReadAck, read.node_id, request=read.request, index=confirmed.commit)
 
@@ -109,4 +109,4 @@ def on_read_ack(core: RaftCore, message: ReadAck) -> None:
         if message.is_rejected:
             core.reject_request(context, RejectionReason.NOT_LEADER)
         else:
-            core.outcomes.append(ReadConfirmed(context, message.index))
+            core.outcomes.append(ReadIndexConfirmed(context, message.index))

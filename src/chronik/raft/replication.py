@@ -90,23 +90,23 @@ def on_append_ack(core: RaftCore, message: AppendAck) -> None:
         message.match_index <= core.log.last_index, f"Raft: {message.source} acknowledges entries never sent"
     )
     if peer.on_append_accepted(message.match_index):
-        advance_commit(core)
+        advance_leader_commit(core)
 
 
-def advance_commit(core: RaftCore) -> None:
+def advance_leader_commit(core: RaftCore) -> None:
     """Advance the commit index to the highest index that is durable on a majority of voters.
 
     Called after a peer's acknowledgement, after a local write, and after a membership change.
     """
     check_invariant(core.role is Role.LEADER, "Raft: only a leader advances the commit index by counting replicas")
-    index = rules.quorum_index([_get_match_index(core, voter) for voter in core.membership.voters])
-    if index > core.commit and rules.can_commit(core.log.term_at(index), core.term):
+    index = rules.compute_quorum_index([_get_match_index(core, voter) for voter in core.membership.voters])
+    if index > core.commit and rules.can_commit_by_counting_replicas(core.log.term_at(index), core.term):
         core.commit_through(index)
 
 
 def _get_match_index(core: RaftCore, voter: int) -> int:
     if voter == core.node_id:
-        return rules.leader_match_index(core.log.durable_index, core.log.last_index)
+        return rules.get_leader_match_index(core.log.durable_index, core.log.last_index)
     peer = core.peers[voter]
     return peer.match_index if core.counts_towards_quorum(voter, peer.directory_id) else 0
 
@@ -145,7 +145,7 @@ def on_append(core: RaftCore, message: Append) -> None:
         )
         core.append_to_log(entries[matching_count:])
     last_matching = message.previous_index + len(entries)
-    core.commit_through(rules.follower_commit(message.commit, last_matching))
+    core.commit_through(rules.compute_follower_commit_index(message.commit, last_matching))
     core.reply(message, AppendAck, match_index=last_matching)
 
 

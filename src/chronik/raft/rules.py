@@ -32,7 +32,7 @@ class Durability(Enum):
 # ------------------------------------------------------------------------------------------------ terms and elections
 
 
-def is_stale(message_term: int, current_term: int) -> bool:
+def is_stale_term(message_term: int, current_term: int) -> bool:
     """Return whether a message is from an older term and must be ignored (§5.1)."""
     return message_term < current_term
 
@@ -45,7 +45,7 @@ def can_vote_for(vote: int, candidate: int) -> bool:
     return vote in (NO_NODE, candidate)
 
 
-def vote_in_new_term(vote: int, term: int, new_term: int) -> int:
+def get_vote_after_term_change(vote: int, term: int, new_term: int) -> int:
     """Return this node's vote after a change from one term to another, which resets the vote (§5.2)."""
     return vote if new_term == term else NO_NODE
 
@@ -115,32 +115,32 @@ def has_quorum(agreeing: Iterable[int], voters: Collection[int]) -> bool:
     return len(set(agreeing) & set(voters)) >= quorum_size(len(voters))
 
 
-def quorum_index(matches: Sequence[int]) -> int:
+def compute_quorum_index(matches: Sequence[int]) -> int:
     """Return the highest index that is durable on a majority of voters (§5.3)."""
     return sorted(matches, reverse=True)[quorum_size(len(matches)) - 1]
 
 
-def can_commit(entry_term: int | None, current_term: int) -> bool:
+def can_commit_by_counting_replicas(entry_term: int | None, current_term: int) -> bool:
     """Return whether a leader may commit an entry by counting replicas: only entries of its own term (§5.4.2)."""
     return entry_term == current_term
 
 
-def leader_match_index(durable_index: int, last_index: int) -> int:
+def get_leader_match_index(durable_index: int, last_index: int) -> int:
     """Return the last index of the leader's log that is durable on its own disk (thesis §10.2.1)."""
     return min(durable_index, last_index)
 
 
-def follower_commit(leader_commit: int, last_matching_index: int) -> int:
+def compute_follower_commit_index(leader_commit: int, last_matching_index: int) -> int:
     """Return a follower's new commit index: the leader's, limited to the entries known to match (§5.3)."""
     return min(leader_commit, last_matching_index)
 
 
-def heartbeat_commit(commit: int, match: int) -> int:
+def compute_heartbeat_commit_index(commit: int, match: int) -> int:
     """Return the commit index for a heartbeat, limited to the entries that the peer is known to have."""
     return min(commit, match)
 
 
-def max_applicable_index(commit: int, durable_index: int) -> int:
+def compute_max_applicable_index(commit: int, durable_index: int) -> int:
     """Return the highest index that may be applied: committed, and durable on the local disk.
 
     After a restart, the state machine must not be ahead of the local log that rebuilds it.
@@ -190,7 +190,7 @@ def must_wait_for_disk(promise: Durability, term_is_durable: bool, log_is_durabl
     return not term_is_durable or (promise is Durability.LOG and not log_is_durable)
 
 
-def is_valid_in_term(message_term: int, new_term: int) -> bool:
+def is_message_valid_in_term(message_term: int, new_term: int) -> bool:
     """Return whether a held message of an older term may still be sent after the node has entered a new term.
 
     The acknowledged entries may have been replaced before they were written, but the old leader would count them.

@@ -22,10 +22,10 @@ def start_snapshot_transfer(core: RaftCore, node_id: int, peer: PeerProgress) ->
     """Start to send the leader's snapshot to an active peer that needs compacted log entries."""
     check_invariant(core.snapshot.index >= core.log.compacted_index, "Raft: log is compacted beyond the snapshot")
     if peer.is_recently_active:
-        _request_chunk(core, node_id, peer.start_snapshot(core.snapshot))
+        _request_snapshot_chunk(core, node_id, peer.start_snapshot(core.snapshot))
 
 
-def _request_chunk(core: RaftCore, node_id: int, transfer: SnapshotTransfer) -> None:
+def _request_snapshot_chunk(core: RaftCore, node_id: int, transfer: SnapshotTransfer) -> None:
     transfer.is_chunk_read_pending = True
     transfer.waiting_ticks = 0
     request = SnapshotChunkRequest(node_id, transfer.snapshot.index, transfer.offset, core.config.snapshot_chunk_bytes)
@@ -54,7 +54,7 @@ def on_snapshot_ack(core: RaftCore, message: SnapshotAck) -> None:
     is_expected = message.index == transfer.snapshot.index and message.next_offset <= transfer.snapshot.size_bytes
     if is_expected and not transfer.is_chunk_read_pending and message.next_offset != transfer.offset:
         transfer.offset = message.next_offset
-        _request_chunk(core, message.source, transfer)
+        _request_snapshot_chunk(core, message.source, transfer)
 
 
 def tick(core: RaftCore) -> None:
@@ -65,7 +65,7 @@ def tick(core: RaftCore) -> None:
             continue
         transfer.waiting_ticks += 1
         if transfer.waiting_ticks >= core.config.snapshot_retry_ticks and peer.is_recently_active:
-            _request_chunk(core, node_id, transfer)
+            _request_snapshot_chunk(core, node_id, transfer)
 
 
 # ----------------------------------------------------------------------------------------------------------- follower

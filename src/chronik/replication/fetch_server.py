@@ -164,7 +164,7 @@ class FollowerFetchServer:
         if self._sessions.get(peer) is not session:
             return FollowerFetchResponse(NO_SESSION)
         for position in request.positions:
-            self._update_position(session, position)
+            self._update_follower_position(session, position)
         if not session.ready and request.max_wait_ms > 0:
             await session.notifications.wait(
                 seen_notifications, min(request.max_wait_ms / 1000, FETCH_WAIT_SECONDS_MAX)
@@ -177,7 +177,7 @@ class FollowerFetchServer:
         """Open partition logs in slices, because after a start a follower requests all its partitions in one fetch."""
         deadline = self._clock.monotonic() + OPENING_SECONDS_MAX
         for position in positions:
-            replica = self._replicas.find_leader(position.topic_id, position.partition)
+            replica = self._replicas.find_led_replica(position.topic_id, position.partition)
             if replica is not None and replica.log_if_open is None:
                 replica.open()
                 if self._clock.monotonic() > deadline:
@@ -212,7 +212,7 @@ class FollowerFetchServer:
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    def _update_position(self, session: FollowerSession, position: FollowerPosition) -> None:
+    def _update_follower_position(self, session: FollowerSession, position: FollowerPosition) -> None:
         key = (position.topic_id, position.partition)
         wanted = session.partitions.get(key)
         if wanted is None:
@@ -222,11 +222,11 @@ class FollowerFetchServer:
         session.ready[key] = None  # errors are reported by the response
         try:
             replica = self._get_leader_replica(session, position)
-            if replica.find_divergence(position.offset, position.last_epoch) is not None:
+            if replica.find_log_divergence(position.offset, position.last_epoch) is not None:
                 return
         except KafkaError:
             return
-        if not replica.can_continue_from(position.offset):
+        if not replica.can_extend_follower_from(position.offset):
             return
         if wanted.replica is not replica:
             wanted.release_replica()
@@ -268,7 +268,7 @@ class FollowerFetchServer:
             size = sum(len(portion.records) for portion in partition_chunks)
             bytes_left -= size
             if size and wanted.replica is not None:
-                self._throttle.record_copied(wanted.replica, session.broker_id, size)
+                self._throttle.record_copied_bytes(wanted.replica, session.broker_id, size)
             is_first = is_first and not size
             yield from partition_chunks
         for key in list(session.changed):
@@ -293,10 +293,10 @@ class FollowerFetchServer:
         position = wanted.position
         try:
             replica = self._get_leader_replica(session, position)
-            diverging = replica.find_divergence(position.offset, position.last_epoch)
+            diverging = replica.find_log_divergence(position.offset, position.last_epoch)
             if diverging is not None:
                 return [_build_chunk(replica, wanted.key, diverging=diverging)]
-            if not replica.can_continue_from(position.offset):
+            if not replica.can_extend_follower_from(position.offset):
                 return [_build_chunk(replica, wanted.key, error=ErrorCode.OFFSET_OUT_OF_RANGE)]
             bytes_max = min(bytes_left, REPLICA_FETCH_PARTITION_BYTES_MAX)
             record_buffers = replica.read_for_follower(position.offset, bytes_max, min_one_batch=is_first)

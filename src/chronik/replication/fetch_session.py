@@ -77,7 +77,7 @@ class LeaderFetchSession:
             self._paused.pop(key, None)
             self._forgotten[key] = None
 
-    def get_requested(self, key: PartitionId) -> FollowedPartition | None:
+    def get_requested_partition(self, key: PartitionId) -> FollowedPartition | None:
         """Return the followed partition, or None if a fetch response for it is outdated and must be ignored."""
         followed = self.followed.get(key)
         return followed if followed is not None and followed.is_requested else None
@@ -86,7 +86,7 @@ class LeaderFetchSession:
         """Return whether the partition is still followed in the leader epoch in which it was requested."""
         return self.followed.get(key) is followed
 
-    def mark_changed(self, key: PartitionId) -> None:
+    def mark_position_changed(self, key: PartitionId) -> None:
         """Include the partition's current position in the next request."""
         followed = self.followed.get(key)
         if followed is not None:
@@ -111,7 +111,7 @@ class LeaderFetchSession:
         followed = self.followed[key]
         followed.truncations = followed.truncations + 1 if end_offset <= followed.truncated_from else 0
         followed.truncated_from = max(followed.truncated_from, end_offset)
-        self.mark_changed(key)
+        self.mark_position_changed(key)
         if followed.truncations:
             self.pause(key, now + min(RETRY_SECONDS_FIRST * 2.0 ** min(followed.truncations, 16), RETRY_SECONDS_MAX))
 
@@ -127,12 +127,12 @@ class LeaderFetchSession:
         """Return the paused partitions whose delay has expired, so that the next fetch requests them again."""
         return [key for key in self._paused if self.followed[key].paused_until <= now]
 
-    def replicas_to_open(self) -> list[Replica]:
+    def list_replicas_to_open(self) -> list[Replica]:
         """Return the replicas whose logs must be opened before the next request."""
         replicas = (self.followed[key].replica for key in self._changed)
         return [replica for replica in replicas if replica.log_if_open is None]
 
-    def replicas_to_truncate(self) -> list[Replica]:
+    def list_replicas_to_truncate(self) -> list[Replica]:
         """Return the replicas whose logs must be truncated because their disks have lost synced records.
 
         Their positions must not be reported to the leader as complete. A replica in the ISR must leave it first.
@@ -140,7 +140,7 @@ class LeaderFetchSession:
         replicas = (self.followed[key].replica for key in self._changed)
         return [replica for replica in replicas if replica.log_if_open is not None and _must_be_truncated(replica)]
 
-    def replicas_to_sync(self) -> list[Replica]:
+    def list_replicas_to_sync(self) -> list[Replica]:
         """Return the replicas whose logs must be synced before their offsets are reported, such as former leaders'."""
         replicas = (self.followed[key].replica for key in self._changed)
         return [replica for replica in replicas if replica.log_if_open is not None and not replica.is_fully_durable]

@@ -126,13 +126,13 @@ class LeaderFetcher:
 
     def follow(self, replica: Replica) -> None:
         if self._plan.follow(replica):
-            self._interrupt_fetch()
+            self._interrupt_pending_fetch()
 
     def unfollow(self, key: PartitionId) -> None:
         self._plan.unfollow(key)
-        self._interrupt_fetch()
+        self._interrupt_pending_fetch()
 
-    def _interrupt_fetch(self) -> None:
+    def _interrupt_pending_fetch(self) -> None:
         """Make the leader answer the pending fetch early, so that the next fetch can include a changed partition."""
         self._has_work.set()
         if self._is_fetch_pending and self._tasks is not None:
@@ -170,7 +170,7 @@ class LeaderFetcher:
     def _open_logs(self) -> None:
         """Open logs for a limited time. The remaining logs are opened before later fetches."""
         deadline = self._clock.monotonic() + OPENING_SECONDS_MAX
-        for replica in self._plan.replicas_to_open():
+        for replica in self._plan.list_replicas_to_open():
             replica.open()
             if self._clock.monotonic() > deadline:
                 return
@@ -194,9 +194,9 @@ class LeaderFetcher:
 
     async def _fetch(self) -> FollowerFetchResponse:
         self._open_logs()
-        for replica in self._plan.replicas_to_truncate():
+        for replica in self._plan.list_replicas_to_truncate():
             await self._truncate_lost_records(replica)
-        await _wait_until_synced(self._plan.replicas_to_sync())
+        await _wait_until_synced(self._plan.list_replicas_to_sync())
         for key in self._plan.list_due_partitions(self._clock.monotonic()):
             self._pause_if_throttled(key, self._plan.followed[key].replica)
         request = self._plan.build_request(self._broker_epoch(), self._clock.monotonic())
@@ -213,7 +213,7 @@ class LeaderFetcher:
         bytes_since_yield = 0
         for key, portions in itertools.groupby(answer.chunks, _get_partition_key):
             for chunk in portions:
-                followed = self._plan.get_requested(key)
+                followed = self._plan.get_requested_partition(key)
                 if followed is None:
                     break
                 if followed.replica.log.has_lost_all_records and chunk.error in (
@@ -239,7 +239,7 @@ class LeaderFetcher:
         """Append records from the leader; return whether any were written and must be synced."""
         replica = followed.replica
         try:
-            if chunk.records and replica.must_restart_earlier(chunk.records):
+            if chunk.records and replica.must_restart_at_lower_offset(chunk.records):
                 await replica.syncer.wait_until_idle()
                 if not self._plan.is_current(key, followed) or replica.isr_state is not None:
                     return False
@@ -253,9 +253,9 @@ class LeaderFetcher:
             return False
         replica.update_from_leader(chunk.high_watermark, chunk.log_start_offset)
         if has_written or replica.log.log_start_offset != followed.reported_start:
-            self._plan.mark_changed(key)
+            self._plan.mark_position_changed(key)
         if has_written:
-            self._throttle.record_copied(replica, self._node_id, len(chunk.records))
+            self._throttle.record_copied_bytes(replica, self._node_id, len(chunk.records))
             self._pause_if_throttled(key, replica)
         return has_written
 
@@ -320,7 +320,7 @@ def _find_truncation_offset(replica: Replica, chunk: PartitionChunk) -> int:
     log = replica.log
     if chunk.diverging_epoch < 0:
         return min(chunk.diverging_end, log.log_end_offset)
-    epoch, own_end = log.end_offset_for_epoch(chunk.diverging_epoch)
+    epoch, own_end = log.find_end_offset_for_epoch(chunk.diverging_epoch)
     if epoch == chunk.diverging_epoch:
         return min(chunk.diverging_end, own_end)
     return own_end if epoch >= 0 else min(chunk.diverging_end, log.log_end_offset)

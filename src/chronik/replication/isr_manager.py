@@ -231,7 +231,7 @@ class IsrManager:
         return IsrChange(replica.topic_id, replica.index, leading.leader_epoch, leading.partition_epoch, isr)
 
     async def _commit_proposals(self, proposals: Sequence[_IsrProposal]) -> None:
-        while proposals := [each for each in proposals if _is_proposal_valid(each)]:
+        while proposals := [each for each in proposals if _is_proposal_still_valid(each)]:
             changes = tuple(each.change for each in proposals)
             try:
                 result = await self._store.propose(UpdateISR(self._node_id, self._broker_epoch(), changes))
@@ -258,7 +258,7 @@ class IsrManager:
         proposals.
         """
         logger.debug("%r: ISR change rejected: %s", proposal.replica, reason)
-        if not _is_proposal_valid(proposal):
+        if not _is_proposal_still_valid(proposal):
             return
         if not proposal.is_doubtful:
             proposal.replica.drop_rejected_isr()
@@ -282,7 +282,7 @@ def _was_elected_without_log(replica: Replica) -> bool:
     return replica.is_leader and replica.has_been_out_of_isr and replica.log.has_lost_all_records
 
 
-def _is_proposal_valid(proposal: _IsrProposal) -> bool:
+def _is_proposal_still_valid(proposal: _IsrProposal) -> bool:
     """Return whether the proposed ISR change still applies, that is, the partition has not changed since then."""
     leading = proposal.leading
     return (

@@ -85,7 +85,7 @@ class FetchCall(TypedCall[FollowerFetchRequest, FollowerFetchResponse]):
     """The peer call that fetches records from a leader. The records follow the encoded response without copying."""
 
     def encode_response(self, answer: FollowerFetchResponse) -> Sequence[Buffer]:
-        header = _encoder.encode(_ResponseHeader(answer.session_id, tuple(map(_split_records, answer.chunks))))
+        header = _encoder.encode(_ResponseHeader(answer.session_id, tuple(map(_detach_records, answer.chunks))))
         records = [portion.records for portion in answer.chunks if portion.records]
         return [_SIZE.pack(len(header)), header, *records]
 
@@ -110,7 +110,7 @@ class _ResponseHeader(msgspec.Struct, frozen=True, array_like=True):
     """The chunks of the fetch response without their records, each with the size of its records in bytes."""
 
 
-def _split_records(portion: PartitionChunk) -> tuple[PartitionChunk, int]:
+def _detach_records(portion: PartitionChunk) -> tuple[PartitionChunk, int]:
     size = len(portion.records)
     return (msgspec.structs.replace(portion, records=NO_RECORDS) if size else portion), size
 

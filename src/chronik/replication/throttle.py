@@ -43,7 +43,7 @@ class ReplicationThrottle:
             return 0.0
         return min(self._compute_pause_seconds(rate), RECHECK_SECONDS)
 
-    def record_copied(self, replica: Replica, follower: int, size: int) -> None:
+    def record_copied_bytes(self, replica: Replica, follower: int, size: int) -> None:
         rate = self._configs.broker_int(self._rate_key)
         if rate < LONG_MAX and self._is_throttled(replica, follower):
             self._free_at = self._clock.monotonic() + self._compute_pause_seconds(rate) + size / self._rate

@@ -14,7 +14,12 @@ from chronik.limits import CACHED_DECISION_NAME_CHARACTERS_MAX, CACHED_DECISIONS
 from chronik.metadata.delta import Delta
 from chronik.metadata.records import Acl
 from chronik.principals import Principal
-from chronik.protocol.permissions import OPERATIONS_BY_RESOURCE_TYPE, AclOperation, AclResourceType, to_bit_field
+from chronik.protocol.permissions import (
+    OPERATIONS_BY_RESOURCE_TYPE,
+    AclOperation,
+    AclResourceType,
+    encode_operations_as_bit_field,
+)
 from chronik.security.acls import ALL_USERS, WILDCARD, AclPermission, PatternType, get_acl_permission
 
 AclsByPrincipal = dict[str, dict[Acl, None]]
@@ -180,7 +185,7 @@ class Authorizer:
 
     def authorized_operations(self, principal: Principal, host: str, resource_type: AclResourceType, name: str) -> int:
         """Return the authorized operations on a resource as a bit field, as in Kafka's responses."""
-        return to_bit_field(
+        return encode_operations_as_bit_field(
             operation
             for operation in OPERATIONS_BY_RESOURCE_TYPE[resource_type]
             if self.is_authorized(principal, host, operation, resource_type, name)

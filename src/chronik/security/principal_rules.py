@@ -37,10 +37,10 @@ class PrincipalRules:
             ConfigError: The rules are invalid.
         """
         self._rules = list(_parse_rules(text))
-        self.principal_name = lru_cache(maxsize=CACHED_NAMES_MAX)(self._map_subject_to_name)
+        self.principal_name = lru_cache(maxsize=CACHED_NAMES_MAX)(self._map_subject_to_principal_name)
         """Function that returns the principal name for a certificate subject, or raises NoMatchingRule."""
 
-    def _map_subject_to_name(self, subject: str) -> str:
+    def _map_subject_to_principal_name(self, subject: str) -> str:
         for rule in self._rules:
             name = subject if rule is None else rule.apply(subject)
             if name:

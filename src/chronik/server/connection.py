@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 import msgspec
 
 from chronik import limits
-from chronik.errors import exc_info_if_unexpected, root_cause
+from chronik.errors import exc_info_if_unexpected, find_root_cause
 from chronik.ip_addresses import client_network
 from chronik.limits import (
     FRAME_RATE_BYTES_MIN,
@@ -264,7 +264,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
             return self._scheduler.open_account(client_network(peer.host), is_authenticated=False)
         return self._scheduler.open_account(build_account_key(peer.principal, peer.host))
 
-    def _change_account(self) -> None:
+    def _switch_to_principal_account(self) -> None:
         """Account further work to the authenticated client's principal instead of its IP address."""
         before, was_queued = self.client.account, self.is_queued
         self._scheduler.withdraw(before, self)
@@ -283,7 +283,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
 
     def _on_authenticated(self) -> None:
         if not self._closing:  # authentication may succeed after the connection has begun to close
-            self._change_account()
+            self._switch_to_principal_account()
             self._cancel_close_timer()
             self._reader.set_frame_bytes_max(self._listener.limits.frame_bytes)
 
@@ -394,7 +394,7 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
                 return
             except Exception as error:  # a bug: do not leave the client waiting
                 message = "connection %d: request failed: %s; closing the connection"
-                logger.error(message, self._number, root_cause(error), exc_info=exc_info_if_unexpected(error))
+                logger.error(message, self._number, find_root_cause(error), exc_info=exc_info_if_unexpected(error))
                 self.close(f"request failed: {error!r}")
                 return
             if reply.is_ready and not self._replies:
@@ -462,9 +462,9 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
             if self._throttled.when() >= until:
                 return
             self._throttled.cancel()
-        self._throttled = self._loop.call_at(until, self._unthrottle_client)
+        self._throttled = self._loop.call_at(until, self._stop_throttling_client)
 
-    def _unthrottle_client(self) -> None:
+    def _stop_throttling_client(self) -> None:
         self._throttled = None
         self.last_active = self._loop.time()
         self._schedule_queued_requests()
@@ -539,11 +539,11 @@ class ClientConnection(asyncio.BufferedProtocol, Work):
         return self._throttled is not None
 
     @property
-    def is_client_gone(self) -> bool:
+    def has_client_disconnected(self) -> bool:
         """Return whether the client has disconnected. The transport does not detect this while reading is paused."""
         return not self._transport.is_closing() and is_closed_by_peer(self._transport.get_extra_info("socket"))
 
-    def update_last_active(self, now: float) -> None:
+    def update_last_activity(self, now: float) -> None:
         """Update the time of the last activity if the client has read its responses at the minimum rate."""
         if self._unread.has_progress(now):
             self.last_active = now

@@ -286,7 +286,7 @@ class ClientListeners:
         if has_room and count < before:
             self._grant_waiting_memory()
         elif not has_room:
-            self._advance_sweep()
+            self._reschedule_sweep_earlier()
         return has_room
 
     def _grant_waiting_memory(self) -> None:
@@ -305,7 +305,7 @@ class ClientListeners:
             limits_seconds.append(self.limits.frame_rate_seconds)
         self._sweep = self.loop.call_later(min(limits_seconds) / SWEEPS_PER_TIMEOUT, self._sweep_connections)
 
-    def _advance_sweep(self) -> None:
+    def _reschedule_sweep_earlier(self) -> None:
         """Schedule the next sweep earlier, to detect connections that hold needed memory and receive too slowly."""
         if self._sweep is not None and self._sweep.when() - self.loop.time() > self.limits.frame_rate_seconds:
             self._sweep.cancel()
@@ -315,7 +315,7 @@ class ClientListeners:
         now = self.loop.time()
         is_full = self.unsent_bytes.unsent_bytes > self.limits.responses_bytes
         for connection in list(self._connections):
-            connection.update_last_active(now)
+            connection.update_last_activity(now)
             reason = self._find_close_reason(connection, now)
             if reason is not None:
                 connection.close(reason)
@@ -330,7 +330,7 @@ class ClientListeners:
         if self._budget.has_waiters and connection.is_receiving_too_slowly(now):
             return "large request received too slowly while other clients wait for memory"
         if connection.is_throttled:
-            if connection.is_client_gone:
+            if connection.has_client_disconnected:
                 return "client disconnected while throttled"
             if self._budget.has_waiters and self._budget.reserved_bytes(connection):
                 return "large requests throttled by a quota while other clients wait for memory"

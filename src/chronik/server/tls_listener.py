@@ -110,7 +110,7 @@ class _TlsAcceptor:
         return True
 
     def on_handshake_done(self, transport: TlsTransport) -> asyncio.BufferedProtocol:
-        principal = self._map_to_principal(transport.peer_certificate)
+        principal = self._map_certificate_to_principal(transport.peer_certificate)
         self._handshakes.remove(transport)
         connection = self._connection()
         connection.client.principal = principal
@@ -138,7 +138,7 @@ class _TlsAcceptor:
     def _log_rejection(self, transport: TlsTransport, reason: str) -> None:
         logger.info("connection from %s:%d rejected: %s", transport.host, transport.port, reason)
 
-    def _map_to_principal(self, certificate: bytes | None) -> Principal:
+    def _map_certificate_to_principal(self, certificate: bytes | None) -> Principal:
         rules = self._secured.principal_rules
         if certificate is None or rules is None:
             return ANONYMOUS

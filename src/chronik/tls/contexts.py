@@ -69,7 +69,7 @@ class ReloadableTlsContext:
         self.name: Final = name
         self.settings: Final = settings
         self._dials_too = with_client_context
-        self._file_stamp = _read_file_stamp(settings.files)
+        self._file_stamp = _read_file_stamps(settings.files)
         self._failed_stamp: FileStamp = ()
         self.loaded = self._load()
 
@@ -93,7 +93,7 @@ class ReloadableTlsContext:
 
     def reload_if_changed(self) -> bool:
         """Reload the certificate files if they have changed, and return whether the new certificate is in use."""
-        stamp = _read_file_stamp(self.settings.files)
+        stamp = _read_file_stamps(self.settings.files)
         if stamp in (self._file_stamp, self._failed_stamp):
             return False
         try:
@@ -115,7 +115,7 @@ async def reload_changed_certificates(contexts: Sequence[ReloadableTlsContext]) 
             await asyncio.to_thread(context.reload_if_changed)
 
 
-def _read_file_stamp(paths: Sequence[str]) -> FileStamp:
+def _read_file_stamps(paths: Sequence[str]) -> FileStamp:
     """Return the modification time, size and inode of each file, to detect files that were written or replaced."""
     found: list[tuple[int, int, int] | None] = []
     for path in paths:
@@ -141,12 +141,12 @@ def _configure_context(context: ssl.SSLContext, settings: TlsSettings, texts: tu
     old = [TLS_1_2_CIPHERS[name] for name in settings.ciphers if name in TLS_1_2_CIPHERS]
     if old:
         context.set_ciphers(":".join(old))
-    _load_chain(context, settings, texts)
+    _load_certificate_chain(context, settings, texts)
     if settings.trust is not None:
         _load_trust_store(context, settings.trust)
 
 
-def _load_chain(context: ssl.SSLContext, settings: TlsSettings, texts: tuple[str, str]) -> None:
+def _load_certificate_chain(context: ssl.SSLContext, settings: TlsSettings, texts: tuple[str, str]) -> None:
     """Load a private key and certificate chain into an SSL context, through a file as OpenSSL requires."""
     text = texts[0] if settings.key == settings.chain else "\n".join(texts)
     try:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol
 
 from chronik.broker.replica_manager import ReplicaManager
 from chronik.clock import Clock
-from chronik.coordination.coordinator import MachineCoordinator
+from chronik.coordination.coordinator import StateMachineCoordinator
 from chronik.coordination.host import STANDALONE_TERM, CoordinatorTerm, CoordinatorTerms
 from chronik.coordination.proposals import CoordinatorStore
 from chronik.limits import (
@@ -107,7 +107,7 @@ class TransactionMachineKind:
         return stored is not None and not stored.state.is_idle
 
 
-class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
+class TransactionCoordinator(StateMachineCoordinator[TransactionMachine]):
     """The transaction coordinator of a node."""
 
     def __init__(
@@ -356,9 +356,9 @@ class TransactionCoordinator(MachineCoordinator[TransactionMachine]):
             return
         for change in delta.transactions:
             if change.new is not None and not change.new.state.is_idle:
-                self._wake_or_load(change.new.transactional_id)
+                self._wake_or_load_machine(change.new.transactional_id)
 
-    def _wake_or_load(self, transactional_id: str) -> None:
+    def _wake_or_load_machine(self, transactional_id: str) -> None:
         """Wake the transaction's state machine; if there is none and this node is the coordinator, load it."""
         machine = self._host.get_hosted_machine(transactional_id)
         if machine is not None:
@@ -499,7 +499,7 @@ def build_transaction_components(
         MarkerSender(node_id, store, appender, peers),
         config,
         on_fatal,
-        coordinators.owned_term,
+        coordinators.find_owned_term,
         is_fenced,
     )
     return TransactionComponents(

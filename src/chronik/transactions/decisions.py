@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from chronik.coordination.machine import MachineEvent, MachineRequest
+from chronik.coordination.machine import StateMachineEvent, StateMachineRequest
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.transactions import (
     NO_PRODUCER_ID,
@@ -42,7 +42,7 @@ class TransactionResult(NamedTuple):
     """Whether the request changed nothing and must be repeated with a newly allocated producer id."""
 
 
-class InitProducerRequested(MachineRequest, frozen=True):
+class InitProducerRequested(StateMachineRequest, frozen=True):
     """An InitProducerId request from a producer. With a producer id and epoch, it must not fence a newer producer."""
 
     timeout_ms: int
@@ -51,7 +51,7 @@ class InitProducerRequested(MachineRequest, frozen=True):
     fresh_producer_id: int = NO_PRODUCER_ID
 
 
-class AddToTransactionRequested(MachineRequest, frozen=True):
+class AddToTransactionRequested(StateMachineRequest, frozen=True):
     """An AddPartitionsToTxn or AddOffsetsToTxn request from a producer."""
 
     producer_id: int
@@ -60,7 +60,7 @@ class AddToTransactionRequested(MachineRequest, frozen=True):
     groups: tuple[str, ...] = ()
 
 
-class EndTransactionRequested(MachineRequest, frozen=True):
+class EndTransactionRequested(StateMachineRequest, frozen=True):
     """An EndTxn request from a producer."""
 
     producer_id: int
@@ -71,13 +71,13 @@ class EndTransactionRequested(MachineRequest, frozen=True):
     fresh_producer_id: int = NO_PRODUCER_ID
 
 
-class MarkersWritten(MachineEvent, frozen=True):
+class MarkersWritten(StateMachineEvent, frozen=True):
     """An event: all transaction markers of the commit or abort at this metadata log index have been written."""
 
     index: int
 
 
-class TimeoutRequested(MachineEvent, frozen=True):
+class TimeoutRequested(StateMachineEvent, frozen=True):
     """An event: a client test has requested to abort the open transaction, as if its timeout had expired."""
 
 
@@ -120,7 +120,7 @@ def decide_request(request: TransactionRequested, transaction: Transaction | Non
         return WAIT_FOR_MARKERS
     match request:
         case InitProducerRequested():
-            return _init(request, transaction)
+            return _decide_init_producer(request, transaction)
         case AddToTransactionRequested():
             return _add(request, transaction)
         case EndTransactionRequested():
@@ -166,7 +166,7 @@ def is_epoch_exhausted(epoch: int) -> bool:
 # --- InitProducerId ---------------------------------------------------------------------------------------------------
 
 
-def _init(request: InitProducerRequested, transaction: Transaction | None) -> RequestDecision:
+def _decide_init_producer(request: InitProducerRequested, transaction: Transaction | None) -> RequestDecision:
     if transaction is None:
         return _assign_producer(request, None)
     has_epoch = request.producer_id != NO_PRODUCER_ID
@@ -220,7 +220,7 @@ def _get_last_producer(transaction: Transaction) -> tuple[int, int]:
 
 
 def _add(request: AddToTransactionRequested, transaction: Transaction | None) -> RequestDecision:
-    error_code = _producer_error(request, transaction)
+    error_code = _find_producer_error(request, transaction)
     if transaction is None or error_code is not None:
         return TransactionResult(error_code or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if transaction.state.is_prepared:
@@ -241,7 +241,7 @@ def _add(request: AddToTransactionRequested, transaction: Transaction | None) ->
     return StoreDecision(change, done)
 
 
-def _producer_error(
+def _find_producer_error(
     request: AddToTransactionRequested | EndTransactionRequested, transaction: Transaction | None
 ) -> ErrorCode | None:
     """Return the error of a request with the wrong producer id or epoch, or None."""
@@ -255,21 +255,21 @@ def _producer_error(
 
 def _end(request: EndTransactionRequested, transaction: Transaction | None) -> RequestDecision:
     # In transactions version 2, the previous epoch distinguishes a repeated EndTxn from one of the next transaction.
-    if transaction is not None and request.bump_epoch and _is_repeated_end(request, transaction):
+    if transaction is not None and request.bump_epoch and _is_repeated_end_request(request, transaction):
         return _build_repeated_result(request, transaction)
-    error_code = _producer_error(request, transaction)
+    error_code = _find_producer_error(request, transaction)
     if transaction is None or error_code is not None:
         return TransactionResult(error_code or ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if transaction.state is TransactionState.ONGOING:
-        return _end_ongoing(request, transaction)
+        return _end_open_transaction(request, transaction)
     if not request.bump_epoch:
         return _build_repeated_result(request, transaction)
     if request.commit:
         return TransactionResult(ErrorCode.INVALID_TXN_STATE)
-    return WAIT_FOR_MARKERS if transaction.state.is_prepared else _end_ongoing(request, transaction)
+    return WAIT_FOR_MARKERS if transaction.state.is_prepared else _end_open_transaction(request, transaction)
 
 
-def _is_repeated_end(request: EndTransactionRequested, transaction: Transaction) -> bool:
+def _is_repeated_end_request(request: EndTransactionRequested, transaction: Transaction) -> bool:
     return _is_outcome_decided(transaction) and (request.producer_id, request.producer_epoch) == _get_last_producer(
         transaction
     )
@@ -286,7 +286,7 @@ def _build_repeated_result(request: EndTransactionRequested, transaction: Transa
     return TransactionResult(ErrorCode.NONE, *transaction.next_producer)
 
 
-def _end_ongoing(request: EndTransactionRequested, transaction: Transaction) -> RequestDecision:
+def _end_open_transaction(request: EndTransactionRequested, transaction: Transaction) -> RequestDecision:
     """Commit or abort the transaction; with `bump_epoch`, also assign the producer its next epoch."""
     change = EndTransaction(
         transaction.transactional_id,

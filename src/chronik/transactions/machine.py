@@ -16,11 +16,11 @@ from chronik.coordination.machine import (
     CoordinatorChanged,
     ExecuteAction,
     Instruction,
-    MachineEvent,
-    MachineReply,
     StateDeleted,
+    StateMachineEvent,
+    StateMachineReply,
     StateStored,
-    StoreFailed,
+    StateStoreFailed,
     StoreState,
     Unload,
 )
@@ -111,7 +111,7 @@ class TransactionMachine:
     def is_idle(self) -> bool:
         return not self._queue and self._pending_store is None
 
-    def handle(self, event: MachineEvent) -> Sequence[Instruction]:
+    def handle(self, event: StateMachineEvent) -> Sequence[Instruction]:
         if self._is_dead:
             return ()
         instructions: list[Instruction] = []
@@ -120,7 +120,7 @@ class TransactionMachine:
                 self._queue.append(event)
             case StateStored():
                 instructions += self._on_stored(event)
-            case StoreFailed():
+            case StateStoreFailed():
                 instructions += self._on_store_failed(event)
             case MarkersWritten():
                 self._markers_written_index = event.index
@@ -132,32 +132,32 @@ class TransactionMachine:
             case StateDeleted():
                 return self._unload_machine(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         instructions += self._expire_waiting_requests(event.now_ms)
-        instructions += self._advance(event.now_ms)
+        instructions += self._advance_machine(event.now_ms)
         return instructions
 
     # --- events ---
 
     def _on_stored(self, event: StateStored) -> list[Instruction]:
         """Reply to the producer whose transaction change has been stored."""
-        write, request = self._take_pending_store(event.ticket)
+        write, request = self._pop_pending_store(event.ticket)
         self._retry_at_ms = None
         if request is None or write.result is None:
             return []
         self._queue.popleft()
-        return [MachineReply(request.waiter, write.result)]
+        return [StateMachineReply(request.waiter, write.result)]
 
-    def _on_store_failed(self, event: StoreFailed) -> list[Instruction]:
+    def _on_store_failed(self, event: StateStoreFailed) -> list[Instruction]:
         """Reject the request whose change could not be stored, or evaluate it again if another command came first."""
-        _, request = self._take_pending_store(event.ticket)
+        _, request = self._pop_pending_store(event.ticket)
         if event.error is ErrorCode.CONCURRENT_TRANSACTIONS:
             return []  # another command changed the transaction first: decide the request again
         self._retry_at_ms = event.now_ms + STORE_RETRY_MS
         if request is None:
             return []
         self._queue.popleft()
-        return [MachineReply(request.waiter, TransactionResult(event.error))]
+        return [StateMachineReply(request.waiter, TransactionResult(event.error))]
 
-    def _take_pending_store(self, ticket: int) -> _PendingStore:
+    def _pop_pending_store(self, ticket: int) -> _PendingStore:
         pending = self._pending_store
         check_invariant(
             pending is not None and ticket == self._ticket, f"ticket {ticket} of {self.key!r} is not pending"
@@ -171,23 +171,23 @@ class TransactionMachine:
         instructions: list[Instruction] = []
         while self._queue and self._pending_store is None and self._queue[0].now_ms + MARKER_WAIT_MS_MAX <= now_ms:
             instructions.append(
-                MachineReply(self._queue.popleft().waiter, TransactionResult(ErrorCode.CONCURRENT_TRANSACTIONS))
+                StateMachineReply(self._queue.popleft().waiter, TransactionResult(ErrorCode.CONCURRENT_TRANSACTIONS))
             )
         return instructions
 
     def _unload_machine(self, error: ErrorCode) -> list[Instruction]:
         """Reject all waiting requests and unload the machine."""
         self._is_dead = True
-        return [*(MachineReply(request.waiter, TransactionResult(error)) for request in self._queue), Unload()]
+        return [*(StateMachineReply(request.waiter, TransactionResult(error)) for request in self._queue), Unload()]
 
     # --- the next step ---
 
-    def _advance(self, now_ms: int) -> list[Instruction]:
+    def _advance_machine(self, now_ms: int) -> list[Instruction]:
         """Advance the current transaction, then process queued requests until one has to wait."""
         instructions: list[Instruction] = []
         while self._pending_store is None:
             transaction = self._read_transaction()
-            self._note_deadline(transaction, now_ms)
+            self._update_timeout_deadline(transaction, now_ms)
             if transaction is not None:
                 instructions += self._advance_transaction(transaction, now_ms)
             if self._pending_store is not None or not self._queue:
@@ -203,12 +203,12 @@ class TransactionMachine:
                 instructions.append(self._store_change(outcome.with_completion() if is_marked else outcome, request))
             else:
                 self._queue.popleft()
-                instructions.append(MachineReply(request.waiter, outcome))
+                instructions.append(StateMachineReply(request.waiter, outcome))
         if self.is_idle and self._is_transaction_idle():
             instructions += self._unload_machine(ErrorCode.NONE)  # the image has the complete state
         return instructions
 
-    def _note_deadline(self, transaction: Transaction | None, now_ms: int) -> None:
+    def _update_timeout_deadline(self, transaction: Transaction | None, now_ms: int) -> None:
         """Set the transaction's timeout if a new transaction has started, or clear it if no transaction is open."""
         if transaction is None or transaction.state is not TransactionState.ONGOING:
             self._deadline_ms = None

@@ -79,7 +79,7 @@ class MarkerAppender:
         appended: list[ErrorCode | asyncio.Future[ErrorCode]] = []
         pace = YieldTimer()
         for chunk in iter_chunks(markers.partitions):
-            due = self._partitions_due(markers)  # read again in each event-loop iteration
+            due = self._list_partitions_due(markers)  # read again in each event-loop iteration
             appended += [self._append(markers, each) if each in due else ErrorCode.NONE for each in chunk]
             await pace.yield_if_due()
         waiting = [each for each in appended if isinstance(each, asyncio.Future)]
@@ -87,9 +87,9 @@ class MarkerAppender:
             await asyncio.wait(waiting, timeout=REPLICATION_TIMEOUT_SECONDS)
         return [_get_append_result(each) for each in appended]
 
-    def _partitions_due(self, markers: WriteMarkersRequest) -> Set[TransactionPartition]:
+    def _list_partitions_due(self, markers: WriteMarkersRequest) -> Set[TransactionPartition]:
         """Return the partitions that may still need a marker of the transaction; empty if it is completed."""
-        transaction = self._store.image.transaction_by_producer(markers.producer_id)
+        transaction = self._store.image.find_transaction_by_producer_id(markers.producer_id)
         is_due = (
             transaction is not None and transaction.state.is_prepared and transaction.index == markers.decision_index
         )

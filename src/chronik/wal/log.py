@@ -168,7 +168,7 @@ class WriteAheadLog:
         self._segments.append(segment)
         self._synced = 0
 
-    def drop_segments_through(self, index: int) -> None:
+    def delete_segments_through(self, index: int) -> None:
         """Delete the segments that a snapshot at `index` covers, except the active one."""
         while len(self._segments) > 1 and self._segments[0].next_index <= index + 1:
             self._files.remove(self._segments.pop(0).path)
@@ -273,7 +273,7 @@ class _WalRecovery:
 
         It was synced before the next segment was started, so every invalid record is damage.
         """
-        self._check_no_gap(first_index)
+        self._check_no_index_gap(first_index)
         path = build_segment_path(self._directory, first_index)
         data = self._read_file(path)
         end = self._scan_segment(first_index, path, data)
@@ -281,7 +281,7 @@ class _WalRecovery:
             raise DamagedDataError(f"log segment {path} is damaged at byte {end}")
 
     def _read_last_segment(self, first_index: int, mark: SyncedPosition) -> File:
-        self._check_no_gap(first_index)
+        self._check_no_index_gap(first_index)
         path = build_segment_path(self._directory, first_index)
         data = self._read_file(path)
         end = self._scan_segment(first_index, path, data)
@@ -295,7 +295,7 @@ class _WalRecovery:
             file.truncate(end)
         return file
 
-    def _check_no_gap(self, first_index: int) -> None:
+    def _check_no_index_gap(self, first_index: int) -> None:
         if self._segments and self._segments[-1].next_index != first_index:
             last = self._segments[-1]
             raise DamagedDataError(

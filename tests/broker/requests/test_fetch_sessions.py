@@ -56,20 +56,20 @@ def test_incremental_response_includes_changed_partitions() -> None:
     session = sessions.create(wanted(0), now=0, uses_topic_ids=False, owner=OWNER)
     assert session is not None
     key = ("topic", 0)
-    assert session.must_include(key, 5, 0, has_records=False)
-    assert not session.must_include(key, 5, 0, has_records=False)
-    assert session.must_include(key, 5, 0, has_records=True)
-    assert session.must_include(key, 6, 0, has_records=False)
-    assert session.must_include(key, 6, 1, has_records=False)
-    session.record_error(key)
-    assert session.must_include(key, 6, 1, has_records=False)
+    assert session.must_include_partition(key, 5, 0, has_records=False)
+    assert not session.must_include_partition(key, 5, 0, has_records=False)
+    assert session.must_include_partition(key, 5, 0, has_records=True)
+    assert session.must_include_partition(key, 6, 0, has_records=False)
+    assert session.must_include_partition(key, 6, 1, has_records=False)
+    session.record_partition_error(key)
+    assert session.must_include_partition(key, 6, 1, has_records=False)
 
 
 def test_partition_with_records_moves_to_end_of_session() -> None:
     sessions = FetchSessionCache()
     session = sessions.create(wanted(0, 1, 2), now=0, uses_topic_ids=False, owner=OWNER)
     assert session is not None
-    session.must_include(("topic", 0), 5, 0, has_records=True)
+    session.must_include_partition(("topic", 0), 5, 0, has_records=True)
     assert [each.partition for each in session.partitions.values()] == [1, 2, 0]
 
 
@@ -123,7 +123,7 @@ def test_partition_forgotten_during_fetch_is_not_restored() -> None:
     session = sessions.create(wanted(0, 1), now=0, uses_topic_ids=False, owner=OWNER)
     assert session is not None
     session.update((), [("topic", 0)])
-    assert session.must_include(("topic", 0), 5, 0, has_records=True)
+    assert session.must_include_partition(("topic", 0), 5, 0, has_records=True)
     assert not session.sent_offsets
 
 

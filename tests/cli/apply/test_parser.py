@@ -6,7 +6,7 @@ import pytest
 
 from chronik.cli.apply.cluster_spec import ClusterSpec, PasswordSource, TopicSpec, UserSpec
 from chronik.cli.apply.parser import load_spec, parse_spec
-from chronik.cli.apply.toml_document import find_line
+from chronik.cli.apply.toml_document import find_line_number
 from chronik.client.security import AclBinding
 from chronik.errors import ConfigError
 from chronik.protocol.permissions import AclOperation, AclResourceType
@@ -182,11 +182,11 @@ def test_line_number_is_found_for_every_toml_notation() -> None:
         "[topics.e.configs]",
     )
     text = "\n".join(lines)
-    assert find_line(text, ("acls", 0, "principal")) == 1
-    assert find_line(text, ("topics", "b", "partitions")) == 5
-    assert find_line(text, ("topics", "c.d", "partitions")) == 6
-    assert find_line(text, ("topics", "e")) == 8
-    assert find_line(text, ("users", "e")) is None
+    assert find_line_number(text, ("acls", 0, "principal")) == 1
+    assert find_line_number(text, ("topics", "b", "partitions")) == 5
+    assert find_line_number(text, ("topics", "c.d", "partitions")) == 6
+    assert find_line_number(text, ("topics", "e")) == 8
+    assert find_line_number(text, ("users", "e")) is None
 
 
 def test_unreadable_file_raises_config_error(tmp_path: Path) -> None:

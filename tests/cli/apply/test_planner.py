@@ -57,9 +57,9 @@ def test_plan_is_empty_after_execution(wanted: ClusterSpec, present: ClusterSpec
     if plan is None:
         return
     model = ClusterModel(present)
-    model.execute(plan.pending_steps(prune=prune))
+    model.execute(plan.list_pending_steps(prune=prune))
     again = plan_changes(wanted, model.state)
-    assert again.pending_steps(prune=prune) == ()
+    assert again.list_pending_steps(prune=prune) == ()
     assert again.deletions == (() if prune else plan.deletions)
     for part in PARTS:
         if getattr(wanted, part) is None:
@@ -74,14 +74,14 @@ def test_plan_after_interruption_has_only_remaining_steps(
     plan = plan_of(wanted, present)
     if plan is None:
         return
-    steps = plan.pending_steps(prune=True)
+    steps = plan.list_pending_steps(prune=True)
     done = data.draw(st.integers(0, len(steps)))
     model = ClusterModel(present)
     model.execute(steps[:done])
-    rest = plan_changes(wanted, model.state).pending_steps(prune=True)
+    rest = plan_changes(wanted, model.state).list_pending_steps(prune=True)
     assert len(rest) == len(steps) - done
     model.execute(rest)
-    assert plan_changes(wanted, model.state).pending_steps(prune=True) == ()
+    assert plan_changes(wanted, model.state).list_pending_steps(prune=True) == ()
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -91,7 +91,7 @@ def test_pruned_cluster_equals_desired_state(wanted: ClusterSpec, present: Clust
     if plan is None:
         return
     model = ClusterModel(present)
-    model.execute(plan.pending_steps(prune=True))
+    model.execute(plan.list_pending_steps(prune=True))
     after = model.state
     if wanted.topics is not None:
         assert (after.topics or {}).keys() == wanted.topics.keys()
@@ -144,7 +144,7 @@ def test_fewer_partitions_are_rejected_with_all_other_errors() -> None:
 
 def test_different_replication_factor_is_noted_but_not_changed() -> None:
     plan = plan_changes(ClusterSpec(topics={"a": TopicSpec(1, 3)}), ClusterSpec(topics={"a": TopicSpec(1, 1)}))
-    assert plan.pending_steps(prune=True) == ()
+    assert plan.list_pending_steps(prune=True) == ()
     assert plan.notes == (
         "topic a has replication factor 1, but the file has 3: it is not changed;"
         " use chronik topics reassign to move replicas",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from chronik.cli.completion.command import completion_script
+from chronik.cli.completion.command import get_completion_script
 from chronik.cli.completion.command_tree import ValueKind, list_command_nodes
 from chronik.cli.main import COMMANDS
 from chronik.testing import Broker
@@ -31,7 +31,7 @@ printf '%s\\n' orders orders.paid payments '$(touch "$PWNED")' '`touch "$PWNED"`
 
 @cache
 def bash_script() -> str:
-    return completion_script("bash")
+    return get_completion_script("bash")
 
 
 def split_like_bash(line: str) -> list[str]:
@@ -72,7 +72,7 @@ def test_scripts_contain_every_command_and_option() -> None:
     assert [name for name, _ in known[0].subcommands] == list(COMMANDS)
     assert ("pipeline", "server", "start") in [place.words for place in known], "nested subcommands"
     assert ("bench", "round-trip") in [place.words for place in known]
-    bash, fish = bash_script(), completion_script("fish")
+    bash, fish = bash_script(), get_completion_script("fish")
     for place in known:
         words = " ".join(place.words)
         flags = re.search(rf"^    {re.escape(shlex.quote(words))}\) follow=.* flags='?([^']*)'? wanting=", bash, re.M)
@@ -102,9 +102,9 @@ def test_value_kind_is_derived_from_metavar() -> None:
 
 
 def test_script_does_not_depend_on_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = completion_script("fish"), completion_script("bash")
+    before = get_completion_script("fish"), get_completion_script("bash")
     monkeypatch.setenv("CHRONIK_BOOTSTRAP_SERVER", "broker.example.org:9092")
-    assert (completion_script("fish"), completion_script("bash")) == before
+    assert (get_completion_script("fish"), get_completion_script("bash")) == before
 
 
 @pytest.mark.slow

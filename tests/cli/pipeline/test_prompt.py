@@ -14,7 +14,7 @@ from chronik.cli.pipeline.prompt import (
     LineEditor,
     SqlPrompt,
     complete_word,
-    history_file,
+    get_history_file_path,
     quote_identifier,
     split_input,
 )
@@ -178,9 +178,9 @@ def test_history_is_saved_in_xdg_state_directory(tmp_path: Path, monkeypatch: py
         lines.add_to_history("SELECT 1;")
         lines.add_to_history("SELECT\n  2;")
         lines.add_to_history("SELECT 3 -- why\n;")
-    assert history_file() == tmp_path / "chronik" / "sql_history"
-    assert history_file().stat().st_mode & 0o077 == 0
-    kept = [line for line in history_file().read_text().splitlines() if not line.startswith("_HiStOrY")]
+    assert get_history_file_path() == tmp_path / "chronik" / "sql_history"
+    assert get_history_file_path().stat().st_mode & 0o077 == 0
+    kept = [line for line in get_history_file_path().read_text().splitlines() if not line.startswith("_HiStOrY")]
     assert kept == ["SELECT 1;", "SELECT 2;", "SELECT 3 -- why", ";"]
     readline.clear_history()
     with LineEditor(str, list, lambda _: ()):

@@ -10,11 +10,11 @@ from chronik.cli.top.frame import (
     TextStyle,
     TopicOrder,
     clip_text,
-    display_width,
     format_bytes,
     format_change,
     format_duration,
     format_number,
+    get_display_width,
     render_frame,
 )
 from chronik.cli.top.view import TopView, build_view
@@ -173,7 +173,7 @@ def test_frame_has_exact_height_and_never_exceeds_width(width: int, height: int)
     for view in (crowded_view(), build_view(cluster(), None)):
         lines = render_frame(view, width, height, footer="q: quit")
         assert len(lines) == height
-        assert all(display_width(line.text) <= width for line in lines)
+        assert all(get_display_width(line.text) <= width for line in lines)
         assert "\n" not in "".join(line.text for line in lines)
 
 
@@ -211,7 +211,7 @@ def test_wide_characters_take_two_columns() -> None:
     view = build_view(cluster(groups=(GroupFacts("日本語" * 20, "Stable", 5), GroupFacts("a", "Stable", 4))), None)
     lines = render(view, 100).splitlines()
     first, second = (line for line in lines if line.endswith(("5         -", "4         -")))
-    assert display_width(first) == display_width(second)
+    assert get_display_width(first) == get_display_width(second)
 
 
 # Number formats

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import pytest
 
-from chronik.console.metrics.collector import HISTOGRAM_SERIES, OTHER, divide_series, limited_metrics
+from chronik.console.metrics.collector import HISTOGRAM_SERIES, OTHER, divide_series, iter_limited_metrics
 from chronik.console.metrics.families import COUNTER, FAMILIES, HISTOGRAM
 from chronik.console.metrics.partition_stats import GroupTopicLag, PartitionStats, TopicTotals
 from chronik.console.prometheus import format_exposition, iter_exposition_chunks
@@ -177,7 +177,7 @@ def test_group_lag_is_measured_in_records_and_seconds(tmp_path: Path) -> None:
 
 
 def limit_series(stats: PartitionStats, series_max: int, series: int = 100) -> ScrapedMetrics:
-    return ScrapedMetrics(format_exposition(limited_metrics(stats, series, series_max)))
+    return ScrapedMetrics(format_exposition(iter_limited_metrics(stats, series, series_max)))
 
 
 def build_stats(topics: int, lags: int) -> PartitionStats:

@@ -9,7 +9,7 @@ import pytest
 
 from chronik.admin.users import create_first_user_command
 from chronik.config import Address, PeerConfig
-from chronik.metadata.levels import HIGHEST, cluster_level
+from chronik.metadata.levels import HIGHEST, get_cluster_level
 from chronik.testing.ports import ReservedPorts
 from tests.api.authorizing_node import AuthorizingNode
 from tests.console.rest.api_client import ApiClient
@@ -26,7 +26,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizingNode]:
     started = AuthorizingNode(folder, "127.0.0.1:0", [me], **configs)
     try:
         started.wait_until(
-            lambda: cluster_level(started.services.image.features) == HIGHEST and not started.services.is_fenced()
+            lambda: get_cluster_level(started.services.image.features) == HIGHEST and not started.services.is_fenced()
         )
         started.propose(create_first_user_command("root", PASSWORD))
         root = log_in_as(started, "root")

@@ -19,8 +19,8 @@ from chronik.console.rest.authentication import (
     SESSIONS_MAX,
     SESSIONS_PER_USER_MAX,
     LoginSessions,
+    build_session_cookie_header,
     parse_session_token,
-    session_cookie_header,
 )
 from chronik.principals import Principal
 from tests.api.authorizing_node import AuthorizingNode
@@ -53,8 +53,8 @@ def test_login_sets_http_only_same_site_cookie(node: AuthorizingNode) -> None:
 
 
 def test_cookie_is_secure_over_tls() -> None:
-    assert "; Secure" in session_cookie_header("x", is_encrypted=True)[1]
-    assert "; Secure" not in session_cookie_header("x", is_encrypted=False)[1]
+    assert "; Secure" in build_session_cookie_header("x", is_encrypted=True)[1]
+    assert "; Secure" not in build_session_cookie_header("x", is_encrypted=False)[1]
 
 
 @pytest.mark.parametrize(

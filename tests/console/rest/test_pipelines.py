@@ -24,7 +24,7 @@ from chronik.pipeline.journal.sample_responder import SampleResponder
 from chronik.pipeline_journal import (
     DRIVER_SILENT_SECONDS,
     ColumnInfo,
-    JournalState,
+    PipelineJournalState,
     PipelineTopicKey,
     ReceivedProgress,
     TableColumns,
@@ -169,7 +169,7 @@ def test_stopped_or_unknown_driver_is_rejected_immediately(node: AuthorizingNode
 
 
 def test_silent_driver_is_rejected() -> None:
-    journal, key = JournalState(), PipelineTopicKey("p", "orders")
+    journal, key = PipelineJournalState(), PipelineTopicKey("p", "orders")
     journal.progress[key] = ReceivedProgress(TopicProgress("waiting"), 1_000_000)
     require_running_driver(journal, key, 1000 + DRIVER_SILENT_SECONDS)
     with pytest.raises(RestError, match="the driver of p last reported 31 s ago"):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from chronik.coordination.machine import (
-    MachineEvent,
-    MachineReply,
+    DeadlineCheckDue,
+    StateMachineEvent,
+    StateMachineReply,
     StateStored,
-    StoreFailed,
+    StateStoreFailed,
     StoreState,
-    TimePassed,
     Unload,
 )
 from chronik.groups import requests
@@ -48,10 +48,10 @@ class GroupHarness:
 
     # --- events ---
 
-    def handle_event(self, event: MachineEvent) -> None:
+    def handle_event(self, event: StateMachineEvent) -> None:
         for instruction in self.group.handle(event):
             match instruction:
-                case MachineReply():
+                case StateMachineReply():
                     assert instruction.waiter not in self._replies, "answered twice"
                     self._replies[instruction.waiter] = instruction.reply
                 case StoreState():
@@ -69,7 +69,7 @@ class GroupHarness:
     def complete_store(self, error: ErrorCode | None = None) -> None:
         instruction = self.unanswered_stores.pop(0)
         if error is not None:
-            self.handle_event(StoreFailed(self.now_ms, instruction.ticket, error))
+            self.handle_event(StateStoreFailed(self.now_ms, instruction.ticket, error))
             return
         if isinstance(instruction.change, GroupSnapshot):
             self.stored.append(instruction.change)
@@ -77,7 +77,7 @@ class GroupHarness:
 
     def advance_time(self, milliseconds: int) -> None:
         self.now_ms += milliseconds
-        self.handle_event(TimePassed(self.now_ms))
+        self.handle_event(DeadlineCheckDue(self.now_ms))
 
     def new_waiter(self) -> int:
         self._last_waiter += 1

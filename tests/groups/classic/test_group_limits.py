@@ -7,8 +7,8 @@ import pytest
 from chronik.groups import group_machine
 from chronik.groups.classic import rebalance
 from chronik.groups.classic.group_state import GroupDeadlineKind, GroupDeadlines
-from chronik.groups.classic.members import ClassicMember, GroupMembers, protocols_size
-from chronik.groups.classic.rebalance import join_request_error
+from chronik.groups.classic.members import ClassicMember, GroupMembers, estimate_protocols_size
+from chronik.groups.classic.rebalance import find_join_request_error
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import MEMBER_BYTES_MAX
 from chronik.groups.requests import JoinRequest, LeavingMember
@@ -69,24 +69,26 @@ def test_empty_protocols_count_toward_member_size() -> None:
     accepted = join_request("g")
     protocols = (("", b""),) * 100_000
     request = JoinRequest("g", "", None, "c", "/h", 10_000, 60_000, accepted.protocol_type, protocols)
-    assert join_request_error(request, CONFIG) is ErrorCode.INVALID_REQUEST
+    assert find_join_request_error(request, CONFIG) is ErrorCode.INVALID_REQUEST
 
 
 def test_protocol_names_count_toward_member_size() -> None:
     name = "n" * GROUP_PROTOCOL_CHARACTERS_MAX
-    largest = MEMBER_BYTES_MAX - protocols_size((("range", b""), (name, b"")))
+    largest = MEMBER_BYTES_MAX - estimate_protocols_size((("range", b""), (name, b"")))
     accepted = join_request("g")
     for extra, refusal in ((0, None), (1, ErrorCode.INVALID_REQUEST)):
         protocols = (("range", bytes(largest + extra)), (name, b""))
         request = JoinRequest("g", "", None, "c", "/h", 10_000, 60_000, accepted.protocol_type, protocols)
-        assert join_request_error(request, CONFIG) is refusal
+        assert find_join_request_error(request, CONFIG) is refusal
 
 
 def test_group_rejects_members_beyond_stored_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = GroupHarness()
     (leader,) = lab.create_stable_group(None)
     large = (("range", b"m" * 100),)
-    monkeypatch.setattr(rebalance, "GROUP_BYTES_MAX", protocols_size(RANGE) + 2 * protocols_size(large))
+    monkeypatch.setattr(
+        rebalance, "GROUP_BYTES_MAX", estimate_protocols_size(RANGE) + 2 * estimate_protocols_size(large)
+    )
     second, third = lab.join(protocols=large), lab.join(protocols=large)
     refused = lab.join(protocols=large)
     assert lab.join_result(refused).error is ErrorCode.GROUP_MAX_SIZE_REACHED

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.groups.classic.members import protocols_size
-from chronik.groups.classic.rebalance import join_request_error
+from chronik.groups.classic.members import estimate_protocols_size
+from chronik.groups.classic.rebalance import find_join_request_error
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import MEMBER_BYTES_MAX, PENDING_MEMBERS_MAX, GroupConfig
 from chronik.groups.requests import JoinRequest, LeavingMember, MemberProtocols
@@ -287,14 +287,14 @@ def test_pending_member_ids_are_limited() -> None:
 
 def test_invalid_join_requests_are_rejected() -> None:
     config = GroupConfig(min_session_timeout_ms=6_000, max_session_timeout_ms=30_000)
-    assert join_request_error(request(group_id=""), config) is ErrorCode.INVALID_GROUP_ID
+    assert find_join_request_error(request(group_id=""), config) is ErrorCode.INVALID_GROUP_ID
     for session_ms, refusal in [
         (5_999, ErrorCode.INVALID_SESSION_TIMEOUT),
         (6_000, None),
         (30_000, None),
         (30_001, ErrorCode.INVALID_SESSION_TIMEOUT),
     ]:
-        assert join_request_error(request(session_ms=session_ms), config) is refusal
-    largest: MemberProtocols = (("range", bytes(MEMBER_BYTES_MAX - protocols_size((("range", b""),)))),)
-    assert join_request_error(request(protocols=largest), config) is None
-    assert join_request_error(request(protocols=(*largest, ("x", b"1"))), config) is ErrorCode.INVALID_REQUEST
+        assert find_join_request_error(request(session_ms=session_ms), config) is refusal
+    largest: MemberProtocols = (("range", bytes(MEMBER_BYTES_MAX - estimate_protocols_size((("range", b""),)))),)
+    assert find_join_request_error(request(protocols=largest), config) is None
+    assert find_join_request_error(request(protocols=(*largest, ("x", b"1"))), config) is ErrorCode.INVALID_REQUEST

@@ -8,7 +8,7 @@ from chronik.groups import requests
 from chronik.groups.classic.machine import ClassicGroup
 from chronik.groups.classic.transitions import GroupState
 from chronik.groups.config import COMMIT_BATCH_BYTES_MAX, EMPTY_GROUP_RETRY_DELAY_MS, GroupConfig
-from chronik.groups.offsets import build_commit_commands, offset_error
+from chronik.groups.offsets import build_commit_commands, find_offset_metadata_error
 from chronik.groups.requests import LeavingMember
 from chronik.metadata.commands.groups import OffsetToCommit
 from chronik.metadata.records import Group
@@ -280,7 +280,7 @@ def test_group_with_offsets_outlives_its_members() -> None:
     ],
 )
 def test_offset_with_oversized_metadata_is_rejected(offset: OffsetToCommit, error: ErrorCode) -> None:
-    assert offset_error(offset, GroupConfig()) is error
+    assert find_offset_metadata_error(offset, GroupConfig()) is error
 
 
 def test_large_commit_is_split_into_commands_of_bounded_size() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from chronik.groups import offsets as offsets_module
 from chronik.groups import requests
-from chronik.groups.classic.members import subscribed_topics
+from chronik.groups.classic.members import decode_subscribed_topics
 from chronik.groups.config import GroupConfig
-from chronik.groups.offsets import plan_expiry
+from chronik.groups.offsets import plan_offset_expiry
 from chronik.groups.requests import LeavingMember, TopicPartition
 from chronik.metadata.commands.groups import ExpiredOffset, ExpireOffsets
 from chronik.metadata.records import CommittedOffset, Group
@@ -36,7 +36,7 @@ def plan(lab: GroupHarness, offsets: dict[TopicPartition, CommittedOffset], grou
     stored = lab.stored[-1] if lab.stored else None
     members = stored.members if stored is not None else ()
     record = Group("orders", lab.group.protocol_type or "", 1, "range", None, "", members, group_time_ms)
-    return plan_expiry(lab.group, record, offsets, NOW_MS, CONFIG)
+    return plan_offset_expiry(lab.group, record, offsets, NOW_MS, CONFIG)
 
 
 def group_without_members() -> GroupHarness:
@@ -111,7 +111,7 @@ def test_offsets_of_subscribed_topics_do_not_expire() -> None:
     ids=["empty", "truncated version", "truncated name", "two billion topics", "name of length -1"],
 )
 def test_offsets_do_not_expire_with_undecodable_subscription(metadata: bytes) -> None:
-    assert subscribed_topics([subscription("t"), metadata]) is None
+    assert decode_subscribed_topics([subscription("t"), metadata]) is None
     assert plan(group_with_subscription(metadata), {("gone", 0): committed(1)}, 1) is None
 
 
@@ -143,4 +143,4 @@ def test_expiry_commands_are_bounded_and_last_one_deletes_group(
 
 def test_subscriptions_of_all_members_are_combined() -> None:
     subscriptions = [subscription("a", "b"), subscription("b", "ü"), subscription()]
-    assert subscribed_topics(subscriptions) == frozenset({"a", "b", "ü"})
+    assert decode_subscribed_topics(subscriptions) == frozenset({"a", "b", "ü"})

@@ -25,9 +25,9 @@ from chronik.metadata.commands.groups import CommitOffset, CommitOffsetBatch, De
 from chronik.metadata.commands.partitions import IsrChange, IsrMember, SetPartitionLeader, UpdateISR
 from chronik.metadata.commands.topics import CreateTopic, PartitionAssignment
 from chronik.metadata.image import Image
-from chronik.metadata.names import OFFSETS_TOPIC, coordinator_partition
+from chronik.metadata.names import OFFSETS_TOPIC, compute_coordinator_partition
 from chronik.metadata.records import ApplyResult
-from chronik.metadata.sessions import find_known_result
+from chronik.metadata.sessions import find_earlier_result
 from chronik.metadata.stores.store import Acks, DeltaSubscriber, StoreClosedError
 from chronik.protocol.errors import ErrorCode, KafkaError
 
@@ -107,7 +107,7 @@ class FailoverWorld:
     def append(self, envelope: Envelope) -> None:
         before = self._committed_offsets()
         session = self.image.session(envelope.node_id)
-        is_known = find_known_result(session, envelope.incarnation, envelope.sequence) is not None
+        is_known = find_earlier_result(session, envelope.incarnation, envelope.sequence) is not None
         result = apply(self.image, envelope, self.image.applied_index + 1).result
         self.log.append(envelope)
         if is_known:
@@ -146,7 +146,7 @@ class FailoverWorld:
 
     def _check_commit(self, commit: CommitOffset) -> None:
         group = self.image.groups[commit.group_id]
-        index = coordinator_partition(commit.group_id, TERMS)
+        index = compute_coordinator_partition(commit.group_id, TERMS)
         term = self.image.topics[OFFSETS_TOPIC].partitions[index].leader_epoch
         if commit.coordinator_epoch != term and not self.without_epochs:
             raise InvariantViolated(f"commit of term {commit.coordinator_epoch} applied in term {term}")
@@ -261,7 +261,12 @@ class FailoverNode:
         self.store = FailoverStore(self._world, self, bytes([self.node_id, self._life]) * 8)
         self.coordinators = CoordinatorTerms(self.store, self.node_id, OFFSETS_TOPIC)
         self.groups = GroupCoordinator(
-            self.store, self._world.clock, CONFIG, self._fail, self.coordinators.owned_term, is_fenced=self.is_fenced
+            self.store,
+            self._world.clock,
+            CONFIG,
+            self._fail,
+            self.coordinators.find_owned_term,
+            is_fenced=self.is_fenced,
         )
         await self.groups.start()
         self.store.subscribe(self.groups.on_delta)

@@ -19,7 +19,7 @@ from chronik.pipeline.landing.settings import ENABLED_CONFIG
 from chronik.pipeline.spark.tasks import run_locally
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.layout import TableKind as TableKind
-from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.storage import build_dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
@@ -95,7 +95,7 @@ def test_other_findings_are_reported_besides_missing_table_file(tmp_path: Path) 
 def test_unreadable_dead_letter_file_is_reported(tmp_path: Path) -> None:
     world = LandedLog(tmp_path, TableKind.DECODED)
     world.landing.land(0, 120)
-    (path,) = Path(dead_letters_uri(world.landing.root, TOPIC)).rglob("*.parquet")
+    (path,) = Path(build_dead_letters_uri(world.landing.root, TOPIC)).rglob("*.parquet")
     truncate(path)
     (found,), _ = world.compare()
     assert (found.kind, found.file) == (FindingKind.TABLE_FILE, str(path))

@@ -13,7 +13,7 @@ import pytest
 from chronik.files import DiskFileSystem
 from chronik.log.config import LogConfig
 from chronik.log.files.checkpoints import OffsetCheckpointFile
-from chronik.log.files.names import LOG, offset_file_name, swap_file_name
+from chronik.log.files.names import LOG, format_offset_file_name, format_swap_file_name
 from chronik.pipeline.audit import compacted_divergence, log_comparison, range_plan, slice_scan
 from chronik.pipeline.audit.batch_scanner import BatchScanner, CheckedBatch
 from chronik.pipeline.audit.data_directories import find_divergence_offset, read_leader_epochs
@@ -155,12 +155,12 @@ def test_scan_continues_when_compaction_replaces_files(tmp_path: Path) -> None:
         offsets.append(event.header.base_offset)
         if len(offsets) == 2:
             merged = b"".join(path.read_bytes() for path in files[1:4])
-            swap = tmp_path / "1" / swap_file_name(int(files[1].stem), int(files[4].stem))
+            swap = tmp_path / "1" / format_swap_file_name(int(files[1].stem), int(files[4].stem))
             swap.write_bytes(merged)
             for path in files[1:4]:
                 path.rename(f"{path}.deleted")
         if len(offsets) == 8:
-            swap.rename(tmp_path / "1" / offset_file_name(int(files[1].stem), LOG))
+            swap.rename(tmp_path / "1" / format_offset_file_name(int(files[1].stem), LOG))
     assert offsets == list(range(0, end, 10))
 
 
@@ -278,4 +278,4 @@ def test_log_is_clean_during_appends_and_retention(tmp_path: Path) -> None:
     finally:
         stop.set()
         writer.join()
-    assert not os.path.exists(tmp_path / "1" / offset_file_name(0, LOG))
+    assert not os.path.exists(tmp_path / "1" / format_offset_file_name(0, LOG))

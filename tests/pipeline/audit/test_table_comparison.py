@@ -23,7 +23,7 @@ from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput
 from chronik.pipeline.tables.layout import TableKind as TableKind
 from chronik.pipeline.tables.layout import build_table_batch, initial_schema, system_columns
 from chronik.pipeline.tables.parquet import PartitionedParquetWriter
-from chronik.pipeline.tables.storage import TableStorage, dead_letters_uri, table_uri
+from chronik.pipeline.tables.storage import TableStorage, build_dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TableSpec, TopicTable
 from chronik.pipeline.tables.values.row_decoder import infer_statistics
 from tests.pipeline.audit.replica_logs import TOPIC_ID, LogBuilder, ReplicaSet, flip_byte
@@ -61,7 +61,7 @@ class LandingHarness:
         if twice is not None:
             table = pa.concat_tables([table, table.filter(pc.field("_offset") == twice)])
         if dead:
-            dead_letter_table = open_or_create_table(dead_letters_uri(self.root, TOPIC), self._dead)
+            dead_letter_table = open_or_create_table(build_dead_letters_uri(self.root, TOPIC), self._dead)
             dead_letter_table.commit([self._written(dead_letter_table, pa.Table.from_batches(dead), start, end)])
         self._table.commit([self._written(self._table, table, start, end)])
 
@@ -205,7 +205,7 @@ def test_missing_dead_letter_table_is_reported_as_lost_row(tmp_path: Path) -> No
     world = LandedLog(tmp_path, TableKind.DECODED)
     world.landing.land(0, 120)
     assert world.findings() == []
-    shutil.rmtree(dead_letters_uri(world.landing.root, TOPIC))
+    shutil.rmtree(build_dead_letters_uri(world.landing.root, TOPIC))
     assert world.findings() == [(FindingKind.LOST_ROW, 43)]
 
 

@@ -18,8 +18,8 @@ from chronik.pipeline.journal.journal_client import (
     SCHEMA_BYTES_MAX,
     JournalReader,
     JournalWriter,
-    build_schema,
-    encode_control,
+    build_journal_schema,
+    encode_pause_control,
     encode_progress,
     encode_schema,
     ensure_journal_topic,
@@ -31,8 +31,8 @@ from chronik.pipeline.journal.reports import ProgressReporter, TopicReport
 from chronik.pipeline_journal import (
     ALL_TOPICS,
     ColumnInfo,
-    JournalState,
     LandingState,
+    PipelineJournalState,
     PipelineTopicKey,
     TableColumns,
     TopicProgress,
@@ -46,8 +46,8 @@ COLUMNS = ColumnInfo("_offset", "bigint"), ColumnInfo("euros", "double")
 LANDING = TopicProgress("landing", "/tables/orders", {0: 5, 1: 0}, {0: 9, 1: 4}, 5, 2.0, 5, host="here", pid=7)
 
 
-def build_journal(*records: OutgoingRecord) -> JournalState:
-    journal = JournalState()
+def build_journal(*records: OutgoingRecord) -> PipelineJournalState:
+    journal = PipelineJournalState()
     for offset, record in enumerate(records):
         journal.apply_record(ConsumedRecord(PIPELINES_TOPIC, 0, offset, 1000 + offset, record.key, record.value, ()))
     return journal
@@ -104,7 +104,9 @@ def test_last_progress_record_of_a_topic_is_valid() -> None:
 
 def test_pipeline_names_may_contain_slashes_and_record_kinds() -> None:
     odd, plain = PipelineTopicKey("control/a/b", "orders"), PipelineTopicKey("control", "orders")
-    journal = build_journal(encode_progress(odd, LANDING), encode_control(odd, True), encode_progress(plain, LANDING))
+    journal = build_journal(
+        encode_progress(odd, LANDING), encode_pause_control(odd, True), encode_progress(plain, LANDING)
+    )
     assert set(journal.progress) == {odd, plain}
     assert journal.is_paused(odd)
     assert not journal.is_paused(plain)
@@ -130,11 +132,15 @@ def test_tombstone_removes_progress_of_topic() -> None:
 
 def test_latest_pause_request_of_topic_or_pipeline_is_valid() -> None:
     everything = PipelineTopicKey(ORDERS.pipeline, ALL_TOPICS)
-    assert build_journal(encode_control(everything, True)).is_paused(ORDERS)
-    assert not build_journal(encode_control(everything, True), encode_control(ORDERS, False)).is_paused(ORDERS)
-    assert build_journal(encode_control(ORDERS, False), encode_control(everything, True)).is_paused(ORDERS)
-    assert not build_journal(encode_control(ORDERS, True), encode_control(everything, False)).is_paused(ORDERS)
-    assert not build_journal(encode_control(PipelineTopicKey("another", ALL_TOPICS), True)).is_paused(ORDERS)
+    assert build_journal(encode_pause_control(everything, True)).is_paused(ORDERS)
+    assert not build_journal(encode_pause_control(everything, True), encode_pause_control(ORDERS, False)).is_paused(
+        ORDERS
+    )
+    assert build_journal(encode_pause_control(ORDERS, False), encode_pause_control(everything, True)).is_paused(ORDERS)
+    assert not build_journal(encode_pause_control(ORDERS, True), encode_pause_control(everything, False)).is_paused(
+        ORDERS
+    )
+    assert not build_journal(encode_pause_control(PipelineTopicKey("another", ALL_TOPICS), True)).is_paused(ORDERS)
 
 
 def test_schema_records_do_not_replace_progress() -> None:
@@ -157,11 +163,11 @@ def test_schema_records_do_not_replace_progress() -> None:
 
 def test_schema_is_limited_to_maximum_record_size() -> None:
     many = [ColumnInfo(f"{number:06d}{'ä' * 250}", "string") for number in range(2000)]
-    limited = build_schema(many)
+    limited = build_journal_schema(many)
     assert limited.columns == tuple(many[: len(limited.columns)])
     assert len(limited.columns) + limited.left_out == 2000
     assert SCHEMA_BYTES_MAX // 2 < len(encode_schema(ORDERS, limited).value or b"") < SCHEMA_BYTES_MAX * 1.1
-    assert build_schema(COLUMNS) == TableColumns(COLUMNS)
+    assert build_journal_schema(COLUMNS) == TableColumns(COLUMNS)
 
 
 # With brokers

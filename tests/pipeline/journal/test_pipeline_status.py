@@ -18,13 +18,13 @@ from chronik.pipeline.journal.journal_client import JournalWriter, encode_progre
 from chronik.pipeline.journal.pipeline_status import (
     BlockingTransaction,
     UnknownPipelineError,
-    build_statuses,
+    build_topic_statuses,
     pause,
     resolve_pipeline,
     resume,
     status,
 )
-from chronik.pipeline_journal import ALL_TOPICS, JournalState, PipelineTopicKey, ReceivedProgress, TopicProgress
+from chronik.pipeline_journal import ALL_TOPICS, PipelineJournalState, PipelineTopicKey, ReceivedProgress, TopicProgress
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 
@@ -34,8 +34,10 @@ ORDERS = PipelineTopicKey("chronik-pipeline-tables", "orders")
 ENDS = {TopicPartition("orders", 0): (0, 100), TopicPartition("orders", 1): (40, 70)}
 
 
-def build_journal(progress: TopicProgress, age_s: float = 1.0, place: PipelineTopicKey = ORDERS) -> JournalState:
-    journal = JournalState()
+def build_journal(
+    progress: TopicProgress, age_s: float = 1.0, place: PipelineTopicKey = ORDERS
+) -> PipelineJournalState:
+    journal = PipelineJournalState()
     journal.progress[place] = ReceivedProgress(progress, int(NOW_MS - age_s * 1000))
     return journal
 
@@ -44,7 +46,7 @@ def build_journal(progress: TopicProgress, age_s: float = 1.0, place: PipelineTo
 
 
 def test_lag_is_computed_from_current_end_offsets() -> None:
-    (topic,) = build_statuses(
+    (topic,) = build_topic_statuses(
         build_journal(TopicProgress("landing", next_offsets={0: 90}, high_watermarks={0: 95})), ENDS, NOW_MS
     )
     assert [each.lag for each in topic.partitions] == [10, 30], "counted from the first record"
@@ -53,25 +55,25 @@ def test_lag_is_computed_from_current_end_offsets() -> None:
 
 
 def test_driver_without_reports_is_silent_unless_stopped() -> None:
-    (silent,) = build_statuses(build_journal(TopicProgress("landing"), age_s=31), ENDS, NOW_MS)
+    (silent,) = build_topic_statuses(build_journal(TopicProgress("landing"), age_s=31), ENDS, NOW_MS)
     assert (silent.state, silent.is_silent) == ("silent", True)
-    (stopped,) = build_statuses(build_journal(TopicProgress("stopped"), age_s=31), ENDS, NOW_MS)
+    (stopped,) = build_topic_statuses(build_journal(TopicProgress("stopped"), age_s=31), ENDS, NOW_MS)
     assert (stopped.state, stopped.is_silent) == ("stopped", False)
-    (ahead,) = build_statuses(build_journal(TopicProgress("landing"), age_s=-5), ENDS, NOW_MS)
+    (ahead,) = build_topic_statuses(build_journal(TopicProgress("landing"), age_s=-5), ENDS, NOW_MS)
     assert ahead.quiet_seconds == 0.0, "clocks differ"
 
 
 def test_deleted_topic_is_listed_while_its_driver_reports() -> None:
     progress = TopicProgress("failing", next_offsets={0: 5}, last_error="there is no topic orders")
-    (topic,) = build_statuses(build_journal(progress), {}, NOW_MS)
+    (topic,) = build_topic_statuses(build_journal(progress), {}, NOW_MS)
     assert (topic.lag, topic.partitions[0].high_watermark) == (None, None)
-    assert not build_statuses(build_journal(progress, age_s=31), {}, NOW_MS)
+    assert not build_topic_statuses(build_journal(progress, age_s=31), {}, NOW_MS)
 
 
 def test_blocking_transaction_is_shown_for_its_partition() -> None:
     holder = BlockingTransaction(4001, 2, 95, NOW_MS - 5000, "copier-0")
     held = {TopicPartition("orders", 0): holder}
-    (topic,) = build_statuses(build_journal(TopicProgress("waiting", next_offsets={0: 95})), ENDS, NOW_MS, held)
+    (topic,) = build_topic_statuses(build_journal(TopicProgress("waiting", next_offsets={0: 95})), ENDS, NOW_MS, held)
     assert [each.held_by for each in topic.partitions] == [holder, None]
     assert topic.partitions[0].lag == 5, "records of an open transaction have not landed"
 

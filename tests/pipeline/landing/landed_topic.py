@@ -14,7 +14,7 @@ from chronik.pipeline.landing.settings import LandingSettings, TableSettings
 from chronik.pipeline.landing.topic_landing import LandingRound, RoundResult, TopicLanding
 from chronik.pipeline.tables.catalog import open_table
 from chronik.pipeline.tables.layout import TableKind
-from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.storage import build_dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TopicTable
 from tests.pipeline.table_fixtures import JournalledTopic, read_positions, read_rows
 
@@ -58,7 +58,7 @@ class LandedTopic:
         return [offset for _, offset, _ in read_positions(self.uri)]
 
     def dead_letters(self) -> list[int]:
-        return [offset for _, offset, _ in read_positions(dead_letters_uri(self.root, self.topic.name))]
+        return [offset for _, offset, _ in read_positions(build_dead_letters_uri(self.root, self.topic.name))]
 
 
 def run_tasks(round: LandingRound) -> LandingRound:

@@ -19,7 +19,7 @@ from chronik.client.records import OutgoingRecord
 from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.settings import FORMAT_CONFIG
 from chronik.pipeline.tables.catalog import open_table
-from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.storage import build_dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TableMissingError
 from chronik.testing import Broker
 from tests.pipeline.table_fixtures import JournalledTopic, read_positions
@@ -80,7 +80,7 @@ def run(broker: Broker, root: Path, names: list[str], run_number: int, points: t
 
 def check(root: Path, topic: JournalledTopic) -> int:
     """Check that the tables have each record below their next offsets once, and return the number of records."""
-    uri, dead_uri = table_uri(str(root), topic.name), dead_letters_uri(str(root), topic.name)
+    uri, dead_uri = table_uri(str(root), topic.name), build_dead_letters_uri(str(root), topic.name)
     try:
         committer = open_table(uri)
     except TableMissingError:
@@ -125,5 +125,5 @@ def test_each_record_lands_once_despite_crash_at_any_failpoint(
             assert written > referenced == 0, "files written before the crash are not part of the table"
     assert landed == [len(topic.acknowledged) for topic in topics.values()]
     assert sum(landed) >= RECORDS
-    dead = read_positions(dead_letters_uri(str(tmp_path), topics["json"].name))
+    dead = read_positions(build_dead_letters_uri(str(tmp_path), topics["json"].name))
     assert len(dead) == len(RUNS) * len(range(0, size, 97))

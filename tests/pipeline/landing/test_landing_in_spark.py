@@ -33,7 +33,7 @@ from chronik.pipeline.landing.topic_landing import LandingRound, TopicLanding
 from chronik.pipeline.tables.catalog import open_table
 from chronik.pipeline.tables.formatting import describe_columns
 from chronik.pipeline.tables.layout import TableKind
-from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.storage import build_dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TopicTable
 from chronik.pipeline_journal import LandingState
 from chronik.protocol.messages.delete_records import (
@@ -107,7 +107,7 @@ class Landing:
         )
 
     def dead_letters(self, topic: str) -> pa.Table:
-        snapshot = open_table(dead_letters_uri(self.root, topic)).snapshot()
+        snapshot = open_table(build_dead_letters_uri(self.root, topic)).snapshot()
         return read_rows(snapshot).sort_by([("_partition", "ascending"), ("_offset", "ascending")])
 
 
@@ -237,7 +237,7 @@ def test_undecodable_value_becomes_dead_letter_record(landing: Landing, topic: J
     for row, reason in zip(dead, bad.values(), strict=True):
         assert row["_error"]
         assert reason in row["_error"]
-    both = read_positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))
+    both = read_positions(table_uri(landing.root, topic.name), build_dead_letters_uri(landing.root, topic.name))
     assert both == topic.acknowledged
 
 
@@ -248,7 +248,7 @@ def test_dead_letters_of_interrupted_round_are_not_duplicated(landing: Landing, 
     shutil.rmtree(table_uri(landing.root, topic.name))
     topic.send([json_record(b"bad %d" % number if number % 2 else {"a": number}) for number in range(10)])
     assert landing(topic.name, format="json").dead_letters == {topic.name: 5}
-    both = read_positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))
+    both = read_positions(table_uri(landing.root, topic.name), build_dead_letters_uri(landing.root, topic.name))
     assert both == topic.acknowledged
 
 
@@ -282,7 +282,7 @@ def test_two_concurrent_drivers_land_each_record_once(
         driver.join(300)
     assert not failures
     assert not any(driver.is_alive() for driver in drivers)
-    both = read_positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))
+    both = read_positions(table_uri(landing.root, topic.name), build_dead_letters_uri(landing.root, topic.name))
     assert both == sorted(topic.acknowledged, key=lambda each: each[:2])
     assert len(both) == 3 + 300 * total
 
@@ -308,7 +308,7 @@ def test_round_overtaken_by_another_driver_is_discarded(
     assert done.is_superseded
     while not (again := run_round(slow)).is_complete or again.commit().is_superseded:
         pass
-    both = read_positions(table_uri(landing.root, topic.name), dead_letters_uri(landing.root, topic.name))
+    both = read_positions(table_uri(landing.root, topic.name), build_dead_letters_uri(landing.root, topic.name))
     assert both == topic.acknowledged
     assert len(both) == slower_record_count
 

@@ -96,5 +96,5 @@ def test_task_beyond_the_byte_limit_leaves_no_files(landed: LandedTopic, spark_r
     landed.send(*[b'{"a": 1}'] * 3)
     (task,) = landed.landing().plan_next_round(1).tasks
     runner = LocalFirstTaskRunner(FakeSession, bytes_max=1)
-    assert runner._run_here([task]) == []
+    assert runner._run_tasks_in_driver([task]) == []
     assert not list(Path(landed.root).rglob("*.parquet"))

@@ -21,10 +21,10 @@ from chronik.pipeline.landing.round_plan import (
 from chronik.pipeline.landing.settings import (
     DEFAULT_TABLE_SETTINGS,
     TableSettings,
-    default_group,
+    derive_group_name,
     is_landing_enabled,
     parse_table_settings,
-    table_settings_from_configs,
+    parse_table_settings_from_configs,
 )
 from chronik.pipeline.source.offset_ranges import Offsets
 from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput, plan_commit
@@ -135,13 +135,13 @@ def test_table_settings_precedence_is_option_then_topic_then_default() -> None:
     assert is_landing_enabled(configs)
     assert not is_landing_enabled({"columnar.enabled": "false"})
     assert not is_landing_enabled({})
-    assert table_settings_from_configs(configs) == TableSettings(TableKind.DECODED, Partitioning.HOUR)
-    assert parse_table_settings("raw", None).with_fallback(table_settings_from_configs(configs)).with_fallback(
+    assert parse_table_settings_from_configs(configs) == TableSettings(TableKind.DECODED, Partitioning.HOUR)
+    assert parse_table_settings("raw", None).with_fallback(parse_table_settings_from_configs(configs)).with_fallback(
         DEFAULT_TABLE_SETTINGS
     ) == TableSettings(TableKind.RAW, Partitioning.HOUR)
-    assert table_settings_from_configs({}).with_fallback(DEFAULT_TABLE_SETTINGS) == DEFAULT_TABLE_SETTINGS
+    assert parse_table_settings_from_configs({}).with_fallback(DEFAULT_TABLE_SETTINGS) == DEFAULT_TABLE_SETTINGS
     with pytest.raises(ConfigError, match=r"columnar\.format = 'xml': expected raw or json"):
-        table_settings_from_configs({"columnar.format": "xml"})
+        parse_table_settings_from_configs({"columnar.format": "xml"})
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_table_settings_precedence_is_option_then_topic_then_default() -> None:
     [("/data/tables", "tables"), ("s3://lake/my tables/", "my-tables"), ("/", "tables")],
 )
 def test_default_group_is_derived_from_table_root(root: str, group: str) -> None:
-    assert default_group(root) == f"chronik-pipeline-{group}"
+    assert derive_group_name(root) == f"chronik-pipeline-{group}"
 
 
 def test_invalid_failpoints_are_rejected() -> None:

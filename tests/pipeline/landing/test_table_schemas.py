@@ -12,7 +12,7 @@ import pytest
 from chronik.client.admin import alter_topic_configs
 from chronik.client.records import OutgoingRecord
 from chronik.errors import ConfigError
-from chronik.pipeline.landing.sampling import plan_sample
+from chronik.pipeline.landing.sampling import plan_sample_ranges
 from chronik.pipeline.landing.settings import StartPosition
 from chronik.pipeline.tables.commit_plan import PartitionRange
 from chronik.pipeline.tables.topic_table import SchemaConflictError
@@ -91,14 +91,14 @@ def test_columns_with_many_misfits_are_reported(landed: LandedTopic) -> None:
 
 def test_sample_has_records_from_both_ends_of_each_range() -> None:
     ranges = [PartitionRange(0, 0, 10), PartitionRange(1, 100, 1100), PartitionRange(2, 0, 1)]
-    parts = list(plan_sample(ranges, 30))
+    parts = list(plan_sample_ranges(ranges, 30))
     assert parts == [
         PartitionRange(0, 0, 10),
         PartitionRange(1, 100, 105),
         PartitionRange(1, 1095, 1100),
         PartitionRange(2, 0, 1),
     ]
-    assert sum(part.end - part.start for part in plan_sample(ranges, 2)) == 3, "at least one record per range"
+    assert sum(part.end - part.start for part in plan_sample_ranges(ranges, 2)) == 3, "at least one record per range"
 
 
 # Declared schemas

@@ -27,7 +27,7 @@ from chronik.pipeline.source import range_reader
 from chronik.pipeline.source.offset_ranges import OffsetRange
 from chronik.pipeline.source.options import ReadSettings
 from chronik.pipeline.tables.layout import TableKind
-from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.storage import build_dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TableMismatchError
 from chronik.pipeline.tables.values.json_decoder import DecodedValues, JsonDecoder
 from chronik.protocol.errors import ErrorCode
@@ -72,7 +72,7 @@ class LandedTables:
 
     @property
     def dead_letters(self) -> list[int]:
-        return self._offsets(dead_letters_uri(self.root, self._topic.name))
+        return self._offsets(build_dead_letters_uri(self.root, self._topic.name))
 
     def _offsets(self, uri: str) -> list[int]:
         return [offset for _, offset, _ in read_positions(uri)]

@@ -26,10 +26,10 @@ from chronik.pipeline.maintenance.compaction import (
     MergeTask,
     VacuumOptions,
     VacuumRejectedError,
-    commit_merge,
+    commit_merged_file,
     compact_tables,
     group_small_files,
-    merge_files,
+    merge_table_files,
     plan_merges,
     vacuum_table,
 )
@@ -200,7 +200,7 @@ def test_replaced_files_are_kept_after_lost_response(
     committer = open_test_table(tmp_path)
     commit_ranges(tmp_path, committer, range_count=2)
     before = committer.files()
-    written = [file for old in before.files for file in merge_files(MergeTask(before.with_files(old), 100))]
+    written = [file for old in before.files for file in merge_table_files(MergeTask(before.with_files(old), 100))]
     commit = DeltaTable.create_write_transaction
     commits = []
 
@@ -210,7 +210,7 @@ def test_replaced_files_are_kept_after_lost_response(
         if len(commits) == 1:
             now = open_table(str(tmp_path)).files()
             for old in now.files[:others]:
-                joined = merge_files(MergeTask(now.with_files(old), 100))
+                joined = merge_table_files(MergeTask(now.with_files(old), 100))
                 assert open_table(str(tmp_path)).replace_files([old], joined, data_change=False)
             raise OSError("connection reset")
 
@@ -292,9 +292,9 @@ def test_file_older_than_commit_limit_is_not_committed(tmp_path: Path) -> None:
     with pytest.raises(WrittenFilesLostError, match=r"1 of 1 file .*older than 12 h.*part-"):
         committer.commit([late])
     (join,) = plan_merges(committer)
-    joined = merge_files(join)
+    joined = merge_table_files(join)
     set_file_age(tmp_path / joined[0].path, COMMIT_HOURS_MAX + 1)
-    assert commit_merge(committer, join, joined) == CompactionStats()
+    assert commit_merged_file(committer, join, joined) == CompactionStats()
     assert committer.snapshot() == before
     set_file_age(tmp_path / late.files[0].path, COMMIT_HOURS_MAX - 1)
     assert committer.commit([late]).rows == 10
@@ -358,10 +358,10 @@ def test_vacuumed_replacement_keeps_old_files(tmp_path: Path) -> None:
     committer = open_test_table(tmp_path)
     commit_ranges(tmp_path, committer)
     (join,) = plan_merges(committer)
-    written = merge_files(join)
+    written = merge_table_files(join)
     set_file_age(tmp_path / written[0].path, ORPHAN_HOURS_MIN + 1)
     vacuum_table(open_table(uri), keep_hours=KEEP_HOURS_MIN)
-    assert commit_merge(committer, join, written) == CompactionStats()
+    assert commit_merged_file(committer, join, written) == CompactionStats()
     assert read_offsets(committer.snapshot()) == expected_offsets(PartitionRange(0, 0, 40))
     assert compact_table(uri).files_removed == 4
 

@@ -22,7 +22,7 @@ from chronik.pipeline.maintenance.dead_letters import RetryResult, list_dead_let
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.partitioning import TIME_PARTITIONINGS, Partitioning
-from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.storage import build_dead_letters_uri, table_uri
 from chronik.pipeline.tables.topic_table import TableMismatchError, TableMissingError, TableSpec, TopicTable
 from tests.pipeline.table_fixtures import (
     DECODE_ERROR,
@@ -161,7 +161,7 @@ def test_dead_letters_of_deleted_topic_are_not_added_to_recreated_topic(tmp_path
 # Concurrent retries
 
 
-@pytest.mark.parametrize("meeting_point", ["scan_dead_letters", "write_decoded_rows", "rewrite_without"])
+@pytest.mark.parametrize("meeting_point", ["scan_dead_letters", "write_decoded_rows", "rewrite_dead_letter_file"])
 def test_concurrent_retries_append_each_dead_letter_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meeting_point: str
 ) -> None:
@@ -270,7 +270,7 @@ def test_killed_retry_loses_and_duplicates_no_record(tmp_path: Path, kill_point:
     assert listed_offsets(tmp_path) == [4, 8]
     assert [offset for _, offset in read_offsets(dead.snapshot())] == [4, 8]
     vacuum_table(table, keep_hours=0, pipeline_stopped=True)
-    vacuum_table(open_table(dead_letters_uri(str(tmp_path), TOPIC)), keep_hours=0, pipeline_stopped=True)
+    vacuum_table(open_table(build_dead_letters_uri(str(tmp_path), TOPIC)), keep_hours=0, pipeline_stopped=True)
     assert sorted(table_offsets(table) + listed_offsets(tmp_path)) == ALL_OFFSETS
 
 

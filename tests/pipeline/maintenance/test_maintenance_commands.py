@@ -40,7 +40,7 @@ OLDER_RULES = """
 from chronik.pipeline.tables.values.json_decoder import JsonDecoder
 from chronik.pipeline.tables.values.value_codecs import MisfitError
 
-parse_today, take_apart_today = JsonDecoder._parse, JsonDecoder._take_apart
+parse_today, take_apart_today = JsonDecoder._parse, JsonDecoder._split_record_into_columns
 
 def parse(self, values, result):
     objects = parse_today(self, values, result)
@@ -52,7 +52,7 @@ def take_apart(self, row, value, result):
         raise MisfitError("not decodable yet")
     return take_apart_today(self, row, value, result)
 
-JsonDecoder._parse, JsonDecoder._take_apart = parse, take_apart
+JsonDecoder._parse, JsonDecoder._split_record_into_columns = parse, take_apart
 """
 """A sitecustomize module for the driver and Spark's workers, with older decoding rules."""
 

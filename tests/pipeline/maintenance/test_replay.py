@@ -21,7 +21,7 @@ from chronik.pipeline.maintenance.replay import (
     replay,
 )
 from chronik.pipeline.maintenance.replay_tasks import RowGroup, read_ordered_rows, split_into_windows
-from chronik.pipeline.records.columns import ColumnSelection, build_columns, iter_records_of_batches
+from chronik.pipeline.records.columns import ColumnSelection, convert_records_to_columns, iter_records_of_batches
 from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.topic_table import TableMissingError, TopicTable
 from chronik.pipeline.tables.values.record_rebuild import build_outgoing_rows
@@ -102,7 +102,9 @@ def test_replay_reports_replaced_header_names(tmp_path: Path, chronik_broker: Br
     body = batch[HEADER_BYTES:]
     table = create_empty_table(tmp_path, TableKind.RAW)
     commit_rows(
-        table, 0, build_columns([*iter_records_of_batches([(parse_header(batch, 0), body)])], ColumnSelection())
+        table,
+        0,
+        convert_records_to_columns([*iter_records_of_batches([(parse_header(batch, 0), body)])], ColumnSelection()),
     )
     done = replay(TOPIC, chronik_topic, bootstrap=chronik_broker.bootstrap, table_root=str(tmp_path))
     assert (done.records, done.names_replaced) == (4, 1)

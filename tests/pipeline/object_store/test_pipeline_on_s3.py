@@ -20,7 +20,7 @@ from chronik.pipeline.query.sql import query
 from chronik.pipeline.query.views import views
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.layout import OFFSET, PARTITION, TableKind
-from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.storage import build_dead_letters_uri, table_uri
 from chronik.pipeline.tables.table_files import scan
 from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.testing import Broker
@@ -119,7 +119,7 @@ def test_landed_topics_are_queried_audited_compacted_and_replayed(pipeline: S3Pi
 
 def test_dead_letter_record_is_decoded_by_retry(pipeline: S3Pipeline) -> None:
     for kind in (TableKind.DECODED, TableKind.DEAD_LETTERS):
-        place = dead_letters_uri if kind is TableKind.DEAD_LETTERS else table_uri
+        place = build_dead_letters_uri if kind is TableKind.DEAD_LETTERS else table_uri
         table = open_or_create_table(place(pipeline.root, TOPIC), TableSpec(TOPIC, TOPIC_ID, kind))
         offset = 0 if kind is TableKind.DEAD_LETTERS else 1
         commit_rows(table, 0, build_record_columns([offset], [b'{"id": %d}' % offset]))

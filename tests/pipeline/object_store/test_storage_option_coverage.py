@@ -17,7 +17,8 @@ SOURCE = Path(__file__).parents[3] / "src" / "chronik"
 FUNCTIONS_WITH_OPTIONS = frozenset(
     {
         "DeltaTopicTable", "SnapshotReader", "TableCatalog", "TableStorage", "open_audited_table", "open_delta",
-        "open_or_create_table", "open_table", "list_table_names", "list_topics_with_dead_letters", "sample_rows_json",
+        "open_or_create_table", "open_table", "list_table_names", "list_topics_with_dead_letters",
+        "read_sample_rows_as_json",
     }
 )  # fmt: skip
 """Functions that take a location, and its storage options as an optional argument."""

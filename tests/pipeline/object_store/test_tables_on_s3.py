@@ -75,7 +75,7 @@ def test_compaction_and_vacuum_keep_rows(s3_server: S3Server, s3_root: str) -> N
     vacuum = VacuumOptions(keep_hours=0, pipeline_stopped=True)
     [done] = compact_tables(s3_root, vacuum_options=vacuum, storage_options=s3_server.options)
     assert (done.compacted.files_removed, done.compacted.files_added, done.vacuumed) == (3, 1, 4)
-    assert table.storage.modification_times([orphan.path]) == {}
+    assert table.storage.get_modification_times([orphan.path]) == {}
     assert read_offsets(s3_root, s3_server.options) == expected_offsets(PartitionRange(0, 0, 30))
 
 

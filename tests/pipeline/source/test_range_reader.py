@@ -15,7 +15,7 @@ from chronik.client.cluster import ClusterClient
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.pipeline.errors import OptionError
-from chronik.pipeline.records.columns import ColumnSelection, RecordColumns, build_columns
+from chronik.pipeline.records.columns import ColumnSelection, RecordColumns, convert_records_to_columns
 from chronik.pipeline.source import fetch_transport, segment_transport
 from chronik.pipeline.source.offset_ranges import OffsetRange
 from chronik.pipeline.source.options import COLUMN_NAMES, IsolationLevel, ReadSettings, Transport
@@ -119,7 +119,7 @@ def test_error_names_directories_without_the_partition(
 
 def test_timestamps_out_of_microsecond_range_are_null() -> None:
     milliseconds = [0, -1, 1_700_000_000_123, 2**63 - 1, -(2**63), 2**63 // 1000 + 1]
-    empty = build_columns([], ColumnSelection())
+    empty = convert_records_to_columns([], ColumnSelection())
     columns = RecordColumns(
         offset=pa.array(range(6), pa.int64()),
         timestamp_ms=pa.array(milliseconds, pa.int64()),
@@ -134,5 +134,5 @@ def test_timestamps_out_of_microsecond_range_are_null() -> None:
 
 
 def test_empty_record_batch_has_same_columns() -> None:
-    rows = build_record_batch(TopicPartition("t", 0), build_columns([], ColumnSelection()), COLUMN_NAMES)
+    rows = build_record_batch(TopicPartition("t", 0), convert_records_to_columns([], ColumnSelection()), COLUMN_NAMES)
     assert rows.schema == arrow_schema(COLUMN_NAMES)

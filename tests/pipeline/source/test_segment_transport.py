@@ -22,7 +22,7 @@ from chronik.pipeline.source.record_chunk import RecordChunk
 from chronik.pipeline.source.segment_transport import (
     SegmentFile,
     find_aborted_transactions,
-    has_records_from,
+    has_records_at_or_after,
     list_segment_files,
     read_segment_chunks,
 )
@@ -191,9 +191,9 @@ def test_segments_deleted_during_end_check_raise_data_loss(
     def delete_then_check(directory: Path, offset: int) -> bool:
         segment_directory.delete_before(SEGMENT_COUNT)
         segment_directory.path(SEGMENT_COUNT).write_bytes(bytes(100))
-        return has_records_from(directory, offset)
+        return has_records_at_or_after(directory, offset)
 
-    monkeypatch.setattr(segment_transport, "has_records_from", delete_then_check)
+    monkeypatch.setattr(segment_transport, "has_records_at_or_after", delete_then_check)
     with pytest.raises(DataLossError, match=r"t-0: offsets 12 to 19 cannot be read: the partition now starts at 20"):
         list(segment_directory.chunks())
 

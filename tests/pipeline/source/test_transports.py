@@ -18,11 +18,11 @@ from chronik.pipeline.source.options import IsolationLevel, ReadSettings, Transp
 from chronik.pipeline.source.record_chunk import CHUNK_BYTES
 from chronik.pipeline.source.segment_transport import (
     find_aborted_transactions,
-    has_records_from,
+    has_records_at_or_after,
     read_segment_chunks,
     read_segments,
 )
-from chronik.protocol.control_records import TransactionMarker, encode_marker_batch
+from chronik.protocol.control_records import TransactionMarker, encode_transaction_marker_batch
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.fetch import PartitionData
 from chronik.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
@@ -33,7 +33,7 @@ TOLERANT = ReadSettings("unused", fail_on_data_loss=False)
 
 
 def marker(offset: int, producer_id: int, *, committed: bool) -> bytes:
-    return encode_marker_batch(
+    return encode_transaction_marker_batch(
         TransactionMarker(committed, 0), timestamp=1, producer_id=producer_id, producer_epoch=0, base_offset=offset
     )
 
@@ -271,7 +271,7 @@ def test_records_appended_during_end_check_are_read(tmp_path: Path, monkeypatch:
 
     def append_then_check(directory: Path, offset: int) -> bool:
         log.write_bytes(log.read_bytes() + build_batch(2, 3) + build_batch(4))
-        return has_records_from(directory, offset)
+        return has_records_at_or_after(directory, offset)
 
-    monkeypatch.setattr(segment_transport, "has_records_from", append_then_check)
+    monkeypatch.setattr(segment_transport, "has_records_at_or_after", append_then_check)
     assert read_last_offsets([data_dir], 4) == [1, 3]

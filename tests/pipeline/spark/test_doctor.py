@@ -51,7 +51,7 @@ def test_missing_or_unsupported_package_is_reported(
 
 def test_missing_or_outdated_java_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installation, "USUAL_DIRECTORIES", ())
-    monkeypatch.setattr(installation, "pypi_java_home", lambda: None)
+    monkeypatch.setattr(installation, "find_pypi_java_home", lambda: None)
     missing = environment_checks.check_java({"PATH": ""})
     assert (missing.state, missing.says) == (CheckStatus.ERROR, "Spark needs Java 17 or newer")
     assert ".[java]" in missing.do
@@ -138,6 +138,6 @@ def test_doctor_command_prints_text_or_json(
 
 
 def test_command_reports_missing_packages(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(environment_checks, "installed_version", lambda package: None)
+    monkeypatch.setattr(environment_checks, "get_installed_version", lambda package: None)
     assert main(["pipeline", "server", "start"]) == 1
     assert "pip install '.[spark]'" in capsys.readouterr().err

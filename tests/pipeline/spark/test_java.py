@@ -14,7 +14,7 @@ from chronik.pipeline.spark.installation import (
     JavaNotFoundError,
     find_java,
     get_java_version,
-    spark_java_home,
+    prepare_spark_java_home,
 )
 
 
@@ -36,7 +36,7 @@ if [ "$1" = -version ]; then echo 'openjdk version "{version}"' >&2; else printf
 @pytest.fixture(autouse=True)
 def _without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(installation, "USUAL_DIRECTORIES", (f"{tmp_path}/jvm/*",))
-    monkeypatch.setattr(installation, "pypi_java_home", lambda: None)
+    monkeypatch.setattr(installation, "find_pypi_java_home", lambda: None)
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ def test_java_symlink_on_path_is_resolved(tmp_path: Path) -> None:
 
 def test_java_from_pypi_is_last_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packaged = create_java(tmp_path / "packaged", "21.0.8")
-    monkeypatch.setattr(installation, "pypi_java_home", lambda: packaged)
+    monkeypatch.setattr(installation, "find_pypi_java_home", lambda: packaged)
     assert find_java({"PATH": ""}).home == packaged
     usual = create_java(tmp_path / "jvm" / "java-17", "17.0.1")
     assert find_java({"PATH": ""}).home == usual
@@ -94,17 +94,19 @@ def test_missing_java_error_says_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_java_launcher_drops_only_vector_module_argument(tmp_path: Path) -> None:
     found = JavaInstallation(create_java(tmp_path / "it's a java", "21.0.8"), 21, "PATH")
-    home = spark_java_home(found, tmp_path / "cache")
+    home = prepare_spark_java_home(found, tmp_path / "cache")
     arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "", "$HOME", "it's", '"', "--add-modules=other"]
     printed = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True).stdout
     assert printed.split("\n")[:-1] == [word for word in arguments if word != "--add-modules=jdk.incubator.vector"]
 
 
 def test_inherited_launcher_java_home_is_reused(tmp_path: Path) -> None:
-    home = spark_java_home(JavaInstallation(create_java(tmp_path / "java", "21.0.8"), 21, "PATH"), tmp_path / "cache")
+    home = prepare_spark_java_home(
+        JavaInstallation(create_java(tmp_path / "java", "21.0.8"), 21, "PATH"), tmp_path / "cache"
+    )
     found_again = find_java({"JAVA_HOME": str(home), "PATH": ""})
     assert (found_again.home, found_again.version) == (home, 21)
-    assert spark_java_home(found_again, tmp_path / "cache") == home
+    assert prepare_spark_java_home(found_again, tmp_path / "cache") == home
 
 
 def test_concurrent_processes_create_directory_once(tmp_path: Path) -> None:
@@ -124,12 +126,12 @@ def test_concurrent_processes_create_directory_once(tmp_path: Path) -> None:
 
 
 def test_cache_directory_honours_xdg_cache_home(tmp_path: Path) -> None:
-    assert installation.cache_directory({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "chronik"
+    assert installation.get_cache_directory({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "chronik"
 
 
 def test_cache_falls_back_to_temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("not a directory")
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    found = installation.cache_directory({"XDG_CACHE_HOME": str(tmp_path / "file")})
+    found = installation.get_cache_directory({"XDG_CACHE_HOME": str(tmp_path / "file")})
     assert found.parent == tmp_path
     assert found.stat().st_mode & 0o077 == 0

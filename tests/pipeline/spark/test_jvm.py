@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-from chronik.pipeline.spark.jvm import SparkUnavailableError, describe_ended_jvm, report_ended_jvm, stopping
+from chronik.pipeline.spark.jvm import SparkUnavailableError, describe_ended_jvm, raise_if_jvm_ended, stopping
 
 pytestmark = pytest.mark.xdist_group("jvms")
 
@@ -87,7 +87,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 def test_running_jvm_is_not_reported(process: subprocess.Popen[bytes]) -> None:
     session: Any = EndedSession(process)
     assert describe_ended_jvm(session) is None
-    with pytest.raises(Py4JError, match="other"), report_ended_jvm(session, seconds_max=0.01):
+    with pytest.raises(Py4JError, match="other"), raise_if_jvm_ended(session, seconds_max=0.01):
         raise Py4JError("other")
     with stopping(session) as entered:
         assert entered is session
@@ -102,7 +102,7 @@ def test_jvm_of_another_process_is_not_reported() -> None:
 def test_killed_jvm_is_reported_with_signal(process: subprocess.Popen[bytes]) -> None:
     session: Any = EndedSession(process)
     process.send_signal(signal.SIGKILL)
-    with pytest.raises(SparkUnavailableError) as raised, report_ended_jvm(session):
+    with pytest.raises(SparkUnavailableError) as raised, raise_if_jvm_ended(session):
         raise ConnectionRefusedError("[Errno 111] Connection refused")
     assert str(raised.value) == (
         "the Spark JVM has ended: it was killed by SIGKILL (the machine may have run out of memory); start Spark again"
@@ -134,7 +134,7 @@ def test_py4j_stack_trace_is_not_logged(process: subprocess.Popen[bytes], caplog
         logging.getLogger().error("another error")
         raise Py4JError("An error occurred while calling o40.collectToPython")
 
-    with pytest.raises(SparkUnavailableError), report_ended_jvm(session):
+    with pytest.raises(SparkUnavailableError), raise_if_jvm_ended(session):
         call_jvm()
     logging.getLogger().error("Exception while sending command.")
     assert [record.message for record in caplog.records] == ["another error", "Exception while sending command."]

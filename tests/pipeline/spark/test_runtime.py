@@ -15,8 +15,8 @@ from chronik.pipeline.spark import connect_server, runtime
 from chronik.pipeline.spark.connect_server import ServerStartError, ensure_server, find_running_server, stop_server
 from chronik.pipeline.spark.installation import (
     PySparkNotFoundError,
-    private_spark_home,
-    pyspark_directory,
+    find_pyspark_directory,
+    prepare_private_spark_home,
     worker_python,
 )
 from tests.jvm_options import QUICK_TO_START
@@ -102,7 +102,7 @@ def test_connect_server_is_started_once_and_reused(tmp_path: Path, monkeypatch: 
 
 
 def test_connect_server_start_failure_shows_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect_server, "default_settings", lambda master: {"spark.driver.memory": "much"})
+    monkeypatch.setattr(connect_server, "build_default_settings", lambda master: {"spark.driver.memory": "much"})
     with pytest.raises(ServerStartError, match="much"):
         ensure_server("local[1]", tmp_path)
     assert find_running_server(tmp_path) is None
@@ -130,27 +130,27 @@ def test_job_on_cluster_survives_killed_worker() -> None:
 
 def test_user_environment_is_kept_for_cluster_master(monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"SPARK_HOME": "/opt/spark", "PYSPARK_PYTHON": "/opt/python", "PATH": os.environ["PATH"]}
-    on_cluster = runtime.spark_environment("spark://head:7077", given)
+    on_cluster = runtime.build_spark_environment("spark://head:7077", given)
     assert "SPARK_HOME" not in on_cluster
     assert "PYSPARK_PYTHON" not in on_cluster
-    local = runtime.spark_environment("local[2]", given)
+    local = runtime.build_spark_environment("local[2]", given)
     assert local["PYSPARK_PYTHON"] == worker_python()
-    later = runtime.spark_environment("spark://head:7077", given | {"PYSPARK_PYTHON": worker_python()})
+    later = runtime.build_spark_environment("spark://head:7077", given | {"PYSPARK_PYTHON": worker_python()})
     assert later["PYSPARK_PYTHON"] == sys.executable, "executors on other machines do not have the launcher"
 
 
 def test_local_session_uses_loopback_address() -> None:
-    assert runtime.default_settings("local[2]")["spark.driver.host"] == "127.0.0.1"
-    assert "spark.driver.host" not in runtime.default_settings("spark://head:7077")
+    assert runtime.build_default_settings("local[2]")["spark.driver.host"] == "127.0.0.1"
+    assert "spark.driver.host" not in runtime.build_default_settings("spark://head:7077")
 
 
 def test_spark_home_has_files_that_spark_scripts_need(tmp_path: Path) -> None:
-    home = private_spark_home(pyspark_directory(), tmp_path)
+    home = prepare_private_spark_home(find_pyspark_directory(), tmp_path)
     assert (home / "bin" / "spark-submit").is_file()
     assert list((home / "jars").glob("spark-core*.jar"))
     assert (home / "python" / "lib" / "pyspark.zip" / "pyspark" / "__init__.py").is_file()
     assert len(list((home / "python" / "lib").glob("py4j-*.zip"))) == 1
-    assert private_spark_home(pyspark_directory(), tmp_path) == home
+    assert prepare_private_spark_home(find_pyspark_directory(), tmp_path) == home
 
 
 def test_pyspark_without_jars_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,10 +159,10 @@ def test_pyspark_without_jars_is_reported(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)
     with pytest.raises(PySparkNotFoundError, match="no jars"):
-        pyspark_directory()
+        find_pyspark_directory()
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(PySparkNotFoundError, match="not installed"):
-        pyspark_directory()
+        find_pyspark_directory()
 
 
 def test_session_prints_address_of_spark_ui_on_loopback() -> None:

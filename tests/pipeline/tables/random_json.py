@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from chronik.pipeline.tables.layout import TableKind, initial_schema
-from chronik.pipeline.tables.values.column_names import choose_column_name, with_source
+from chronik.pipeline.tables.values.column_names import choose_column_name, with_json_key
 from chronik.pipeline.tables.values.exact_json import NESTING_MAX, parse_exact_float
-from chronik.pipeline.tables.values.sql_types import JSON_FORMAT, SqlType, field_format, parse_sql_type
+from chronik.pipeline.tables.values.sql_types import JSON_FORMAT, SqlType, get_json_format, parse_sql_type
 from chronik.pipeline.tables.values.table_schema import (
     Column,
     InvalidValues,
@@ -93,7 +93,7 @@ def _struct_kind(random: Random, depth: int) -> Kind:
     fields: list[pa.Field] = []
     for source, kind in kinds.items():
         name = choose_column_name(source, [field.name for field in fields], frozenset())
-        fields.append(with_source(kind.sql_type.to_field(name), source))
+        fields.append(with_json_key(kind.sql_type.to_field(name), source))
 
     def sample(random: Random) -> dict[str, Any]:
         found = {source: kind.sample_noisily(random) for source, kind in kinds.items() if random.random() < 0.9}
@@ -445,7 +445,7 @@ def canonical_column(values: Sequence[Any], field: pa.Field) -> list[Any]:
 def _canonical_cell(value: Any, field: pa.Field) -> Any:
     if value is None:
         return None
-    if field_format(field) == JSON_FORMAT:
+    if get_json_format(field) == JSON_FORMAT:
         return canonical_json(f"[{value}]")
     if pa.types.is_list(field.type):
         return [_canonical_cell(each, field.type.value_field) for each in value]

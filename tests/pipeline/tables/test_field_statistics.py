@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronik.pipeline.tables.values.column_names import field_source
+from chronik.pipeline.tables.values.column_names import get_json_key
 from chronik.pipeline.tables.values.field_statistics import (
     DEPTH_MAX,
     FIELDS_MAX,
@@ -153,7 +153,7 @@ def test_no_type_is_inferred_beyond_nesting_limit() -> None:
 def test_nested_names_that_a_table_cannot_have_are_replaced() -> None:
     chosen = count_values({"first name": 1, "first.name": 1, "ID": 1, "id": 1, "": 1, 'a"b': 1}).choose_type()
     assert chosen is not None
-    assert {field.name: field_source(field) for field in chosen.data_type} == {
+    assert {field.name: get_json_key(field) for field in chosen.data_type} == {
         "first_name": "first name",
         "first_name_2": "first.name",
         "ID": "ID",
@@ -214,7 +214,7 @@ def test_statistics_of_parts_are_merged(seed: int) -> None:
 
 def test_statistics_at_path_count_the_objects_on_the_way() -> None:
     statistics = FieldStatistics()
-    statistics.add_at(("a", "b"), 5)
+    statistics.add_nested_value(("a", "b"), 5)
     assert statistics == FieldStatistics(
         objects=1, fields={"a": FieldStatistics(objects=1, fields={"b": FieldStatistics(integers=1)})}
     )

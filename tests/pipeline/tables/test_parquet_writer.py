@@ -38,7 +38,7 @@ from chronik.pipeline.tables.parquet import (
     directories_contain_values,
 )
 from chronik.pipeline.tables.partitioning import TIME_PARTITIONINGS, Partitioning, parse_partitioning
-from chronik.pipeline.tables.storage import TableStorage, dead_letters_uri, local_directory, table_uri
+from chronik.pipeline.tables.storage import TableStorage, build_dead_letters_uri, local_directory, table_uri
 from chronik.pipeline.tables.table_files import scan
 from chronik.pipeline.tables.topic_table import TableSpec, TopicTable
 from chronik.pipeline.tables.values.table_schema import parse_schema_document, parse_schema_text
@@ -312,7 +312,7 @@ def test_writer_without_rows_creates_no_file(tmp_path: Path) -> None:
 
 def test_dead_letter_table_name_is_not_a_valid_topic_name() -> None:
     assert table_uri("s3://lake/events/", "orders") == "s3://lake/events/orders"
-    assert dead_letters_uri("/lake", "orders") == "/lake/orders~dead_letters"
+    assert build_dead_letters_uri("/lake", "orders") == "/lake/orders~dead_letters"
 
 
 def test_table_uri_without_scheme_is_local() -> None:

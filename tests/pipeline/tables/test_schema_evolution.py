@@ -17,19 +17,19 @@ from chronik.pipeline.tables.layout import RESCUED, RESERVED_NAMES, TableKind, b
 from chronik.pipeline.tables.parquet import PartitionedParquetWriter
 from chronik.pipeline.tables.storage import TableStorage
 from chronik.pipeline.tables.topic_table import TableSpec
-from chronik.pipeline.tables.values.column_names import NAME_CHARACTERS_MAX, field_source
+from chronik.pipeline.tables.values.column_names import NAME_CHARACTERS_MAX, get_json_key
 from chronik.pipeline.tables.values.field_statistics import DetectedType, FieldStatistics
 from chronik.pipeline.tables.values.json_decoder import JsonDecoder
 from chronik.pipeline.tables.values.row_decoder import infer_statistics
-from chronik.pipeline.tables.values.schema_evolution import PlannedColumns, has_columns, plan_new_columns
+from chronik.pipeline.tables.values.schema_evolution import PlannedColumns, has_unchanged_columns, plan_new_columns
 from chronik.pipeline.tables.values.sql_types import format_field_type, parse_sql_type
 from chronik.pipeline.tables.values.table_schema import (
     COLUMNS_MAX,
     INFERRED,
     Column,
-    column_from_field,
     is_declared,
     parse_schema_document,
+    restore_column_from_field,
 )
 from tests.pipeline.table_fixtures import (
     SPEC,
@@ -77,13 +77,13 @@ def test_types_in_strings_are_detected_on_request() -> None:
     statistics = statistics_of({"at": "2024-05-01T10:00:00Z", "n": "5"})
     plan = plan_new_columns(INFERRED, DECODED_TABLE, statistics, DetectedType)
     assert types_of(plan.added) == {"at": "timestamp", "n": "bigint"}
-    assert column_from_field(plan.added[1]).format == "string"
+    assert restore_column_from_field(plan.added[1]).format == "string"
 
 
 @pytest.mark.parametrize("own", sorted(RESERVED_NAMES))
 def test_field_with_reserved_name_gets_another_name(own: str) -> None:
     plan = plan_columns(DECODED_TABLE, {own: "x", own.upper(): "y"})
-    assert [(field.name, column_from_field(field).path) for field in plan.added] == [
+    assert [(field.name, restore_column_from_field(field).path) for field in plan.added] == [
         (f"{own}_2", (own,)),
         (f"{own.upper()}_3", (own.upper(),)),
     ]
@@ -97,14 +97,14 @@ def test_names_that_differ_only_in_case_get_suffix() -> None:
     plan = plan_columns(DECODED_TABLE, {"id": 1, "Id": 1})
     assert [field.name for field in plan.added] == ["id", "Id_2"]
     (added,) = plan_columns(with_column("id", "bigint"), {"ID": 1}).added
-    assert (added.name, column_from_field(added).path) == ("ID_2", ("ID",))
+    assert (added.name, restore_column_from_field(added).path) == ("ID_2", ("ID",))
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a,b", "a=b", "a.b", "a`b", "a;b", "a(b)", "x" * 256])
 def test_field_with_invalid_name_gets_valid_one_and_keeps_its_path(name: str) -> None:
     (added,) = plan_columns(DECODED_TABLE, {name: 1}).added
     assert 0 < len(added.name) <= NAME_CHARACTERS_MAX
-    assert column_from_field(added).path == (name,)
+    assert restore_column_from_field(added).path == (name,)
     decoded = JsonDecoder(INFERRED, DECODED_TABLE.append(added)).decode([json.dumps({name: 7}).encode()])
     assert (decoded.columns[added.name].to_pylist(), decoded.columns[RESCUED].to_pylist()) == ([7], [None])
 
@@ -133,7 +133,7 @@ def test_nested_fields_are_added_and_counted() -> None:
     table = with_column("user", "struct<id: bigint>")
     plan = plan_columns(table, {"user": {"name": "x", "id": "x", "ID": 1, "a b": 1}})
     assert types_of(plan.added) == {"user": "struct<id: bigint, name: string, ID: bigint, `a b`: bigint>"}
-    names = {field.name: field_source(field) for field in plan.added[0].type}
+    names = {field.name: get_json_key(field) for field in plan.added[0].type}
     assert names == {"id": "id", "name": "name", "ID_2": "ID", "a_b": "a b"}
     many = {f"user{number}": 1 for number in range(COLUMNS_MAX)}
     full = plan_columns(table, {"user": many, "users": many, "other": 1})
@@ -149,7 +149,7 @@ def test_objects_in_lists_are_extended() -> None:
 def test_extended_column_keeps_its_path() -> None:
     column = Column("user", parse_sql_type("struct<id: bigint>").data_type, ("the user",))
     plan = plan_columns(DECODED_TABLE.append(column.to_field(is_declared=False)), {"the user": {"name": "x"}})
-    assert [column_from_field(field).path for field in plan.added] == [("the user",)]
+    assert [restore_column_from_field(field).path for field in plan.added] == [("the user",)]
     assert types_of(plan.added) == {"user": "struct<id: bigint, name: string>"}
 
 
@@ -159,7 +159,7 @@ def test_new_field_next_to_declared_path_gets_own_column() -> None:
     )
     statistics = statistics_of({"customer": {"id": "x", "name": "x"}, "customer_name": 1})
     plan = plan_new_columns(schema, table_of(schema), statistics)
-    assert [(field.name, column_from_field(field).path) for field in plan.added] == [
+    assert [(field.name, restore_column_from_field(field).path) for field in plan.added] == [
         ("customer_name", ("customer", "name")),
         ("customer_name_2", ("customer_name",)),
     ]
@@ -177,15 +177,15 @@ def test_new_field_next_to_declared_path_gets_own_column() -> None:
     ],
 )
 def test_files_with_fewer_fields_can_be_added(table: str, written: str, fits: bool) -> None:
-    assert has_columns(with_column("f", table), with_column("f", written)) is fits
-    assert has_columns(with_column("f", table), DECODED_TABLE)
-    assert not has_columns(DECODED_TABLE, with_column("f", written))
+    assert has_unchanged_columns(with_column("f", table), with_column("f", written)) is fits
+    assert has_unchanged_columns(with_column("f", table), DECODED_TABLE)
+    assert not has_unchanged_columns(DECODED_TABLE, with_column("f", written))
 
 
 def test_column_with_other_path_is_another_column() -> None:
     first, second = (Column("f", pa.int64(), (path,)).to_field() for path in ("a", "b"))
-    assert has_columns(pa.schema([first]), pa.schema([first]))
-    assert not has_columns(pa.schema([first]), pa.schema([second]))
+    assert has_unchanged_columns(pa.schema([first]), pa.schema([first]))
+    assert not has_unchanged_columns(pa.schema([first]), pa.schema([second]))
 
 
 # Delta tables
@@ -249,7 +249,7 @@ def test_table_keeps_paths_and_formats_of_columns(tmp_path: Path) -> None:
         "first_name": "struct<`last name`: bigint, mixed: json, new: bigint>",
         "mixed": "json",
     }
-    assert column_from_field(schema.field("first_name")).path == ("first name",)
+    assert restore_column_from_field(schema.field("first_name")).path == ("first name",)
     decoded = JsonDecoder(INFERRED, schema).decode(values)
     assert decoded.columns[RESCUED].to_pylist() == [None, None]
     assert decoded.columns["mixed"].to_pylist() == ["1", '"x"']

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.errors import ConfigError
-from chronik.pipeline.tables.values.column_names import field_source
+from chronik.pipeline.tables.values.column_names import get_json_key
 from chronik.pipeline.tables.values.sql_types import (
     SIMPLE_TYPES,
     SqlType,
-    field_format,
     format_sql_type,
+    get_json_format,
     parse_sql_columns,
     parse_sql_type,
 )
@@ -89,13 +89,13 @@ def test_every_formatted_type_is_parsed_again(text: str) -> None:
 def test_json_is_string_with_format() -> None:
     assert parse_sql_type("json") == JSON
     element = parse_sql_type("array<json>").data_type.value_field
-    assert (element.name, element.type, field_format(element)) == ("element", pa.string(), "json")
+    assert (element.name, element.type, get_json_format(element)) == ("element", pa.string(), "json")
 
 
 def test_nested_field_with_invalid_name_is_renamed() -> None:
     fields = list(parse_sql_type("struct<`a b`: int, `a.b`: int, ID: int, id: int>").data_type)
     assert [field.name for field in fields] == ["a_b", "a_b_2", "ID", "id_2"]
-    assert [field_source(field) for field in fields] == ["a b", "a.b", "ID", "id"]
+    assert [get_json_key(field) for field in fields] == ["a b", "a.b", "ID", "id"]
 
 
 @pytest.mark.parametrize(

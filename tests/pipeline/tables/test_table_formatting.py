@@ -18,7 +18,7 @@ from chronik.pipeline.tables.formatting import (
     encode_sample,
     encode_sample_error,
     format_cell,
-    sample_rows_json,
+    read_sample_rows_as_json,
 )
 from chronik.pipeline.tables.layout import TableKind, initial_schema
 from chronik.pipeline_journal import TableSample
@@ -130,7 +130,7 @@ def test_encoded_error_is_shortened() -> None:
 
 
 def read_sample(directory: Path, topic: str = "orders", rows: int = ROWS_MAX) -> TableSample:
-    return msgspec.json.decode(sample_rows_json(str(directory), topic, rows), type=TableSample)
+    return msgspec.json.decode(read_sample_rows_as_json(str(directory), topic, rows), type=TableSample)
 
 
 def test_sample_shows_newest_file_with_all_columns(tmp_path: Path) -> None:

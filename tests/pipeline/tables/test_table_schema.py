@@ -24,8 +24,8 @@ from chronik.pipeline.tables.values.table_schema import (
     InvalidValues,
     TableSchema,
     UnknownFields,
-    column_from_field,
-    count_leaves,
+    build_schema_document,
+    count_leaf_columns,
     format_path,
     is_declared,
     parse_path,
@@ -33,7 +33,7 @@ from chronik.pipeline.tables.values.table_schema import (
     parse_schema_json,
     parse_schema_text,
     read_schema,
-    schema_document,
+    restore_column_from_field,
 )
 from tests.pipeline.tables.random_json import table_of
 
@@ -80,8 +80,8 @@ def test_schema_document_is_parsed_completely() -> None:
 
 def test_schema_is_restored_from_its_document() -> None:
     schema = parse_schema_document(DOCUMENT)
-    assert schema_document(schema) == DOCUMENT
-    assert parse_schema_json(json.dumps(schema_document(schema))) == schema
+    assert build_schema_document(schema) == DOCUMENT
+    assert parse_schema_json(json.dumps(build_schema_document(schema))) == schema
     assert parse_schema_document(tomllib.loads(format_schema_toml(schema))) == schema
 
 
@@ -91,7 +91,7 @@ def test_schema_is_restored_from_fields_of_table() -> None:
     assert schema.resolve_columns(table) == INFERRED.resolve_columns(table) == schema.columns
     assert [is_declared(table.field(column.name)) for column in schema.columns] == [True] * len(schema.columns)
     added = Column("new", pa.int64(), ("a new field",)).to_field(is_declared=False)
-    assert (is_declared(added), column_from_field(added).path) == (False, ("a new field",))
+    assert (is_declared(added), restore_column_from_field(added).path) == (False, ("a new field",))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_type_is_restored_without_metadata_of_elements(sql_type: str) -> None:
     field = column.to_field()
     stored = field.with_type(remove_element_metadata(field.type))
     assert format_sql_type(stored.type) == sql_type.replace("json", "string")
-    assert column_from_field(stored).type_name == sql_type
+    assert restore_column_from_field(stored).type_name == sql_type
 
 
 def remove_element_metadata(data_type: pa.DataType) -> pa.DataType:
@@ -136,7 +136,7 @@ def test_default_of_nested_json_values_is_kept() -> None:
     default = {"a": [1, 0.5, "x", None, True, {}]}
     (column,) = parse_schema_document({"columns": {"a": {"type": "json", "default": default}}}).columns
     assert column.default == default
-    assert column_from_field(column.to_field()) == column
+    assert restore_column_from_field(column.to_field()) == column
 
 
 def test_column_list_is_parsed_with_names_of_fields() -> None:
@@ -239,7 +239,7 @@ def test_schema_with_too_many_columns_is_rejected() -> None:
     [("int", 1), ("array<int>", 1), ("struct<a int, b struct<c int, d int>>", 3), ("map<string, struct<a int>>", 1)],
 )
 def test_leaves_of_nested_types_are_counted(data_type: str, leaves: int) -> None:
-    assert count_leaves(parse_sql_type(data_type).data_type) == leaves
+    assert count_leaf_columns(parse_sql_type(data_type).data_type) == leaves
 
 
 @pytest.mark.parametrize(

@@ -300,7 +300,7 @@ class OldKafkaPython:
 
     def supports(self, cls: type[Struct], version: int) -> bool:
         name = cls.__schema__.name
-        _, tagged = cls.__schema__.fields_at(version)  # it does not support tagged fields
+        _, tagged = cls.__schema__.get_fields_of_version(version)  # it does not support tagged fields
         return self._class(name, version) is not None and not tagged and (name, version) not in self._WRONG
 
     @classmethod
@@ -323,7 +323,7 @@ class OldKafkaPython:
         return self._read(cls, version, self._class(cls.__schema__.name, version).SCHEMA, values)
 
     def _build(self, version: int, schema: Any, message: Struct) -> Any:
-        plain, _ = type(message).__schema__.fields_at(version)
+        plain, _ = type(message).__schema__.get_fields_of_version(version)
         if not isinstance(schema, old_types.Schema):
             return getattr(message, plain[0].name)  # an array of single-field structs is an array of that field
         row = []
@@ -338,7 +338,7 @@ class OldKafkaPython:
         return self._nest(schema, row)
 
     def _read(self, cls: type[Struct], version: int, schema: Any, values: Any) -> Struct:
-        plain, _ = cls.__schema__.fields_at(version)
+        plain, _ = cls.__schema__.get_fields_of_version(version)
         if not isinstance(schema, old_types.Schema):
             return cls(**{plain[0].name: values})
         arguments = {}

@@ -41,7 +41,7 @@ class _Generator:
         self._rng = rng
 
     def struct(self, cls: type[M], depth: int) -> M:
-        plain, tagged = cls.__schema__.fields_at(self._version)
+        plain, tagged = cls.__schema__.get_fields_of_version(self._version)
         return cls(**{field.name: self._field(field, depth) for field in plain + tagged})
 
     def _field(self, field: Field, depth: int) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chronik.limits import QUOTA_NAME_CHARACTERS_MAX, TRACKED_QUOTA_ENTITIES_MAX
-from chronik.metadata.records import Entity, QuotaValues, normalize_entity
+from chronik.metadata.records import Entity, QuotaValues, normalize_quota_entity
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.security.quotas.entities import QuotaValueChange, to_canonical_address, validate_changes, validate_entity
 from chronik.security.quotas.policy import NO_QUOTAS, QuotaPolicy, RateQuota
@@ -13,14 +13,14 @@ from chronik.security.quotas.policy import NO_QUOTAS, QuotaPolicy, RateQuota
 KEY = "producer_byte_rate"
 
 ORDER: list[tuple[Entity, tuple[str | None, str | None]]] = [
-    (normalize_entity([("user", "alice"), ("client-id", "c")]), ("alice", "c")),
-    (normalize_entity([("user", "alice"), ("client-id", "")]), ("alice", "c")),
-    (normalize_entity([("user", "alice")]), ("alice", None)),
-    (normalize_entity([("user", ""), ("client-id", "c")]), ("alice", "c")),
-    (normalize_entity([("user", ""), ("client-id", "")]), ("alice", "c")),
-    (normalize_entity([("user", "")]), ("alice", None)),
-    (normalize_entity([("client-id", "c")]), (None, "c")),
-    (normalize_entity([("client-id", "")]), (None, "c")),
+    (normalize_quota_entity([("user", "alice"), ("client-id", "c")]), ("alice", "c")),
+    (normalize_quota_entity([("user", "alice"), ("client-id", "")]), ("alice", "c")),
+    (normalize_quota_entity([("user", "alice")]), ("alice", None)),
+    (normalize_quota_entity([("user", ""), ("client-id", "c")]), ("alice", "c")),
+    (normalize_quota_entity([("user", ""), ("client-id", "")]), ("alice", "c")),
+    (normalize_quota_entity([("user", "")]), ("alice", None)),
+    (normalize_quota_entity([("client-id", "c")]), (None, "c")),
+    (normalize_quota_entity([("client-id", "")]), (None, "c")),
 ]
 
 
@@ -30,31 +30,31 @@ def test_most_specific_of_eight_quota_levels_applies(first: int) -> None:
         entity: {KEY: float(position + 1)} for position, (entity, _) in enumerate(ORDER)
     }
     quotas = dict(list(quotas.items())[first:])
-    assert QuotaPolicy(quotas).client_quotas("alice", "c").produce == RateQuota(first + 1.0, *ORDER[first][1])
+    assert QuotaPolicy(quotas).get_client_quotas("alice", "c").produce == RateQuota(first + 1.0, *ORDER[first][1])
 
 
 def test_quota_precedence_applies_per_key() -> None:
     found = QuotaPolicy(
         {
-            normalize_entity([("user", "alice")]): {"consumer_byte_rate": 5.0},
-            normalize_entity([("client-id", "")]): {KEY: 7.0, "consumer_byte_rate": 8.0},
+            normalize_quota_entity([("user", "alice")]): {"consumer_byte_rate": 5.0},
+            normalize_quota_entity([("client-id", "")]): {KEY: 7.0, "consumer_byte_rate": 8.0},
         }
-    ).client_quotas("alice", "c")
+    ).get_client_quotas("alice", "c")
     assert found.fetch == RateQuota(5.0, "alice", None)
     assert found.produce == RateQuota(7.0, None, "c")
     assert found.request is found.mutation is None
 
 
 def test_other_clients_have_no_quotas() -> None:
-    policy = QuotaPolicy({normalize_entity([("user", "alice"), ("client-id", "c")]): {KEY: 1.0}})
-    assert policy.client_quotas("alice", "d") == NO_QUOTAS
-    assert policy.client_quotas("bob", "c") == NO_QUOTAS
+    policy = QuotaPolicy({normalize_quota_entity([("user", "alice"), ("client-id", "c")]): {KEY: 1.0}})
+    assert policy.get_client_quotas("alice", "d") == NO_QUOTAS
+    assert policy.get_client_quotas("bob", "c") == NO_QUOTAS
 
 
 def test_quota_cache_size_is_limited() -> None:
-    policy = QuotaPolicy({normalize_entity([("client-id", "")]): {KEY: 1.0}})
+    policy = QuotaPolicy({normalize_quota_entity([("client-id", "")]): {KEY: 1.0}})
     for number in range(TRACKED_QUOTA_ENTITIES_MAX + 1):
-        policy.client_quotas("alice", str(number))
+        policy.get_client_quotas("alice", str(number))
     assert len(policy._cache) <= TRACKED_QUOTA_ENTITIES_MAX
 
 

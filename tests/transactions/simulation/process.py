@@ -103,7 +103,7 @@ class TransactionalProcess(Process):
             self.store,
             self.host.clock,
             on_fatal=self.loop.failures.append,
-            owns=coordinators.owned_term,
+            owns=coordinators.find_owned_term,
             is_fenced=lambda: self.is_fenced,
         )
         return TransactionServices(

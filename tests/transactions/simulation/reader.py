@@ -10,7 +10,7 @@ from chronik.api import fetch
 from chronik.broker.replica import Replica
 from chronik.metadata.records import Topic
 from chronik.protocol.batch import iter_batches
-from chronik.protocol.control_records import parse_marker_batch
+from chronik.protocol.control_records import parse_transaction_marker_batch
 from chronik.protocol.errors import ErrorCode
 from chronik.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from chronik.protocol.records import decode_batch
@@ -52,7 +52,7 @@ def filter_records(
         while left and left[-1][0] < header.next_offset:
             hidden.add(left.pop()[1])
         if header.is_control:
-            marker = parse_marker_batch(data, position)
+            marker = parse_transaction_marker_batch(data, position)
             if marker is not None and not marker.is_commit:
                 hidden.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in hidden):

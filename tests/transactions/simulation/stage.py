@@ -12,7 +12,7 @@ from chronik.broker.replica import Replica
 from chronik.metadata.commands.envelope import decode_command
 from chronik.metadata.commands.partitions import SetPartitionLeader
 from chronik.metadata.commands.topics import CreateTopic, DeleteTopic, PartitionAssignment
-from chronik.metadata.names import TRANSACTIONS_TOPIC, coordinator_partition
+from chronik.metadata.names import TRANSACTIONS_TOPIC, compute_coordinator_partition
 from chronik.metadata.records import Topic, Transaction
 from chronik.peers.calls import CallKind, CallTimedOut
 from chronik.transactions.config import PRODUCER_EPOCH_MAX
@@ -122,7 +122,7 @@ class ScriptedCluster(TransactionWorld):
 
     @property
     def _coordinator_node(self) -> int:
-        return coordinator_partition(ID, len(self.topic(TRANSACTIONS_TOPIC).partitions))
+        return compute_coordinator_partition(ID, len(self.topic(TRANSACTIONS_TOPIC).partitions))
 
     def outcomes(self, *transactions: TransactionId) -> list[bool]:
         """Return for each transaction whether its records are visible at the end. It must have some."""

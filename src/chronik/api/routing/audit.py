@@ -210,7 +210,7 @@ def _describe_commit_hold(request: Any, response: Any) -> ChangeOutcomes:
     yield partial("{} {}".format, "Release" if request.hold else "Hold", response.hold), response.error_code
 
 
-def _describe_by_id(field: str) -> Callable[[Any, Any], ChangeOutcomes]:
+def _build_describer_by_id(field: str) -> Callable[[Any, Any], ChangeOutcomes]:
     """Return a function that describes a request's only object by its id in the given field."""
     return lambda request, response: [(lambda: str(getattr(request, field)), response.error_code)]
 
@@ -232,9 +232,9 @@ CHANGE_DESCRIBERS: Final[dict[str, Callable[[Any, Any], ChangeOutcomes]]] = {
     "ElectLeaders": _describe_elections,
     "AlterPartitionReassignments": _describe_reassignments,
     "UpdateFeatures": _describe_features,
-    "UnregisterBroker": _describe_by_id("broker_id"),
-    "AddRaftVoter": _describe_by_id("voter_id"),
-    "RemoveRaftVoter": _describe_by_id("voter_id"),
+    "UnregisterBroker": _build_describer_by_id("broker_id"),
+    "AddRaftVoter": _build_describer_by_id("voter_id"),
+    "RemoveRaftVoter": _build_describer_by_id("voter_id"),
     "AlterNodes": _describe_nodes,
     "AlterImport": _describe_import,
     "HoldCommits": _describe_commit_hold,

@@ -46,7 +46,7 @@ class AuthenticationGate:
         if session.expects_bare_messages:
             if len(frame) > UNAUTHENTICATED_FRAME_BYTES_MAX:  # an authenticated connection has no frame size limit
                 raise Disconnect(f"SASL message of {len(frame)} bytes exceeds {UNAUTHENTICATED_FRAME_BYTES_MAX} bytes")
-            return self._handle_raw_token(session, peer, bytes(frame))
+            return self._handle_raw_sasl_token(session, peer, bytes(frame))
         key = int.from_bytes(frame[:2], "big", signed=True)
         if not session.is_authenticated:
             if key not in _UNAUTHENTICATED_KEYS:
@@ -63,7 +63,7 @@ class AuthenticationGate:
         assert session is None or isinstance(session, SaslSession)
         return session
 
-    def _handle_raw_token(self, session: SaslSession, peer: ConnectedClient, data: bytes) -> Reply[Any]:
+    def _handle_raw_sasl_token(self, session: SaslSession, peer: ConnectedClient, data: bytes) -> Reply[Any]:
         """Handle a SASL token that a client sends without a SaslAuthenticate request (SaslHandshake v0)."""
         reply: Reply[Any] = Reply()
 

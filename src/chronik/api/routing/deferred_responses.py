@@ -31,7 +31,7 @@ class DeferredResponses:
         self._bytes = 0
         outbox.on_decrease = self._release_responses
 
-    def must_defer(self, frame: ResponseFrame) -> bool:
+    def must_defer_response(self, frame: ResponseFrame) -> bool:
         """Return whether a large response must wait until earlier responses have been sent."""
         return self._outbox.unsent_bytes > RESPONSES_BYTES_MAX and _size(frame) > RESPONSE_BYTES_MIN
 
@@ -41,10 +41,10 @@ class DeferredResponses:
         if self._bytes + size > HELD_RESPONSES_BYTES_MAX:
             reply.disconnect(Disconnect(NO_MEMORY))
             return
-        timer = asyncio.get_running_loop().call_later(HELD_RESPONSE_SECONDS_MAX, self._expire_response, reply)
+        timer = asyncio.get_running_loop().call_later(HELD_RESPONSE_SECONDS_MAX, self._expire_deferred_response, reply)
         self._deferred[reply] = _DeferredResponse(frame, size, timer)
         self._bytes += size
-        reply.on_cancel = partial(self._remove_response, reply)
+        reply.on_cancel = partial(self._remove_deferred_response, reply)
 
     def _release_responses(self) -> None:
         """Send the queued responses, oldest first, while memory is available.
@@ -55,22 +55,22 @@ class DeferredResponses:
         while self._deferred and bytes_left >= 0:
             reply, held = next(iter(self._deferred.items()))
             bytes_left -= held.size
-            self._remove_response(reply)
+            self._remove_deferred_response(reply)
             # Not in this event-loop iteration: the caller is a connection in the middle of sending.
-            asyncio.get_running_loop().call_soon(_make_ready_unless_cancelled, reply, held.frame)
+            asyncio.get_running_loop().call_soon(_complete_reply_unless_cancelled, reply, held.frame)
 
-    def _expire_response(self, reply: Reply[Any]) -> None:
-        self._remove_response(reply)
+    def _expire_deferred_response(self, reply: Reply[Any]) -> None:
+        self._remove_deferred_response(reply)
         reply.disconnect(Disconnect(NO_MEMORY))
 
-    def _remove_response(self, reply: Reply[Any]) -> None:
+    def _remove_deferred_response(self, reply: Reply[Any]) -> None:
         held = self._deferred.pop(reply, None)
         if held is not None:
             self._bytes -= held.size
             held.timer.cancel()
 
 
-def _make_ready_unless_cancelled(reply: Reply[Any], frame: ResponseFrame) -> None:
+def _complete_reply_unless_cancelled(reply: Reply[Any], frame: ResponseFrame) -> None:
     if not reply.is_cancelled:
         reply.complete(frame)
 

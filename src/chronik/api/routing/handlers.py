@@ -39,13 +39,13 @@ class _LazyHandlers(dict[int, ApiHandler]):
         api = APIS[key]
         module = import_module(f"chronik.api.{api.module}")
         handler = self[key] = ApiHandler(
-            with_audit_log(api.name, as_reply_handler(module.handle)),
+            with_audit_log(api.name, wrap_as_reply_handler(module.handle)),
             getattr(module, "failure", partial(build_error_response, RESPONSES[key])),
         )
         return handler
 
 
-def as_reply_handler(handle: Callable[[Services, Any, RequestContext], Any]) -> HandlerFunction:
+def wrap_as_reply_handler(handle: Callable[[Services, Any, RequestContext], Any]) -> HandlerFunction:
     """Wrap a module's `handle` function so that it returns a `Reply`.
 
     A module may define a coroutine function, or a plain function that returns the response.

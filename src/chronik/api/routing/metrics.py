@@ -112,7 +112,7 @@ def has_more_elements_than(response: Struct | None, elements_max: int) -> bool:
 
 
 def _count_elements(part: Any, elements_max: int) -> int:
-    shape = _SHAPES.get(type(part)) or _build_shape(type(part))
+    shape = _SHAPES.get(type(part)) or _build_message_shape(type(part))
     count = 0
     for name in shape.arrays:
         value = getattr(part, name)
@@ -156,7 +156,7 @@ _SHAPES: Final[dict[type, _MessageShape]] = {}
 
 
 def _collect_error_codes(part: Any, error_codes: list[int]) -> None:
-    shape = _SHAPES.get(type(part)) or _build_shape(type(part))
+    shape = _SHAPES.get(type(part)) or _build_message_shape(type(part))
     if shape.has_error_code and part.error_code:
         error_codes.append(part.error_code)
     for name in shape.nested:
@@ -168,7 +168,7 @@ def _collect_error_codes(part: Any, error_codes: list[int]) -> None:
             _collect_error_codes(value, error_codes)
 
 
-def _build_shape(kind: type) -> _MessageShape:
+def _build_message_shape(kind: type) -> _MessageShape:
     fields: tuple[str, ...] = getattr(kind, "__struct_fields__", ())
     declared = {field.name: field for field in kind.__schema__.fields} if fields else {}  # type: ignore[attr-defined]
     nested = tuple(name for name in fields if name in declared and _may_contain_error_codes(declared[name].element))
@@ -184,5 +184,5 @@ def is_array_of_structs(field: Field) -> bool:
 def _may_contain_error_codes(element: object) -> bool:
     if not isinstance(element, type):
         return False
-    shape = _SHAPES.get(element) or _build_shape(element)
+    shape = _SHAPES.get(element) or _build_message_shape(element)
     return shape.has_error_code or bool(shape.nested)

@@ -36,7 +36,7 @@ from chronik.api.shared.read_consistency import (
     wait_for_brokers,
 )
 from chronik.clock import SystemClock
-from chronik.errors import StorageError, exc_info_if_unexpected, root_cause
+from chronik.errors import StorageError, exc_info_if_unexpected, find_root_cause
 from chronik.limits import DECODED_BEFORE_SLOT_BYTES_MAX, DECODED_INLINE_BYTES_MAX, NON_PRODUCE_REQUEST_BYTES_MAX
 from chronik.metadata.stores.store import StoreClosedError
 from chronik.protocol.apis import API_VERSIONS_KEY, APIS, FETCH_KEY, PRODUCE_KEY
@@ -63,7 +63,7 @@ from chronik.scheduler import (
     measure_loop_time,
     run_in_slices,
     run_in_thread,
-    wait_for_turn,
+    yield_if_over_budget,
 )
 from chronik.security.quotas.limiter import QuotaLimiter
 
@@ -142,7 +142,7 @@ class Router:
                 return self._dispatch_large(header, view, position, peer, received_at)
             request = decode_request_body(header, view, position)
         except UnsupportedVersion as error:
-            return Reply.from_frame(self._unsupported_version_response(error, peer))
+            return Reply.from_frame(self._build_unsupported_version_response(error, peer))
         except (MalformedMessage, UnknownApi) as error:
             raise Disconnect(str(error)) from error
         meter = self.meters[header.api_key]
@@ -153,7 +153,7 @@ class Router:
         completion = EarlyCompletion(self._has_fenced_broker)
         context = RequestContext(header.api_version, header.client_id or "", peer, completion, api_key=header.api_key)
         if limits:
-            context = self._with_quota_usage(header, context, len(frame), received_at)
+            context = self._add_quota_usage(header, context, len(frame), received_at)
         call = _Call(header, request, peer, received_at)
         if self._interceptor is not None:
             held = self._interceptor(APIS[header.api_key].name)
@@ -170,7 +170,7 @@ class Router:
             reply.fail(error)
         if reply.is_resolved:
             began = time.perf_counter() if limits else 0.0
-            self._finish_reply(call, reply, is_deferred=False)
+            self._encode_and_deliver_reply(call, reply, is_deferred=False)
             if context.usage is not None:
                 context.usage.charge_request_time(time.perf_counter() - began, may_throttle=False)
             if reply.is_ready and reply.error is not None:
@@ -185,7 +185,9 @@ class Router:
         if reply.steps is not None:
             steps, reply.steps = reply.steps, None
             cancel = scheduler.run_steps(
-                peer.account, self._run_and_encode_steps(call, reply, steps), partial(self._finish_steps, call, reply)
+                peer.account,
+                self._run_and_encode_steps(call, reply, steps),
+                partial(self._deliver_step_result, call, reply),
             )
             if not reply.is_ready and reply.on_cancel is None:
                 reply.on_cancel = cancel
@@ -195,12 +197,12 @@ class Router:
             with charge_tasks_to_account(scheduler, peer.account):
                 task = asyncio.get_running_loop().create_task(_resolve_reply(reply, coroutine, charge))
             reply.on_cancel = partial(_cancel_task, task, coroutine)
-            reply.on_resolved = partial(self._finish_deferred_reply, call)
+            reply.on_resolved = partial(self._encode_deferred_reply, call)
         else:
-            reply.on_resolved = partial(self._finish_deferred_reply, call)
+            reply.on_resolved = partial(self._encode_deferred_reply, call)
         return reply
 
-    def _with_quota_usage(
+    def _add_quota_usage(
         self, header: RequestHeader, context: RequestContext, size: int, received_at: float
     ) -> RequestContext:
         """Return the request context with a meter of the client's quota usage, if the client has quotas.
@@ -233,7 +235,7 @@ class Router:
         completion = EarlyCompletion(self._has_fenced_broker)
         context = RequestContext(header.api_version, header.client_id or "", peer, completion, api_key=header.api_key)
         if self.limiter.is_active:
-            context = self._with_quota_usage(header, context, len(view), received_at)
+            context = self._add_quota_usage(header, context, len(view), received_at)
 
         reply: Reply[Any] = Reply()
         reply.early_completion = completion
@@ -262,14 +264,14 @@ class Router:
                 except (Disconnect, StorageError, StoreClosedError):
                     raise
                 except Exception as error:
-                    return self._failure_response(header, request, peer, error)
+                    return self._build_failure_response(header, request, peer, error)
             # Release the slot: a fetch may wait for minutes, and a JoinGroup for requests that need a slot.
             try:
                 return await encode_when_done(call, handling)
             except (Disconnect, StorageError, StoreClosedError):
                 raise
             except Exception as error:
-                return self._failure_response(header, request, peer, error)
+                return self._build_failure_response(header, request, peer, error)
 
         async def encode_when_done(
             call: _Call, handling: Reply[Any]
@@ -284,9 +286,9 @@ class Router:
             try:
                 value = await measure_loop_time(decode_and_handle(), partial(scheduler.charge, peer.account))
             except Exception as error:
-                self._finish_steps(call, reply, None, error)
+                self._deliver_step_result(call, reply, None, error)
             else:
-                self._finish_steps(call, reply, value, None)
+                self._deliver_step_result(call, reply, value, None)
 
         with charge_tasks_to_account(scheduler, peer.account):
             task = asyncio.get_running_loop().create_task(respond())
@@ -352,12 +354,12 @@ class Router:
 
     # Encoding of responses
 
-    def _finish_deferred_reply(self, call: _Call, reply: Reply[Any]) -> None:
+    def _encode_deferred_reply(self, call: _Call, reply: Reply[Any]) -> None:
         began = time.perf_counter()
-        self._finish_reply(call, reply, is_deferred=True)
+        self._encode_and_deliver_reply(call, reply, is_deferred=True)
         self._services.scheduler.charge(call.peer.account, time.perf_counter() - began)
 
-    def _finish_reply(self, call: _Call, reply: Reply[Any], *, is_deferred: bool) -> None:
+    def _encode_and_deliver_reply(self, call: _Call, reply: Reply[Any], *, is_deferred: bool) -> None:
         """Encode a handler's response and pass it to the client's connection.
 
         Large deferred responses are encoded in steps.
@@ -397,14 +399,14 @@ class Router:
             return (yield from self._encode_in_steps(call, response))
         return response
 
-    def _finish_steps(self, call: _Call, reply: Reply[Any], value: Any, error: BaseException | None) -> None:
+    def _deliver_step_result(self, call: _Call, reply: Reply[Any], value: Any, error: BaseException | None) -> None:
         if reply.is_cancelled:
             return
         if isinstance(value, tuple):
             self._deliver_encoded_response(call, reply, value, None)
             return
         reply.is_resolved, reply.response, reply.error = True, value, error
-        self._finish_reply(
+        self._encode_and_deliver_reply(
             call, reply, is_deferred=reply.on_cancel is not None
         )  # on_cancel is set after the first slice
 
@@ -476,7 +478,7 @@ class Router:
 
         Fetch responses are exempt: their handler has reserved the memory.
         """
-        if header.api_key != FETCH_KEY and self._deferred.must_defer(frame):
+        if header.api_key != FETCH_KEY and self._deferred.must_defer_response(frame):
             self._deferred.defer(frame, reply)
         else:
             reply.complete(frame)
@@ -493,11 +495,11 @@ class Router:
             self._on_fatal(error)
         if isinstance(error, StorageError | StoreClosedError):
             raise Disconnect("the node is stopping") from error
-        failed = self._failure_response(header, request, peer, error)
+        failed = self._build_failure_response(header, request, peer, error)
         self.meters[header.api_key].count_errors(find_error_codes(failed))
         return self._encode_response(header, failed)
 
-    def _failure_response(
+    def _build_failure_response(
         self, header: RequestHeader, request: Request, peer: ConnectedClient, error: BaseException
     ) -> Response:
         if isinstance(error, ExaminationLimitExceeded):
@@ -511,13 +513,13 @@ class Router:
             logger.error(
                 "request failed: api=%s version=%d client=%s: %s",
                 *request_description,
-                root_cause(error),
+                find_root_cause(error),
                 exc_info=exc_info_if_unexpected(error),
             )
             code = ErrorCode.UNKNOWN_SERVER_ERROR
         return HANDLERS[header.api_key].failure(request, code)
 
-    def _unsupported_version_response(self, error: UnsupportedVersion, peer: ConnectedClient) -> ResponseFrame:
+    def _build_unsupported_version_response(self, error: UnsupportedVersion, peer: ConnectedClient) -> ResponseFrame:
         """Return the UNSUPPORTED_VERSION response: ApiVersions in version 0, other APIs in their latest version."""
         api = APIS[error.api_key]
         logger.debug(
@@ -553,9 +555,11 @@ def _cluster_permissions(services: Services) -> Mapping[int, AclOperation]:
     """
     if services.authorizer is None:
         return {}
-    from chronik.api.shared.authorization import cluster_permissions_by_api  # imported only if there is an authorizer
+    from chronik.api.shared.authorization import (
+        build_cluster_permissions_by_api,  # imported only if there is an authorizer
+    )
 
-    return cluster_permissions_by_api()
+    return build_cluster_permissions_by_api()
 
 
 def _needs_slot_to_decode(api_key: int, size: int) -> bool:
@@ -585,7 +589,7 @@ async def _resolve_reply(
     reply: Reply[Any], coroutine: Coroutine[Any, Any, Any], charge: Callable[[float], None]
 ) -> None:
     try:
-        await wait_for_turn()
+        await yield_if_over_budget()
         response = await measure_loop_time(coroutine, charge)
     except Exception as error:
         reply.fail(error)

@@ -28,12 +28,12 @@ def handle_throttled(handle: Callable[[], Reply[Any]], usage: QuotaUsage, peer: 
         raise
     if reply.is_resolved:
         _throttle_connection(usage, peer)
-        reply.add_filter(lambda response: _with_throttle_time(response, usage))
+        reply.add_filter(lambda response: _copy_with_throttle_time(response, usage))
     elif reply.is_pipelined:
         _throttle_connection(
             usage, peer
         )  # now, because the connection handles its next requests before this one is answered
-        reply.add_filter(lambda response: _with_throttle_time(response, usage))
+        reply.add_filter(lambda response: _copy_with_throttle_time(response, usage))
     else:
         usage.charge_request_time(time.perf_counter() - usage.started_at)
         usage.started_at = 0.0  # from now on, only the time on the event loop counts, not the time spent waiting
@@ -42,7 +42,7 @@ def handle_throttled(handle: Callable[[], Reply[Any]], usage: QuotaUsage, peer: 
         elif reply.steps is not None:
             reply.steps = _throttle_steps(reply.steps, usage, peer)
         else:
-            reply.add_filter(lambda response: _with_throttle_time(response, usage, peer))
+            reply.add_filter(lambda response: _copy_with_throttle_time(response, usage, peer))
     return reply
 
 
@@ -53,18 +53,18 @@ async def _throttle_coroutine(
         response = await measure_loop_time(coroutine, usage.charge_request_time)
     finally:
         _throttle_connection(usage, peer)
-    return _with_throttle_time(response, usage)
+    return _copy_with_throttle_time(response, usage)
 
 
 def _throttle_steps(steps: Steps[Response | None], usage: QuotaUsage, peer: ConnectedClient) -> Steps[Response | None]:
     try:
-        response = yield from _measure_steps(steps, usage.charge_request_time)
+        response = yield from _measure_step_time(steps, usage.charge_request_time)
     finally:
         _throttle_connection(usage, peer)
-    return _with_throttle_time(response, usage)
+    return _copy_with_throttle_time(response, usage)
 
 
-def _measure_steps(steps: Steps[T], took: Callable[[float], None]) -> Steps[T]:
+def _measure_step_time(steps: Steps[T], took: Callable[[float], None]) -> Steps[T]:
     """Run a handler's steps, and pass the event-loop time that they used to `took`."""
     value: Any = None
     seconds = 0.0
@@ -90,7 +90,7 @@ def _throttle_connection(usage: QuotaUsage, peer: ConnectedClient) -> None:
     peer.throttle_seconds = max(peer.throttle_seconds, usage.throttle_seconds)
 
 
-def _with_throttle_time(
+def _copy_with_throttle_time(
     response: Response | None, usage: QuotaUsage, peer: ConnectedClient | None = None
 ) -> Response | None:
     """Return a copy of the response with its `throttle_time_ms` set.

@@ -89,7 +89,7 @@ def require_cluster_permission(services: Services, context: RequestContext, *ope
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def txn_offsets_authorization_error(
+def find_txn_offsets_authorization_error(
     services: Services, context: RequestContext, transactional_id: str, group_id: str
 ) -> ErrorCode | None:
     """Return the error code if the client may not commit the group's offsets in a transaction.
@@ -131,7 +131,7 @@ def authorized_cluster_operations(services: Services, context: RequestContext) -
     return authorized_operations(services, context, AclResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def cluster_permissions_by_api() -> dict[int, AclOperation]:
+def build_cluster_permissions_by_api() -> dict[int, AclOperation]:
     """Return the cluster operation that each API requires, by API key, for APIs with no other permission."""
     found = {}
     for api in APIS.values():

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterab
 from typing import Any, TypeVar
 
 from chronik.metadata.chunking import YieldTimer, iter_chunks
-from chronik.protocol.error_responses import error_fields
+from chronik.protocol.error_responses import build_error_fields
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
@@ -39,11 +39,11 @@ async def apply_change_to_each(
     for name, each in elements_by_key.items():
         await pace.yield_if_due()
         if each is None:
-            yield name, error_fields(KafkaError(ErrorCode.INVALID_REQUEST, duplicate_message(name)))
+            yield name, build_error_fields(KafkaError(ErrorCode.INVALID_REQUEST, duplicate_message(name)))
             continue
         try:
             await change(each)
-            outcome = error_fields(None)
+            outcome = build_error_fields(None)
         except KafkaError as error:
-            outcome = error_fields(error)
+            outcome = build_error_fields(error)
         yield name, outcome

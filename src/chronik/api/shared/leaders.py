@@ -21,7 +21,7 @@ def find_partition(services: Services, topic: str | bytes, index: int) -> Partit
     return topic_image.partitions[index] if topic_image is not None and topic_image.has_partition(index) else None
 
 
-def unreachable_brokers(services: Services) -> Collection[int]:
+def list_unreachable_brokers(services: Services) -> Collection[int]:
     """Return the ids of unreachable brokers, and of this node while it is fenced.
 
     Responses omit these brokers.
@@ -30,7 +30,7 @@ def unreachable_brokers(services: Services) -> Collection[int]:
     return [*gone, services.node_id] if services.is_fenced() else gone
 
 
-def brokers_without_listener(brokers: Mapping[int, Broker], listener: str) -> Collection[int]:
+def list_brokers_without_listener(brokers: Mapping[int, Broker], listener: str) -> Collection[int]:
     """Return the ids of the brokers that have no endpoint on the listener."""
     return [broker.id for broker in brokers.values() if broker.listener_address(listener) is None]
 
@@ -63,7 +63,7 @@ def offline_replicas(
     ]
 
 
-def broker_endpoints(
+def iter_broker_endpoints(
     brokers: Mapping[int, Broker], ids: Iterable[int], listener: str
 ) -> Iterator[tuple[Broker, HostPort]]:
     """Yield brokers with their advertised endpoints on a listener, sorted by id.

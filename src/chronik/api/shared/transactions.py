@@ -83,9 +83,9 @@ def _find_open_transaction(
     return transaction if is_open else ErrorCode.INVALID_TXN_STATE
 
 
-def transactions_unsupported_reason(image: Image) -> str | None:
+def find_transactions_unsupported_reason(image: Image) -> str | None:
     """Return why the cluster does not support transactions, or None if it does."""
-    level = levels.cluster_level(image.features)
+    level = levels.get_cluster_level(image.features)
     if level >= levels.TRANSACTIONS_LEVEL:
         return None
     return (
@@ -94,9 +94,9 @@ def transactions_unsupported_reason(image: Image) -> str | None:
     )
 
 
-def transaction_request_error(image: Image, transactional_id: str) -> ErrorCode | None:
+def find_transaction_request_error(image: Image, transactional_id: str) -> ErrorCode | None:
     """Return the error code if a transactional request is invalid or unsupported, otherwise None."""
-    if transactions_unsupported_reason(image) is not None:
+    if find_transactions_unsupported_reason(image) is not None:
         return TRANSACTIONS_UNSUPPORTED_ERROR
     return None if transactional_id else ErrorCode.INVALID_REQUEST
 

@@ -46,24 +46,24 @@ class BatchDecompressor:
         The partition's leader and configs may change during the call.
         """
         self.offloaded_count += 1
-        return _unwrap_outcome(await run_in_thread(lambda: _run_work(work, budget)))
+        return _unwrap_decompression_outcome(await run_in_thread(lambda: _run_decompression(work, budget)))
 
     def run_in_thread_as_step(self, work: Callable[[DecompressionBudget], T], budget: DecompressionBudget) -> Steps[T]:
         """Decompress record batches in a thread, as a step of a request that runs in steps."""
         self.offloaded_count += 1
-        outcome: T | _WorkFailure = yield lambda: _run_work(work, budget)
-        return _unwrap_outcome(outcome)
+        outcome: T | _DecompressionFailure = yield lambda: _run_decompression(work, budget)
+        return _unwrap_decompression_outcome(outcome)
 
 
-class _WorkFailure(NamedTuple):
+class _DecompressionFailure(NamedTuple):
     """An error that decompressing record batches raised in a thread."""
 
     error_raised: KafkaError
 
 
-def _unwrap_outcome(outcome: T | _WorkFailure) -> T:
+def _unwrap_decompression_outcome(outcome: T | _DecompressionFailure) -> T:
     """Return the result of a decompression in a thread, or raise its error."""
-    if isinstance(outcome, _WorkFailure):
+    if isinstance(outcome, _DecompressionFailure):
         try:
             raise outcome.error_raised
         finally:
@@ -71,7 +71,9 @@ def _unwrap_outcome(outcome: T | _WorkFailure) -> T:
     return outcome
 
 
-def _run_work(work: Callable[[DecompressionBudget], T], budget: DecompressionBudget) -> T | _WorkFailure:
+def _run_decompression(
+    work: Callable[[DecompressionBudget], T], budget: DecompressionBudget
+) -> T | _DecompressionFailure:
     """Run a decompression function, and return its result or the KafkaError that it raised.
 
     The error has no traceback: the frames of an exception raised across threads would keep the decompressed data in
@@ -80,4 +82,4 @@ def _run_work(work: Callable[[DecompressionBudget], T], budget: DecompressionBud
     try:
         return work(budget)
     except KafkaError as error:
-        return _WorkFailure(error.without_traceback())
+        return _DecompressionFailure(error.without_traceback())

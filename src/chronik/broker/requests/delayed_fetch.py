@@ -59,7 +59,7 @@ class DelayedFetch:
         for replica in self._replicas:
             replica.delayed_fetches[self] = None
 
-    def add_bytes(self, count: int) -> None:
+    def add_readable_bytes(self, count: int) -> None:
         """Count new readable bytes, and wake the fetch when its minimum number of bytes is reached."""
         self._bytes_missing -= count
         if self._bytes_missing <= 0:

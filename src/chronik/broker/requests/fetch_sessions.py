@@ -78,7 +78,9 @@ class FetchSession(msgspec.Struct):
         for partition in changed:
             self.partitions[partition.key] = partition
 
-    def must_include(self, key: PartitionKey, high_watermark: int, log_start_offset: int, has_records: bool) -> bool:
+    def must_include_partition(
+        self, key: PartitionKey, high_watermark: int, log_start_offset: int, has_records: bool
+    ) -> bool:
         """Return whether an incremental Fetch response must include the partition, and record its offsets."""
         if key not in self.partitions:
             return True  # removed by a later request on another connection
@@ -91,7 +93,7 @@ class FetchSession(msgspec.Struct):
         self.sent_offsets[key] = now
         return True
 
-    def record_error(self, key: PartitionKey) -> None:
+    def record_partition_error(self, key: PartitionKey) -> None:
         """Record that an error was sent for the partition, so that the next response always includes the partition."""
         self.sent_offsets.pop(key, None)
 
@@ -124,7 +126,7 @@ class FetchSessionCache:
         """Create and cache a fetch session for the partitions, or return None if the cache is full."""
         if not self._evict_sessions_for(len(partitions), now):
             return None
-        session = FetchSession(self._generate_unused_id(), INITIAL_EPOCH + 1, now, uses_topic_ids, owner)
+        session = FetchSession(self._generate_unused_session_id(), INITIAL_EPOCH + 1, now, uses_topic_ids, owner)
         session.update(partitions, ())
         self._sessions[session.id] = session
         self._partition_count += len(session.partitions)
@@ -171,7 +173,7 @@ class FetchSessionCache:
             del self._sessions[session_id]
             self._partition_count -= len(session.partitions)
 
-    def _generate_unused_id(self) -> int:
+    def _generate_unused_session_id(self) -> int:
         while (session_id := self._choose_id()) in self._sessions:
             pass
         return session_id

@@ -25,7 +25,7 @@ from chronik.protocol.batch import (
 from chronik.protocol.batch_rewrite import find_min_timestamp, recompress_batch, validate_records
 from chronik.protocol.budget import DecompressionBudget
 from chronik.protocol.compression import Codec
-from chronik.protocol.control_records import TransactionMarker, encode_marker_batch
+from chronik.protocol.control_records import TransactionMarker, encode_transaction_marker_batch
 from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError
 from chronik.protocol.message_set import convert_to_batches
 from chronik.protocol.record_scan import DecompressedBatch, decompress_within_budget
@@ -79,7 +79,9 @@ def build_marker_batch(
     The topic's rules do not apply to it.
     """
     batch = bytearray(
-        encode_marker_batch(marker, timestamp=now_ms, producer_id=producer_id, producer_epoch=producer_epoch)
+        encode_transaction_marker_batch(
+            marker, timestamp=now_ms, producer_id=producer_id, producer_epoch=producer_epoch
+        )
     )
     return ValidatedRecords(batch, [parse_header(batch)])
 
@@ -111,7 +113,7 @@ def validate_produced_records(
     if api_version < ZSTD_MIN_VERSION and any(header.codec == Codec.ZSTD for header in headers):
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd requires Produce version 7 or newer")
     if rules.codec is not None and any(header.codec != rules.codec for header in headers):
-        buffer, headers = _recompress(buffer, headers, rules, now_ms, budget)
+        buffer, headers = _recompress_batches(buffer, headers, rules, now_ms, budget)
     else:
         _check_batches(buffer, headers, rules, now_ms, budget)
     if rules.uses_log_append_time:
@@ -132,7 +134,7 @@ def _check_batches(
         position += header.size
 
 
-def _recompress(
+def _recompress_batches(
     buffer: WritableBytes, headers: list[BatchHeader], rules: ProduceRules, now_ms: int, budget: BudgetFactory
 ) -> tuple[bytearray, list[BatchHeader]]:
     """Recompress the batches and validate their records, decompressing each batch only once."""

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from chronik.clock import Clock
 from chronik.log.producer_state import ProducerStateManager
-from chronik.metadata.names import find_name_error
+from chronik.metadata.names import find_topic_name_error
 from chronik.protocol.batch import BatchHeader, Bytes, parse_header
 from chronik.protocol.errors import CorruptRecords, ErrorCode, KafkaError
 from chronik.protocol.varint import INT32_MAX
@@ -44,7 +44,7 @@ With topic names of maximum length, the records take about 60 MB.
 TopicKey = str | bytes
 
 
-class _Key(NamedTuple):
+class _RejectedBatchKey(NamedTuple):
     """The key of a rejected batch: its partition, producer id and producer epoch."""
 
     topic: TopicKey
@@ -66,7 +66,7 @@ class RejectedBatches:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._rejected: dict[_Key, _RejectedBatch] = {}
+        self._rejected: dict[_RejectedBatchKey, _RejectedBatch] = {}
 
     def __len__(self) -> int:
         return len(self._rejected)
@@ -79,15 +79,15 @@ class RejectedBatches:
             header = parse_header(records)
         except CorruptRecords:
             return
-        self.record_header(topic, partition, header, code)
+        self.record_rejected_header(topic, partition, header, code)
 
-    def record_header(self, topic: TopicKey, partition: int, header: BatchHeader, code: ErrorCode) -> None:
+    def record_rejected_header(self, topic: TopicKey, partition: int, header: BatchHeader, code: ErrorCode) -> None:
         """Record that the batch with this header was rejected, or that it may be truncated by the next leader."""
         if code not in RETRIABLE_REJECTIONS or not header.has_producer_id:
             return
         key, now = _build_batch_key(topic, partition, header), self._clock.monotonic()
         known = self._rejected.pop(key, None)
-        if known is None or _is_expired(known, now) or not _follows_sequence(header.base_sequence, known.sequence):
+        if known is None or _is_expired(known, now) or not _is_later_in_sequence(header.base_sequence, known.sequence):
             known = _RejectedBatch(header.base_sequence, code, now)
         self._rejected[key] = known
         self._evict_expired_batches(now)
@@ -109,7 +109,7 @@ class RejectedBatches:
             return
         if _is_expired(rejected, self._clock.monotonic()):
             del self._rejected[_build_batch_key(topic, partition, header)]
-        elif _follows_sequence(header.base_sequence, rejected.sequence) and not producers.is_stored_or_next(header):
+        elif _is_later_in_sequence(header.base_sequence, rejected.sequence) and not producers.is_stored_or_next(header):
             raise KafkaError(rejected.code)
 
 
@@ -118,14 +118,14 @@ def _is_valid_topic(topic: TopicKey) -> bool:
 
     Rejections for invalid names, which may be very long, are not recorded.
     """
-    return isinstance(topic, bytes) or find_name_error(topic) is None
+    return isinstance(topic, bytes) or find_topic_name_error(topic) is None
 
 
-def _build_batch_key(topic: TopicKey, partition: int, header: BatchHeader) -> _Key:
-    return _Key(topic, partition, header.producer_id, header.producer_epoch)
+def _build_batch_key(topic: TopicKey, partition: int, header: BatchHeader) -> _RejectedBatchKey:
+    return _RejectedBatchKey(topic, partition, header.producer_id, header.producer_epoch)
 
 
-def _follows_sequence(sequence: int, rejected: int) -> bool:
+def _is_later_in_sequence(sequence: int, rejected: int) -> bool:
     """Return whether a batch's sequence number comes after the rejected one, with wraparound at 2^31."""
     return 0 < (sequence - rejected) & INT32_MAX <= INT32_MAX // 2
 

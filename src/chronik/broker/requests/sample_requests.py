@@ -19,7 +19,7 @@ from chronik.limits import (
     PIPELINE_NAME_CHARACTERS_MAX,
     SAMPLE_BYTES_MAX,
 )
-from chronik.metadata.names import find_name_error
+from chronik.metadata.names import find_topic_name_error
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 
@@ -51,10 +51,10 @@ class SampleRequests:
         self._has_stopped = True
         for question in self._questions.values():
             if not question.response.done():
-                question.response.set_exception(_stopping_error())
+                question.response.set_exception(_build_stopping_error())
         for driver in self._drivers:
             if not driver.done():
-                driver.set_exception(_stopping_error())
+                driver.set_exception(_build_stopping_error())
 
     async def request(self, pipeline: str, topic: str, rows: int, wait_s: float, account: Hashable = None) -> bytes:
         """Request sample rows of a table from the pipeline's driver, and return the driver's response.
@@ -64,11 +64,11 @@ class SampleRequests:
                 this node is stopping.
         """
         _check_pipeline(pipeline)
-        fault = find_name_error(topic)
+        fault = find_topic_name_error(topic)
         if fault is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Invalid topic: {fault}")
         if self._has_stopped:
-            raise _stopping_error()
+            raise _build_stopping_error()
         account_requests = sum(each.account == account for each in self._questions.values())
         if len(self._questions) >= PENDING_SAMPLES_MAX or account_requests >= PENDING_SAMPLES_PER_ACCOUNT_MAX:
             raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many pending sample requests; retry later")
@@ -89,7 +89,7 @@ class SampleRequests:
         """Return the oldest pending sample request of a pipeline, or None after `wait_s` seconds."""
         _check_pipeline(pipeline)
         if self._has_stopped:
-            raise _stopping_error()
+            raise _build_stopping_error()
         question = self._next(pipeline)
         if question is None and wait_s > 0:
             waiter = asyncio.get_running_loop().create_future()
@@ -138,5 +138,5 @@ def _check_pipeline(name: str) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
-def _stopping_error() -> KafkaError:
+def _build_stopping_error() -> KafkaError:
     return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node is stopping")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from chronik.cli.apply.current_state import load_described_state
+from chronik.cli.apply.current_state import fetch_state_for_spec
 from chronik.cli.apply.executor import execute_plan, read_passwords, validate_steps
 from chronik.cli.apply.parser import load_spec
 from chronik.cli.apply.plan_format import describe_step, plan_to_json
@@ -47,12 +47,12 @@ def run_apply(arguments: argparse.Namespace) -> int:
     with connect_cluster(arguments) as cluster:
         security = cluster.security
         current_user = security.username if security.has_login else ""
-        plan = plan_changes(wanted, load_described_state(cluster, wanted), current_user)
+        plan = plan_changes(wanted, fetch_state_for_spec(cluster, wanted), current_user)
         _print_plan(plan, arguments)
-        pending = plan.pending_steps(prune=arguments.prune)
+        pending = plan.list_pending_steps(prune=arguments.prune)
         if arguments.dry_run:
             return EXIT_HAS_STEPS if pending else EXIT_OK
-        steps = pending if arguments.yes else _confirm_steps(plan, prune=arguments.prune)
+        steps = pending if arguments.yes else _confirm_plan_steps(plan, prune=arguments.prune)
         if steps:
             passwords = read_passwords(steps, arguments.file.parent)
             validate_steps(cluster, steps)
@@ -64,7 +64,7 @@ def run_apply(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _confirm_steps(plan: ApplyPlan, *, prune: bool) -> tuple[PlanStep, ...]:
+def _confirm_plan_steps(plan: ApplyPlan, *, prune: bool) -> tuple[PlanStep, ...]:
     """Ask the user to confirm the plan's changes, then its deletions, and return the confirmed steps."""
     steps: tuple[PlanStep, ...] = ()
     if plan.steps:
@@ -93,7 +93,9 @@ def _print_plan(plan: ApplyPlan, arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json(plan_to_json(plan, prune=arguments.prune))
         return
-    sentences_to_print = [each for step in plan.pending_steps(prune=arguments.prune) for each in describe_step(step)]
+    sentences_to_print = [
+        each for step in plan.list_pending_steps(prune=arguments.prune) for each in describe_step(step)
+    ]
     for number, sentence in enumerate(sentences_to_print, 1):
         print(f"  {number}. {sentence}")
     for note in plan.notes:

@@ -32,7 +32,7 @@ from chronik.protocol.messages.describe_configs import DescribeConfigsResourceRe
 from chronik.protocol.messages.metadata import MetadataResponseTopic
 
 
-def load_described_state(cluster: ClusterClient, wanted: ClusterSpec) -> ClusterSpec:
+def fetch_state_for_spec(cluster: ClusterClient, wanted: ClusterSpec) -> ClusterSpec:
     """Request the current state of those parts of the cluster that the spec file describes.
 
     No permissions for other parts are needed.
@@ -49,7 +49,7 @@ def load_described_state(cluster: ClusterClient, wanted: ClusterSpec) -> Cluster
     )
 
 
-def load_complete_state(cluster: ClusterClient) -> ClusterSpec:
+def fetch_complete_cluster_state(cluster: ClusterClient) -> ClusterSpec:
     """Request the cluster's topics, configs, users, ACLs and quotas.
 
     ACLs are None if the cluster has no authorizer.
@@ -68,7 +68,7 @@ def _fetch_topics(cluster: ClusterClient, wanted: Mapping[str, TopicSpec] | None
 
     Configs are included for the topics in `wanted`, or for all topics if it is None.
     """
-    topics = {topic.name: topic for topic in list_topics(cluster) if topic.name and not _is_internal(topic)}
+    topics = {topic.name: topic for topic in list_topics(cluster) if topic.name and not _is_internal_topic(topic)}
     resources = [ConfigTarget(TOPIC_RESOURCE, name) for name in topics if wanted is None or name in wanted]
     configs = describe_configs(cluster, resources, skip_deleted=True) if resources else {}
     deleted = {each.name for each in resources if each not in configs}
@@ -84,7 +84,7 @@ def _fetch_topics(cluster: ClusterClient, wanted: Mapping[str, TopicSpec] | None
     }
 
 
-def _is_internal(topic: MetadataResponseTopic) -> bool:
+def _is_internal_topic(topic: MetadataResponseTopic) -> bool:
     return topic.is_internal or (topic.name or "").startswith(INTERNAL_PREFIX)
 
 

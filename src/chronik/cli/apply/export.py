@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from chronik.cli.apply.current_state import load_complete_state
+from chronik.cli.apply.current_state import fetch_complete_cluster_state
 from chronik.cli.apply.toml_writer import spec_to_toml
 from chronik.cli.arguments import add_client_arguments, connect_cluster
 
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_export(arguments: argparse.Namespace) -> int:
     with connect_cluster(arguments) as cluster:
-        state = load_complete_state(cluster)
+        state = fetch_complete_cluster_state(cluster)
     print(FILE_HEADER)
     print(spec_to_toml(state), end="")
     return 0

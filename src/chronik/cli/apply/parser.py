@@ -28,7 +28,7 @@ from chronik.configs.keys import TOPIC_KEYS, ConfigKey, UpdateMode
 from chronik.errors import ConfigError
 from chronik.limits import TOPIC_PARTITIONS_MAX
 from chronik.metadata.handlers.security import USER_NAME_CHARACTERS_MAX
-from chronik.metadata.names import find_name_error, topic_metric_name
+from chronik.metadata.names import find_topic_name_error, format_topic_metric_name
 from chronik.metadata.records import Acl
 from chronik.protocol.errors import KafkaError
 from chronik.protocol.permissions import CLUSTER_NAME, AclResourceType
@@ -83,11 +83,11 @@ class _SpecParser(TomlValidator):
         names_by_metric_name: dict[str, str] = {}
         for name, each in self.require_table(place, value).items():
             here = (*place, name)
-            if problem := find_name_error(name):
+            if problem := find_topic_name_error(name):
                 raise self.build_validation_error(here, problem)
             if name.startswith(INTERNAL_PREFIX):
                 raise self.build_validation_error(here, f"topics whose names start with {INTERNAL_PREFIX} are internal")
-            if (other := names_by_metric_name.setdefault(topic_metric_name(name), name)) != name:
+            if (other := names_by_metric_name.setdefault(format_topic_metric_name(name), name)) != name:
                 raise self.build_validation_error(
                     here, f"differs from topic {other} only in '.' and '_', which Kafka does not allow"
                 )
@@ -96,7 +96,7 @@ class _SpecParser(TomlValidator):
 
     def _parse_topic(self, place: TomlPath, value: Any) -> TopicSpec:
         table = self.require_table(place, value, ("partitions", "replication_factor", "configs", "schema"))
-        configs = self._parse_configs((*place, "configs"), table.get("configs", {}), self._find_topic_key)
+        configs = self._parse_configs((*place, "configs"), table.get("configs", {}), self._find_topic_config_key)
         if "schema" in table:
             configs[SCHEMA_CONFIG] = self._parse_schema((*place, "schema"), table["schema"])
         return TopicSpec(
@@ -122,13 +122,13 @@ class _SpecParser(TomlValidator):
         return self.require_int((*place, key), table[key], 1, high) if key in table else None
 
     def _parse_broker_configs(self, place: TomlPath, value: Any) -> dict[str, str]:
-        return self._parse_configs(place, value, self._find_broker_key)
+        return self._parse_configs(place, value, self._find_broker_config_key)
 
     def _parse_configs(
         self, place: TomlPath, value: Any, find_key: Callable[[TomlPath, str], ConfigKey]
     ) -> dict[str, str]:
         configs: dict[str, str] = {}
-        for name, given in _flatten_table(self.require_table(place, value)):
+        for name, given in _flatten_toml_table(self.require_table(place, value)):
             here = (*place, name)
             key = find_key(here, name)
             if name in TRANSIENT_CONFIGS:
@@ -138,14 +138,14 @@ class _SpecParser(TomlValidator):
                 raise self.build_unexpected_value_error(here, given, expected)
         return configs
 
-    def _find_topic_key(self, place: TomlPath, name: str) -> ConfigKey:
+    def _find_topic_config_key(self, place: TomlPath, name: str) -> ConfigKey:
         if name not in TOPIC_KEYS:
             raise self.build_validation_error(
                 place, f"unknown topic config{format_spelling_suggestion(name, TOPIC_KEYS)}"
             )
         return TOPIC_KEYS[name]
 
-    def _find_broker_key(self, place: TomlPath, name: str) -> ConfigKey:
+    def _find_broker_config_key(self, place: TomlPath, name: str) -> ConfigKey:
         key = find_broker_key(name)
         if key is None:
             hint = format_spelling_suggestion(name, (each.name for each in iter_broker_keys()))
@@ -318,13 +318,13 @@ class _SpecParser(TomlValidator):
         return float(value)
 
 
-def _flatten_table(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten_toml_table(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the dotted keys and values of nested tables.
 
     TOML parses an unquoted `retention.ms = 1` as nested tables.
     """
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from _flatten_table(value, f"{prefix}{key}.")
+            yield from _flatten_toml_table(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value

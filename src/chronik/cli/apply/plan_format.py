@@ -37,7 +37,7 @@ def describe_step(step: PlanStep) -> Iterator[str]:
         case AddPartitionsStep(topic, before, after):
             yield f"alter topic {topic}: partitions {before} -> {after}"
         case AlterConfigsStep(topic, changes):
-            yield f"alter {'all brokers' if topic is None else f'topic {topic}'}: {_format_changes(changes)}"
+            yield f"alter {'all brokers' if topic is None else f'topic {topic}'}: {_format_value_changes(changes)}"
         case SetPasswordStep(user, mechanisms, _, is_new):
             what = f"create user {user} with" if is_new else f"alter user {user}: set the password for"
             yield f"{what} {join_words(mechanisms)}"
@@ -48,7 +48,7 @@ def describe_step(step: PlanStep) -> Iterator[str]:
         case RemoveAclsStep(acls):
             yield from (f"delete ACL: {_format_acl(acl)}" for acl in acls)
         case AlterQuotasStep(entity, changes):
-            yield f"alter quotas of {_format_entity(entity)}: {_format_changes(changes)}"
+            yield f"alter quotas of {_format_entity(entity)}: {_format_value_changes(changes)}"
         case DeleteTopicStep(name):
             yield f"delete topic {name} and all its records"
 
@@ -61,7 +61,7 @@ def _format_topic(topic: TopicSpec) -> str:
     return f" with {join_words(parts)}" if parts else ""
 
 
-def _format_changes(changes: Mapping[str, ValueChange]) -> str:
+def _format_value_changes(changes: Mapping[str, ValueChange]) -> str:
     return ", ".join(
         f"{key} {_format_value(each.before)} -> {_format_value(each.after)}" for key, each in changes.items()
     )
@@ -92,7 +92,7 @@ def _format_entity(entity: QuotaEntityKey) -> str:
 
 def plan_to_json(plan: ApplyPlan, *, prune: bool) -> dict[str, Any]:
     return {
-        "nothing_to_do": not plan.pending_steps(prune=prune),
+        "nothing_to_do": not plan.list_pending_steps(prune=prune),
         "steps": [each for step in plan.steps for each in _step_to_json(step)],
         "prune": prune,
         "deletions": [each for step in plan.deletions for each in _step_to_json(step)],
@@ -110,7 +110,7 @@ def _step_to_json(step: PlanStep) -> Iterator[dict[str, Any]]:
             yield {"action": "alter", "kind": "partitions", "topic": topic, "before": before, "after": after}
         case AlterConfigsStep(topic, changes):
             kind = "broker configs" if topic is None else "topic configs"
-            yield {"action": "alter", "kind": kind, "topic": topic, "changes": _changes_to_json(changes)}
+            yield {"action": "alter", "kind": kind, "topic": topic, "changes": _value_changes_to_json(changes)}
         case SetPasswordStep(user, mechanisms, _, is_new):
             action = "create" if is_new else "alter"
             yield {"action": action, "kind": "user", "name": user, "mechanisms": list(mechanisms)}
@@ -121,10 +121,15 @@ def _step_to_json(step: PlanStep) -> Iterator[dict[str, Any]]:
             action = "create" if isinstance(step, AddAclsStep) else "delete"
             yield from ({"action": action, "kind": "acl", **acl_to_json(acl)} for acl in acls)
         case AlterQuotasStep(entity, changes):
-            yield {"action": "alter", "kind": "quotas", "entity": dict(entity), "changes": _changes_to_json(changes)}
+            yield {
+                "action": "alter",
+                "kind": "quotas",
+                "entity": dict(entity),
+                "changes": _value_changes_to_json(changes),
+            }
         case DeleteTopicStep(name):
             yield {"action": "delete", "kind": "topic", "name": name}
 
 
-def _changes_to_json(changes: Mapping[str, ValueChange]) -> dict[str, Any]:
+def _value_changes_to_json(changes: Mapping[str, ValueChange]) -> dict[str, Any]:
     return {key: {"before": each.before, "after": each.after} for key, each in changes.items()}

@@ -115,7 +115,7 @@ class ApplyPlan:
     unchanged: Mapping[str, int] = field(default_factory=dict)
     """Number of objects that already match the spec file, by kind."""
 
-    def pending_steps(self, *, prune: bool) -> tuple[PlanStep, ...]:
+    def list_pending_steps(self, *, prune: bool) -> tuple[PlanStep, ...]:
         return self.steps + self.deletions if prune else self.steps
 
 
@@ -165,7 +165,7 @@ class _PlanDraft:
 
 
 def _plan_broker(draft: _PlanDraft, wanted: ConfigValues, present: ConfigValues) -> None:
-    if changes := _diff(wanted, present):
+    if changes := _list_value_changes(wanted, present):
         draft.steps.append(AlterConfigsStep(None, changes))
     draft.count_unchanged("broker config", len(wanted) - len(changes))
     if removed := _plan_removals(wanted, present):
@@ -202,7 +202,7 @@ def _plan_alterations(name: str, wanted: TopicSpec, current: TopicSpec) -> Itera
     before = current.partitions or 0
     if wanted.partitions is not None and wanted.partitions > before:
         yield AddPartitionsStep(name, before, wanted.partitions)
-    if changes := _diff(wanted.configs, current.configs):
+    if changes := _list_value_changes(wanted.configs, current.configs):
         yield AlterConfigsStep(name, changes)
 
 
@@ -256,7 +256,7 @@ def _plan_quotas(
     present: Mapping[QuotaEntityKey, Mapping[str, float]],
 ) -> None:
     for entity, quotas in wanted.items():
-        if changes := _diff(quotas, present.get(entity, {})):
+        if changes := _list_value_changes(quotas, present.get(entity, {})):
             draft.steps.append(AlterQuotasStep(entity, changes))
         draft.count_unchanged("quota", len(quotas) - len(changes))
     for entity, current in present.items():
@@ -264,7 +264,9 @@ def _plan_quotas(
             draft.deletions.append(AlterQuotasStep(entity, removed))
 
 
-def _diff(wanted: Mapping[str, str] | Mapping[str, float], present: Mapping[str, Any]) -> dict[str, ValueChange]:
+def _list_value_changes(
+    wanted: Mapping[str, str] | Mapping[str, float], present: Mapping[str, Any]
+) -> dict[str, ValueChange]:
     return {
         key: ValueChange(present.get(key), value)
         for key, value in wanted.items()

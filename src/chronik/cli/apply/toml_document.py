@@ -46,12 +46,12 @@ def format_path(place: TomlPath) -> str:
     return text
 
 
-def find_line(text: str, place: TomlPath) -> int | None:
+def find_line_number(text: str, place: TomlPath) -> int | None:
     """Return the line number of a value in a TOML document or, if not found, of its closest parent.
 
     Each line is parsed on its own, so a line of a multi-line string that looks like a table header misleads it.
     """
-    wanted = _split_keys(place)
+    wanted = _split_dotted_keys(place)
     best, found = 0, None
     table: TomlPath = ()
     seen: Counter[TomlPath] = Counter()
@@ -71,7 +71,7 @@ def find_line(text: str, place: TomlPath) -> int | None:
     return found
 
 
-def _split_keys(place: TomlPath) -> TomlPath:
+def _split_dotted_keys(place: TomlPath) -> TomlPath:
     """Split a TOML path at the dots of its keys, so that dotted and quoted keys compare as equal."""
     return tuple(part for each in place for part in (each.split(".") if isinstance(each, str) else [each]))
 
@@ -88,7 +88,7 @@ def _parse_line_keys(line: str) -> tuple[TomlPath, bool, bool]:
     while isinstance(value, dict) and value:
         ((key, value),) = value.items()
         keys.append(key)
-    return _split_keys(tuple(keys)), is_table, isinstance(value, list)
+    return _split_dotted_keys(tuple(keys)), is_table, isinstance(value, list)
 
 
 class TomlValidator:
@@ -161,5 +161,5 @@ class TomlValidator:
         return ConfigError(f"{self._format_location(place)}{given}: expected {expected}")
 
     def _format_location(self, place: TomlPath) -> str:
-        line = find_line(self._text, place)
+        line = find_line_number(self._text, place)
         return f"{self._name}{'' if line is None else f':{line}'}: {format_path(place)}"

@@ -118,7 +118,7 @@ class LocalNode:
                 stdout=log,
                 stderr=log,
                 cwd=self.directory,
-                env=_node_environment(os.environ),
+                env=_build_node_environment(os.environ),
                 start_new_session=True,
             )
         self._pid_file.write_text(f"{process.pid}\n")
@@ -148,7 +148,7 @@ def find_nodes(folder: Path) -> list[LocalNode]:
     folder = folder.resolve()
     found = [path for path in folder.iterdir() if _CONFIG_FILE.fullmatch(path.name)] if folder.is_dir() else []
     nodes = sorted((LocalNode(folder, load_config(path, {})) for path in found), key=lambda node: node.id)
-    expected = {peer.id for node in nodes for peer in node.config.peers} - retired_node_ids(folder)
+    expected = {peer.id for node in nodes for peer in node.config.peers} - list_retired_node_ids(folder)
     missing = sorted(expected - {node.id for node in nodes})
     if missing:
         names = ", ".join(f"node{node_id}.toml" for node_id in missing)
@@ -156,7 +156,7 @@ def find_nodes(folder: Path) -> list[LocalNode]:
     return nodes
 
 
-def retired_node_ids(folder: Path) -> set[int]:
+def list_retired_node_ids(folder: Path) -> set[int]:
     """Return the ids of local nodes that were removed from the cluster in a directory."""
     names = (_RETIRED_FILE.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
     return {int(match[1]) for match in names if match is not None}
@@ -250,7 +250,7 @@ def _write_private_file(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _node_environment(inherited: Mapping[str, str]) -> dict[str, str]:
+def _build_node_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables for a node's process, without CHRONIK_… variables.
 
     Those would apply one node's settings to all nodes.
@@ -350,7 +350,7 @@ def choose_next_node_id(folder: Path, in_cluster: Collection[int]) -> int:
     """
     own = [node.id for node in load_nodes(folder)]
     unadmitted = [each for each in own if each not in in_cluster]
-    return min(unadmitted) if unadmitted else max({*own, *in_cluster, *retired_node_ids(folder)}) + 1
+    return min(unadmitted) if unadmitted else max({*own, *in_cluster, *list_retired_node_ids(folder)}) + 1
 
 
 def plan_local_node(folder: Path, node_id: int, rack: str | None, votes: Mapping[int, bool]) -> LocalNode:

@@ -263,7 +263,7 @@ class ClusterOperation:
         why: str | None = "started just now"
         try:
             while (why := _poll(missing)) is not None:
-                self._print_hint_once()
+                self._print_interrupt_hint_once()
                 if self._deadline is not None and time.monotonic() > self._deadline:
                     raise OperationTimeout(f"timed out: {why}. {self.interrupt_hint}")
                 time.sleep(POLL_SECONDS)
@@ -271,7 +271,7 @@ class ClusterOperation:
             print(f"\nInterrupted: {why}. {self.interrupt_hint}", file=sys.stderr)
             raise
 
-    def _print_hint_once(self) -> None:
+    def _print_interrupt_hint_once(self) -> None:
         if not self._hint_printed:
             print(f"(waiting. {self.interrupt_hint})", flush=True)
         self._hint_printed = True

@@ -127,7 +127,7 @@ def _load_or_create_nodes(arguments: argparse.Namespace) -> list[LocalNode]:
     """Load the nodes of the local cluster in the directory, or create them if there are none."""
     nodes = find_nodes(arguments.dir)
     if nodes:
-        _check_unchanged(nodes, arguments)
+        _check_options_match_cluster(nodes, arguments)
         check_ports_available([node for node in nodes if node.pid() is None])
         return nodes
     count, ports = arguments.nodes or DEFAULT_NODES, _choose_ports(arguments)
@@ -141,7 +141,7 @@ def _load_or_create_nodes(arguments: argparse.Namespace) -> list[LocalNode]:
     return nodes
 
 
-def _check_unchanged(nodes: list[LocalNode], arguments: argparse.Namespace) -> None:
+def _check_options_match_cluster(nodes: list[LocalNode], arguments: argparse.Namespace) -> None:
     """Raise InvalidInput if the requested node count or ports differ from those of the existing cluster."""
     first = nodes[0].list_addresses()
     given: dict[str, tuple[int | None, int | None]] = {"nodes": (arguments.nodes, len(nodes))}

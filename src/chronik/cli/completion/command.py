@@ -7,7 +7,7 @@ import argparse
 from chronik.cli.arguments import CLIENT_ID, add_bootstrap_argument, add_debug_argument, parse_bootstrap_access
 from chronik.client.cluster import ClusterClient
 from chronik.errors import ChronikError
-from chronik.metadata.names import find_name_error
+from chronik.metadata.names import find_topic_name_error
 
 REQUEST_TIMEOUT_SECONDS = 1.0
 """Timeout in seconds of requests for shell completion, during which the shell blocks."""
@@ -30,11 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.shell == TOPICS:
         return _print_topics(arguments)
-    print(completion_script(arguments.shell), end="")
+    print(get_completion_script(arguments.shell), end="")
     return EXIT_OK
 
 
-def completion_script(shell: str) -> str:
+def get_completion_script(shell: str) -> str:
     # Imported here, because topic names do not need all commands.
     from chronik.cli.completion.command_tree import list_command_nodes
     from chronik.cli.completion.scripts import ZSH_PREAMBLE, bash_script, fish_script
@@ -66,4 +66,4 @@ def _list_topics(arguments: argparse.Namespace) -> list[str]:
     ) as cluster:
         topics = cluster.metadata(None).topics
     names = [topic.name for topic in topics if topic.name and not topic.is_internal]
-    return sorted(name for name in names if not name.startswith("__") and not find_name_error(name))
+    return sorted(name for name in names if not name.startswith("__") and not find_topic_name_error(name))

@@ -72,11 +72,11 @@ def list_command_nodes() -> list[CommandNode]:
     )
     found = [CommandNode((), tuple(COMMANDS.items()), options, ())]
     for word in COMMANDS:
-        found += _bench_nodes() if word == "bench" else _walk_parsers(build_parser(word), (word,))
+        found += _list_bench_nodes() if word == "bench" else _walk_parsers(build_parser(word), (word,))
     return found
 
 
-def _bench_nodes() -> Iterator[CommandNode]:
+def _list_bench_nodes() -> Iterator[CommandNode]:
     """Yield the command nodes of `chronik bench`, whose benchmarks have separate argument parsers."""
     yield CommandNode(("bench",), tuple(MEASUREMENTS.items()), (), ())
     for word in MEASUREMENTS:

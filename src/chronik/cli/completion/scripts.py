@@ -196,16 +196,16 @@ def _format_node_case(node: CommandNode) -> str:
 def _format_value_cases(node: CommandNode) -> Iterator[str]:
     words = " ".join(node.words)
     for option in node.options:
-        if option.value is not None and (expected := _format_expected(option.value)):
+        if option.value is not None and (expected := _format_expected_value(option.value)):
             patterns = " | ".join(quote(f"{words} {name}") for name in option.names)
             yield f"    {patterns}) expected={quote(expected)} ;;\n"
     for number, value in enumerate(node.values, 1):
-        if expected := _format_expected(value):
+        if expected := _format_expected_value(value):
             pattern = f"{quote(f'{words} ')}[0-9]*" if value.repeats else quote(f"{words} {number}")
             yield f"    {pattern}) expected={quote(expected)} ;;\n"
 
 
-def _format_expected(value: ArgumentValue) -> str:
+def _format_expected_value(value: ArgumentValue) -> str:
     """Format the expected values of an argument: its choices, its kind in angle brackets, or nothing for any value."""
     if value.choices:
         return " ".join(value.choices)

@@ -224,7 +224,7 @@ def check_voters_down(facts: ClusterFacts) -> Iterator[DoctorFinding]:
 def check_voter_racks(facts: ClusterFacts) -> Iterator[DoctorFinding]:
     voters = [node for node in facts.nodes if node.is_voter]
     racks = {node.rack for node in voters}
-    candidates_elsewhere = _observers_in_other_racks(facts, racks)
+    candidates_elsewhere = _find_observers_in_other_racks(facts, racks)
     hosts = {node.kafka.rpartition(":")[0] for node in facts.nodes}
     if len(hosts) == 1 and not candidates_elsewhere:
         return  # all nodes run on one machine, so racks make no difference
@@ -240,7 +240,7 @@ def check_voter_racks(facts: ClusterFacts) -> Iterator[DoctorFinding]:
         )
 
 
-def _observers_in_other_racks(facts: ClusterFacts, racks: set[str | None]) -> list[NodeFacts]:
+def _find_observers_in_other_racks(facts: ClusterFacts, racks: set[str | None]) -> list[NodeFacts]:
     return [node for node in facts.nodes if node.is_voter is False and node.rack not in racks]
 
 

@@ -189,7 +189,7 @@ class BundleContents(NamedTuple):
 
 def write_bundle(path: Path, seen: BundleContents, environment: Iterable[tuple[str, str]]) -> list[str]:
     """Write a support bundle that only its owner can read, and return the names of its members."""
-    mask = Redactor(_known_secrets(seen, environment))
+    mask = Redactor(_iter_known_secrets(seen, environment))
     opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     if hasattr(os, "fchmod"):
         os.fchmod(opened, 0o600)  # an existing file may be readable by others
@@ -204,7 +204,7 @@ def write_bundle(path: Path, seen: BundleContents, environment: Iterable[tuple[s
     return names
 
 
-def _known_secrets(seen: BundleContents, environment: Iterable[tuple[str, str]]) -> Iterator[str]:
+def _iter_known_secrets(seen: BundleContents, environment: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yield the secrets that must be redacted, from config files, client settings and the environment."""
     for path in seen.configs:
         yield from find_secrets(_read_toml(path) or {})

@@ -96,7 +96,7 @@ def resolve_target(arguments: argparse.Namespace, progress: ProgressCallback) ->
     files, folders = _find_files_and_directories(arguments)
     local, configs = _collect_local_facts(files, folders, arguments.deep, progress)
     security = load_security(arguments)
-    access = _resolve_access(arguments, configs)
+    access = _resolve_cluster_access(arguments, configs)
     ports = parse_http_endpoints(arguments)
     if access is not None:
         nodes = [LocalNode(path.resolve().parent, config) for path, config in configs.items()]
@@ -120,7 +120,7 @@ def _find_files_and_directories(arguments: argparse.Namespace) -> tuple[list[Pat
     return files, [folder]
 
 
-def _resolve_access(arguments: argparse.Namespace, configs: dict[Path, NodeConfig]) -> BootstrapAccess | None:
+def _resolve_cluster_access(arguments: argparse.Namespace, configs: dict[Path, NodeConfig]) -> BootstrapAccess | None:
     """Return the connection settings of the cluster. An explicit broker takes precedence over config files."""
     if arguments.bootstrap_server is not None:
         return parse_bootstrap_access(arguments)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from chronik.cli.arguments import CLIENT_ID
@@ -116,7 +117,9 @@ class ClusterMonitor:
         level = None
         if response is not None:
             accounts, level = self._query_brokers(accounts, response)
-            metadata = self._try("topics", lambda: self._cluster.retry(lambda: self._cluster.metadata(None)))
+            metadata = self._collect_or_record_failure(
+                "topics", lambda: self._cluster.retry(lambda: self._cluster.metadata(None))
+            )
             topics = metadata.topics if metadata is not None else []
             accounts = accounts._replace(folders=self._fetch_log_dirs(response, accounts))
         ends = self._fetch_end_offsets(topics)
@@ -152,7 +155,7 @@ class ClusterMonitor:
         level: int | None = None
         for broker in response.brokers:
             try:
-                found = self._fetch_levels(Address(broker.host, broker.port))
+                found = self._fetch_feature_levels(Address(broker.host, broker.port))
                 if found is not None:
                     levels[broker.broker_id] = found[:2]
                     level = max(level or 0, found[2])
@@ -160,14 +163,14 @@ class ClusterMonitor:
                 silent[broker.broker_id] = str(error)
                 if isinstance(error, BrokerUnresponsive):
                     unresponsive.add(broker.broker_id)
-        quorum = self._try("quorum", lambda: describe_quorum(cluster.controller()))
-        nodes = self._try("drained nodes", lambda: describe_nodes(cluster))
+        quorum = self._collect_or_record_failure("quorum", lambda: describe_quorum(cluster.controller()))
+        nodes = self._collect_or_record_failure("drained nodes", lambda: describe_nodes(cluster))
         known = accounts._replace(
             quorum=quorum, nodes=nodes, levels=levels, silent=silent, unresponsive=frozenset(unresponsive)
         )
         return known, level
 
-    def _fetch_levels(self, address: Address) -> tuple[int, int, int] | None:
+    def _fetch_feature_levels(self, address: Address) -> tuple[int, int, int] | None:
         security = self._access.security
         with BrokerConnection(address, client_id=CLIENT_ID, timeout_s=self._timeout_s, security=security) as broker:
             return describe_feature_levels(broker)
@@ -177,7 +180,7 @@ class ClusterMonitor:
         for broker in response.brokers:
             node_id = broker.broker_id
             if node_id not in accounts.silent and not broker.is_fenced:
-                folder = self._try(
+                folder = self._collect_or_record_failure(
                     f"log sizes of node {node_id}",
                     lambda node_id=node_id: describe_log_dirs(self._cluster.broker(node_id)),  # type: ignore[misc]
                 )
@@ -201,7 +204,7 @@ class ClusterMonitor:
         for folder in accounts.folders.values():
             for at, size in folder.sizes.items():
                 sizes[at] = max(size, sizes.get(at, 0))
-        minima = self._fetch_min_in_sync(topics)
+        minima = self._fetch_min_in_sync_replicas(topics)
         return tuple(
             PartitionFacts(
                 topic.name,
@@ -219,7 +222,7 @@ class ClusterMonitor:
             for each in sorted(topic.partitions, key=lambda each: each.partition_index)
         )
 
-    def _fetch_min_in_sync(self, topics: Sequence[MetadataResponseTopic]) -> dict[str, int]:
+    def _fetch_min_in_sync_replicas(self, topics: Sequence[MetadataResponseTopic]) -> dict[str, int]:
         """Return the config `min.insync.replicas` of each topic that has out-of-sync replicas."""
         short = [
             topic.name
@@ -229,7 +232,7 @@ class ClusterMonitor:
         if not short:
             return {}
         resources = [ConfigTarget(TOPIC_RESOURCE, name) for name in short]
-        found = self._try(
+        found = self._collect_or_record_failure(
             MIN_IN_SYNC_REPLICAS_KEY,
             lambda: describe_configs(self._cluster, resources, [MIN_IN_SYNC_REPLICAS_KEY], skip_deleted=True),
         )
@@ -241,7 +244,7 @@ class ClusterMonitor:
         }
 
     def _collect_group_facts(self, ends: dict[TopicPartition, int]) -> tuple[GroupFacts, ...]:
-        brokers = self._try("groups", self._cluster.brokers_by_id)
+        brokers = self._collect_or_record_failure("groups", self._cluster.brokers_by_id)
         if brokers is None:
             return ()
         listed = list_groups(brokers, self._record_failure)
@@ -266,13 +269,15 @@ class ClusterMonitor:
 
     def _collect_transaction_facts(self, topics: Sequence[MetadataResponseTopic]) -> tuple[TransactionFacts, ...]:
         cluster, now_ms = self._cluster, time.time_ns() // 1_000_000
-        listed = self._try("transactions", lambda: list_transactions(cluster)) or []
+        listed = self._collect_or_record_failure("transactions", lambda: list_transactions(cluster)) or []
         found = []
         for each in [each for each in listed if each.transaction.transaction_state == ONGOING][
             :TRANSACTIONS_DESCRIBED_MAX
         ]:
             name = each.transaction.transactional_id
-            response = self._try(f"transaction {name}", lambda name=name: describe_transaction(cluster, name))  # type: ignore[misc]
+            response = self._collect_or_record_failure(
+                f"transaction {name}", partial(describe_transaction, cluster, name)
+            )
             if response is not None and response.transaction.transaction_start_time_ms > 0:
                 age_s = (now_ms - response.transaction.transaction_start_time_ms) / 1000
                 timeout_s = response.transaction.transaction_timeout_ms / 1000
@@ -291,7 +296,7 @@ class ClusterMonitor:
             for each in topic.partitions
             if each.leader_id >= 0
         ]
-        hanging = self._try(
+        hanging = self._collect_or_record_failure(
             "hanging transactions", lambda: find_hanging_transactions(self._cluster, partitions, HANGING_AFTER_MS)
         )
         return [
@@ -308,12 +313,12 @@ class ClusterMonitor:
         ]
 
     def _list_reassigned_partitions(self) -> tuple[str, ...]:
-        moves = self._try("partition reassignments", lambda: list_reassignments(self._cluster))
+        moves = self._collect_or_record_failure("partition reassignments", lambda: list_reassignments(self._cluster))
         return tuple(str(move.partition) for move in moves or ())
 
     # Errors
 
-    def _try(self, what: str, ask: Callable[[], T]) -> T | None:
+    def _collect_or_record_failure(self, what: str, ask: Callable[[], T]) -> T | None:
         try:
             return ask()
         except ApiNotSupported:

@@ -54,11 +54,11 @@ def split_input(text: str) -> SplitInput:
     Semicolons in strings, identifiers and comments do not end a statement. A script (`BEGIN … END;`) is one statement.
     """
     found = list(tokenize_sql(text))
-    end = _end_of_complete_statements(found)
+    end = _find_end_of_complete_statements(found)
     return SplitInput(split_statements(text[:end]), text[end:].lstrip())
 
 
-def _end_of_complete_statements(found: list[SqlToken]) -> int:
+def _find_end_of_complete_statements(found: list[SqlToken]) -> int:
     """Return the position after the last complete statement in SQL input."""
     end, first = 0, True
     in_script = False
@@ -68,12 +68,12 @@ def _end_of_complete_statements(found: list[SqlToken]) -> int:
         if first:
             in_script = each.is_word("BEGIN")
         first = False
-        if each.is_symbol(";") and (not in_script or _ends_script(found, number)):
+        if each.is_symbol(";") and (not in_script or _closes_sql_script(found, number)):
             end, first = each.end, True
     return end
 
 
-def _ends_script(found: list[SqlToken], semicolon: int) -> bool:
+def _closes_sql_script(found: list[SqlToken], semicolon: int) -> bool:
     """Return whether a semicolon ends a SQL script, in which all `BEGIN` blocks are closed.
 
     `END IF` and `END WHILE` close no block.
@@ -121,10 +121,10 @@ class SqlPrompt:
                 self.pending_input = ""
                 self._tell("")
                 continue
-            if not self._process_line(line):
+            if not self._process_input_line(line):
                 return
 
-    def _process_line(self, line: str) -> bool:
+    def _process_input_line(self, line: str) -> bool:
         """Process a line of SQL input by running the statements that it completes.
 
         Return whether the prompt continues.
@@ -213,17 +213,17 @@ class TableCatalog:
         return found
 
 
-def _split_words(text: str) -> tuple[str, ...]:
+def _split_sql_words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-KEYWORDS: Final = _split_words(
+KEYWORDS: Final = _split_sql_words(
     """ALL AND AS ASC BETWEEN BY CASE CAST CROSS DATE DAY DESC DESCRIBE DISTINCT ELSE END EXCEPT EXISTS EXPLAIN FALSE
     FROM FULL GROUP HAVING HOUR IN INNER INTERSECT INTERVAL IS JOIN LATERAL LEFT LIKE LIMIT MINUTE MONTH NOT NULL NULLS
     OFFSET ON OR ORDER OUTER OVER PARTITION RIGHT SECOND SELECT SHOW TABLES THEN TIMESTAMP TRUE UNION USING VALUES WHEN
     WHERE WINDOW WITH YEAR"""
 )
-FUNCTIONS: Final = _split_words(
+FUNCTIONS: Final = _split_sql_words(
     """avg coalesce collect_list concat count current_timestamp date_format date_trunc explode first get_json_object
     hour last length lower max min now percentile regexp_extract round row_number split substring sum to_date
     to_timestamp trim upper"""
@@ -257,7 +257,7 @@ def complete_word(
     """
     qualifier, dot, start = word.rpartition(".")
     if dot and not word.startswith("`"):
-        table_name = _find_table(_unquote(qualifier), tables)
+        table_name = _find_table(_unquote_identifier(qualifier), tables)
         return (
             [f"{qualifier}.{quote_identifier(each)}" for each in _filter_by_prefix(start, columns(table_name))]
             if table_name
@@ -278,7 +278,7 @@ def complete_word(
 
 
 def _filter_by_prefix(word: str, names: Iterable[str]) -> list[str]:
-    start = _unquote(word).casefold()
+    start = _unquote_identifier(word).casefold()
     return [name for name in names if name.casefold().startswith(start)]
 
 
@@ -292,11 +292,11 @@ def _find_table(name: str, tables: Sequence[str]) -> str | None:
     return next((each for each in tables if each.casefold() == name.casefold()), None)
 
 
-def _unquote(word: str) -> str:
+def _unquote_identifier(word: str) -> str:
     return word.strip("`").replace("``", "`")
 
 
-def history_file() -> Path:
+def get_history_file_path() -> Path:
     """Return the path of the history file in the user's state directory (XDG base directory specification)."""
     root = os.environ.get(STATE_VARIABLE) or Path.home() / ".local" / "state"
     return Path(root) / "chronik" / "sql_history"
@@ -337,7 +337,7 @@ class LineEditor:
             is_libedit = "libedit" in (self._readline.__doc__ or "")
             self._readline.parse_and_bind("bind ^I rl_complete" if is_libedit else "tab: complete")
             with suppress(OSError):
-                self._readline.read_history_file(history_file())
+                self._readline.read_history_file(get_history_file_path())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -345,7 +345,7 @@ class LineEditor:
         if self._readline is None:
             return
         self._readline.set_completer(None)
-        path = history_file()
+        path = get_history_file_path()
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             path.touch(mode=0o600)

@@ -91,12 +91,12 @@ def run_landing(arguments: argparse.Namespace) -> int:
 
     require_packages("pyspark", "deltalake", "pyarrow")
     from chronik.pipeline.landing.runner import run
-    from chronik.pipeline.landing.settings import ROUND_RECORDS_MAX, default_group
+    from chronik.pipeline.landing.settings import ROUND_RECORDS_MAX, derive_group_name
     from chronik.pipeline.spark.runtime import UI_SETTING
     from chronik.pipeline.tables.storage import to_absolute_root
 
     topics = arguments.topics
-    pipeline = arguments.group or default_group(to_absolute_root(arguments.table_root))
+    pipeline = arguments.group or derive_group_name(to_absolute_root(arguments.table_root))
     summary = run(
         parse_bootstrap_access(arguments),
         arguments.table_root,
@@ -113,7 +113,7 @@ def run_landing(arguments: argparse.Namespace) -> int:
         master=arguments.master,
         schema=arguments.schema,
         spark_settings={UI_SETTING: "true"} if arguments.spark_ui else None,
-        start=_parse_starts(arguments.start),
+        start=_parse_start_arguments(arguments.start),
         on_spark_start=lambda: None if arguments.json else print(STARTING, file=sys.stderr),
         reporter=_create_reporter(arguments, pipeline),
         stop=_install_stop_handlers(),
@@ -129,7 +129,7 @@ def run_landing(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _parse_starts(texts: list[str]) -> dict[str, StartPosition]:
+def _parse_start_arguments(texts: list[str]) -> dict[str, StartPosition]:
     """Parse `--from` arguments; the empty topic stands for all other topics. Raises InvalidInput."""
     starts: dict[str, StartPosition] = {}
     for text in texts:

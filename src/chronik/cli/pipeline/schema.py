@@ -116,7 +116,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     from chronik.errors import ConfigError
     from chronik.pipeline.maintenance.schemas import describe_column
     from chronik.pipeline.tables.values.schema_text import format_schema_toml
-    from chronik.pipeline.tables.values.table_schema import schema_document
+    from chronik.pipeline.tables.values.table_schema import build_schema_document
 
     table = _open_table(arguments)
     found = table.descriptor()
@@ -132,7 +132,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     columns = schema.columns if arguments.version is not None else schema.resolve_columns(found.schema)
     declared = {column.name for column in schema.columns}
     if arguments.json:
-        print_json({"version": version, **schema_document(schema), "table_columns": [
+        print_json({"version": version, **build_schema_document(schema), "table_columns": [
             {"name": column.name, "type": column.type_name, "declared": column.name in declared} for column in columns
         ]})  # fmt: skip
     elif arguments.toml:
@@ -199,11 +199,11 @@ def run_infer(arguments: argparse.Namespace) -> int:
     from chronik.pipeline.maintenance.schemas import infer_schema
     from chronik.pipeline.tables.values.field_statistics import DetectedType
     from chronik.pipeline.tables.values.schema_text import format_schema_toml
-    from chronik.pipeline.tables.values.table_schema import schema_document
+    from chronik.pipeline.tables.values.table_schema import build_schema_document
 
     schema = infer_schema(values, [DetectedType(name) for name in arguments.detect])
     if arguments.json:
-        print_json(schema_document(schema))
+        print_json(build_schema_document(schema))
         return EXIT_OK
     print(f"# Inferred from {pluralize(len(values), 'record')} of topic {arguments.topic}.")
     print(format_schema_toml(schema), end="")

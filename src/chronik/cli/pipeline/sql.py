@@ -34,7 +34,7 @@ STARTING = "starting a Spark server for this and further queries (chronik pipeli
 STARTING_EMBEDDED = "starting Spark for this command …"
 
 DEFAULT_ROWS = 100
-"""Default maximum number of rows in a printed table."""
+"""Default maximum number of result rows that `chronik pipeline sql` prints."""
 
 
 def add_arguments(actions: Any) -> None:
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not found and not is_interactive:
         raise InvalidInput("no statement given: use chronik pipeline sql 'SELECT …', or --file")
     require_packages("pyspark", "pyarrow", "deltalake")
-    _use_utc()
+    _set_utc_time_zone()
     # PySpark's own logger would print every error with the JVM's stack trace.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     began = time.monotonic()
@@ -114,7 +114,7 @@ def _read_statements(arguments: argparse.Namespace) -> str:
         raise InvalidInput(f"{where}: not UTF-8 (byte {error.start})") from None
 
 
-def _use_utc() -> None:
+def _set_utc_time_zone() -> None:
     """Set the process's time zone to UTC, because PySpark converts timestamps to the local time zone."""
     os.environ["TZ"] = "UTC"
     time.tzset()
@@ -148,7 +148,7 @@ def _run_prompt(session: SparkSession, arguments: argparse.Namespace) -> None:
 
 
 def _cancel_queries(session: SparkSession) -> None:
-    """Cancel the queries of the session on the server."""
+    """Cancel the session's running queries on the Spark Connect server."""
     if hasattr(session, "interruptAll"):
         session.interruptAll()
     else:
@@ -174,9 +174,9 @@ def _open_session(arguments: argparse.Namespace) -> SparkSession:
 def _find_or_start_server(master: str | None) -> str | None:
     """Return the address of a Spark Connect server, starting one if necessary; None if it cannot be started."""
     from chronik.pipeline.spark.connect_server import ServerStartError, ensure_server, find_matching_server
-    from chronik.pipeline.spark.environment_checks import installed_version
+    from chronik.pipeline.spark.environment_checks import get_installed_version
 
-    if installed_version("grpcio") is None:
+    if get_installed_version("grpcio") is None:
         print("pyspark[connect] is not installed: every query starts its own Spark", file=sys.stderr)
         return None
     server = find_matching_server(master)
@@ -198,10 +198,10 @@ def _run(spark: SparkSession, statement: str, arguments: argparse.Namespace, *, 
 
     from chronik.pipeline.query.error_summary import SqlFailedError, summarize_error
     from chronik.pipeline.query.sql import query
-    from chronik.pipeline.spark.jvm import report_ended_jvm
+    from chronik.pipeline.spark.jvm import raise_if_jvm_ended
 
     try:
-        with report_ended_jvm(spark):
+        with raise_if_jvm_ended(spark):
             frame = query(
                 spark,
                 statement,

@@ -111,7 +111,7 @@ class _RecordWriter:
             return
         numbers = [number for number, _ in portion]
         records = [self._apply_defaults(record) for _, record in portion]
-        valid = self._count_valid(records)
+        valid = self._count_valid_records(records)
         self._send(records[:valid], numbers)
         if valid < len(records):
             problem = f"topic {self._topic} has no partition {records[valid].partition}"
@@ -121,7 +121,7 @@ class _RecordWriter:
         partition = record.partition if self._partition is None else self._partition
         return record._replace(partition=partition, headers=record.headers + self._headers)
 
-    def _count_valid(self, records: list[OutgoingRecord]) -> int:
+    def _count_valid_records(self, records: list[OutgoingRecord]) -> int:
         """Return the number of records that precede the first record for an unknown partition."""
         if all(record.partition is None for record in records):
             return len(records)

@@ -68,14 +68,14 @@ def format_duration(seconds: float | None) -> str:
     return f"{whole // 86_400}d{whole % 86_400 // 3600}h"
 
 
-def display_width(text: str) -> int:
+def get_display_width(text: str) -> int:
     """Return the width of a text in terminal columns: wide East Asian characters take two, combining marks none."""
     if text.isascii():
         return len(text)
-    return sum(_character_width(character) for character in text)
+    return sum(_get_character_width(character) for character in text)
 
 
-def _character_width(character: str) -> int:
+def _get_character_width(character: str) -> int:
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
@@ -83,11 +83,11 @@ def _character_width(character: str) -> int:
 
 def clip_text(text: str, width: int) -> str:
     """Shorten a text to a width in terminal columns, with an ellipsis."""
-    if display_width(text) <= width:
+    if get_display_width(text) <= width:
         return text
     found, used = "", 0
     for character in text:
-        used += _character_width(character)
+        used += _get_character_width(character)
         if used > width - 1:
             break
         found += character
@@ -95,7 +95,7 @@ def clip_text(text: str, width: int) -> str:
 
 
 def pad_text(text: str, width: int, *, align_right: bool) -> str:
-    padding = " " * max(0, width - display_width(text))
+    padding = " " * max(0, width - get_display_width(text))
     return padding + text if align_right else text + padding
 
 
@@ -338,7 +338,7 @@ class _ColumnCells(NamedTuple):
 
     @property
     def width(self) -> int:
-        return max(map(display_width, (self.column.heading, *self.texts)))
+        return max(map(get_display_width, (self.column.heading, *self.texts)))
 
 
 def _fit_columns(width: int, filled: Iterable[_ColumnCells]) -> list[_ColumnCells]:

@@ -10,14 +10,14 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from chronik.console.metrics.counters import MetricSources, counter_metrics
-from chronik.console.metrics.families import FAMILIES, HISTOGRAM, single_sample
+from chronik.console.metrics.counters import MetricSources, iter_counter_metrics
+from chronik.console.metrics.families import FAMILIES, HISTOGRAM, build_single_sample_metric
 from chronik.console.metrics.partition_stats import (
     CollectionSteps,
+    ComputationSlicer,
     GroupTopicLag,
     PartitionStats,
     PartitionStatsCollector,
-    TimeSlicer,
     TopicTotals,
 )
 from chronik.console.status_source import Metric, Sample
@@ -78,7 +78,7 @@ def divide_series(series: int, topics: int, topic_families: int, lags: int, lag_
     return SeriesBudget(topic_series // topic_families, (series - topic_series) // lag_families)
 
 
-class LargestRows(Generic[K, V]):
+class LargestRowSelection(Generic[K, V]):
     """The rows with the largest values of a mapping, and the sum of all other rows."""
 
     def __init__(
@@ -100,7 +100,7 @@ class LargestRows(Generic[K, V]):
         self._add = add
         self._is_other = is_aggregated
 
-    def select_steps(self) -> Iterator[None]:
+    def iter_selection_steps(self) -> Iterator[None]:
         """Select the rows with the largest values and sum up the others, yielding after each row so that the caller can
         pause.
         """
@@ -139,18 +139,18 @@ class MetricsCollector:
     def collect(self) -> Iterator[Metric | None]:
         """Yield all Prometheus metric families. Yield None where the caller must let the event loop run."""
         series = len(PARTITION_METRICS) + len(SELF_METRICS)
-        for metric in counter_metrics(self._parts):
+        for metric in iter_counter_metrics(self._parts):
             samples = list(metric.samples)
             series += len(samples) * (HISTOGRAM_SERIES if metric.kind == HISTOGRAM else 1)
             yield metric._replace(samples=samples)
         yield None
         survey = yield from self._surveyor.collect()
         for name, value in PARTITION_METRICS.items():
-            yield single_sample(name, value(survey))
-        yield from limited_metrics(survey, series, self._parts.services.configs.broker_int(SERIES_MAX))
+            yield build_single_sample_metric(name, value(survey))
+        yield from iter_limited_metrics(survey, series, self._parts.services.configs.broker_int(SERIES_MAX))
 
 
-def limited_metrics(survey: PartitionStats, series: int, series_max: int) -> Iterator[Metric | None]:
+def iter_limited_metrics(survey: PartitionStats, series: int, series_max: int) -> Iterator[Metric | None]:
     """Yield the metrics per topic and per group, limited to a maximum number of time series.
 
     Series beyond `series_max`, including the `series` of all other families, are aggregated. None ends an iteration.
@@ -158,10 +158,10 @@ def limited_metrics(survey: PartitionStats, series: int, series_max: int) -> Ite
     limits = divide_series(
         series_max - series, len(survey.topics), len(TOPIC_METRICS), len(survey.lags), len(LAG_METRICS)
     )
-    topics = LargestRows(
+    topics = LargestRowSelection(
         survey.topics, limits.topics, lambda sums: sums.log_bytes, _add_topic_totals, TopicTotals(), is_aggregated
     )
-    lags = LargestRows(
+    lags = LargestRowSelection(
         survey.lags,
         limits.lags,
         lambda lag: lag.records,
@@ -169,9 +169,9 @@ def limited_metrics(survey: PartitionStats, series: int, series_max: int) -> Ite
         GroupTopicLag(),
         lambda key: is_aggregated(*key),
     )
-    pace = TimeSlicer()
-    yield from pace.run(topics.select_steps())
-    yield from pace.run(lags.select_steps())
+    pace = ComputationSlicer()
+    yield from pace.run(topics.iter_selection_steps())
+    yield from pace.run(lags.iter_selection_steps())
     yield None
     for name, topic_value in TOPIC_METRICS.items():
         yield FAMILIES[name].with_samples(_build_samples(topics, OTHER, lambda topic: {"topic": topic}, topic_value))
@@ -181,11 +181,11 @@ def limited_metrics(survey: PartitionStats, series: int, series_max: int) -> Ite
     left_out = topics.aggregated_count * len(TOPIC_METRICS) + lags.aggregated_count * len(LAG_METRICS)
     about = (series + rows[0] * len(TOPIC_METRICS) + rows[1] * len(LAG_METRICS), left_out, survey.loop_seconds)
     for name, number in zip(SELF_METRICS, about, strict=True):
-        yield single_sample(name, number)
+        yield build_single_sample_metric(name, number)
 
 
 def _build_samples(
-    cut: LargestRows[K, V], other: K, labels: Callable[[K], dict[str, str]], value: Callable[[V], float]
+    cut: LargestRowSelection[K, V], other: K, labels: Callable[[K], dict[str, str]], value: Callable[[V], float]
 ) -> Iterator[Sample]:
     for key, row in cut.selected:
         yield Sample(value(row), labels(key))

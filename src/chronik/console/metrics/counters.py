@@ -19,7 +19,7 @@ from chronik.api.routing.router import Router
 from chronik.api.shared.context import Services
 from chronik.broker.flusher import SyncMetrics
 from chronik.broker.partition_counters import PartitionChangeCounters
-from chronik.console.metrics.families import FAMILIES, single_sample
+from chronik.console.metrics.families import FAMILIES, build_single_sample_metric
 from chronik.console.status_source import BucketCounts, Metric, NodeStats, Sample
 from chronik.histogram import Histogram
 from chronik.metadata.commands.brokers import BrokerStatus
@@ -68,10 +68,10 @@ def open_files_max() -> int | None:
     return None if limit == resource.RLIM_INFINITY else limit
 
 
-def process_metrics(started_seconds: float) -> Iterator[Metric]:
+def iter_process_metrics(started_seconds: float) -> Iterator[Metric]:
     """Yield Prometheus's standard `process_…` metrics, as far as the operating system provides them."""
-    yield single_sample("process_cpu_seconds_total", cpu_seconds())
-    yield single_sample("process_start_time_seconds", started_seconds)
+    yield build_single_sample_metric("process_cpu_seconds_total", cpu_seconds())
+    yield build_single_sample_metric("process_start_time_seconds", started_seconds)
     found = {
         "process_resident_memory_bytes": memory_bytes(),
         "process_open_fds": open_files(),
@@ -79,7 +79,7 @@ def process_metrics(started_seconds: float) -> Iterator[Metric]:
     }
     for name, value in found.items():
         if value is not None:
-            yield single_sample(name, value)
+            yield build_single_sample_metric(name, value)
 
 
 class MetricSources(msgspec.Struct, frozen=True):
@@ -98,23 +98,23 @@ class MetricSources(msgspec.Struct, frozen=True):
     """Start time of the node in seconds since the Unix epoch."""
 
 
-def counter_metrics(parts: MetricSources) -> Iterator[Metric]:
+def iter_counter_metrics(parts: MetricSources) -> Iterator[Metric]:
     """Yield the metrics whose number of time series does not grow with the number of topics and groups."""
-    yield from api_metrics(parts.router.meters)
-    yield from _network_metrics(parts)
-    yield from _disk_metrics(parts)
-    yield from _change_metrics(parts)
-    yield from image_metrics(parts.services.image)
+    yield from iter_api_metrics(parts.router.meters)
+    yield from _iter_network_metrics(parts)
+    yield from _iter_disk_metrics(parts)
+    yield from _iter_leadership_change_metrics(parts)
+    yield from iter_image_metrics(parts.services.image)
     for name, value in parts.raft().items():
-        yield single_sample(f"chronik_raft_{name}", value)
+        yield build_single_sample_metric(f"chronik_raft_{name}", value)
     yield FAMILIES["chronik_loop_lateness_seconds"].with_samples([Sample(parts.watchdog.timer_delays)])
-    yield single_sample("chronik_loop_longest_stall_seconds", parts.watchdog.longest_stall_seconds)
+    yield build_single_sample_metric("chronik_loop_longest_stall_seconds", parts.watchdog.longest_stall_seconds)
     about = {"version": chronik.__version__, "node_id": str(parts.services.node_id)}
     yield FAMILIES["chronik_build_info"].with_samples([Sample(1, about)])
-    yield from process_metrics(parts.started_seconds)
+    yield from iter_process_metrics(parts.started_seconds)
 
 
-def api_metrics(meters: Mapping[int, ApiMeter]) -> Iterator[Metric]:
+def iter_api_metrics(meters: Mapping[int, ApiMeter]) -> Iterator[Metric]:
     """Yield the request metrics of each Kafka API: counts, and latencies and errors where there are any."""
     named = [(APIS[key].name, meter) for key, meter in meters.items()]
     counts: dict[str, Callable[[ApiMeter], int]] = {
@@ -142,9 +142,9 @@ def api_metrics(meters: Mapping[int, ApiMeter]) -> Iterator[Metric]:
     )
 
 
-def _network_metrics(parts: MetricSources) -> Iterator[Metric]:
-    yield single_sample("chronik_unsent_bytes", parts.services.outbox.unsent_bytes)
-    yield single_sample("chronik_large_requests_bytes", parts.listener.reserved_bytes)
+def _iter_network_metrics(parts: MetricSources) -> Iterator[Metric]:
+    yield build_single_sample_metric("chronik_unsent_bytes", parts.services.outbox.unsent_bytes)
+    yield build_single_sample_metric("chronik_large_requests_bytes", parts.listener.reserved_bytes)
     counters_by_listener = [({"listener": name}, each) for name, each in parts.listener.connection_stats.items()]
     yield FAMILIES["chronik_connections"].with_samples(
         [Sample(each.open, labels) for labels, each in counters_by_listener]
@@ -170,40 +170,40 @@ def _network_metrics(parts: MetricSources) -> Iterator[Metric]:
         yield FAMILIES[name].with_samples([Sample(value, {"quota": quota}) for quota, value in by_quota.items()])
 
 
-def _disk_metrics(parts: MetricSources) -> Iterator[Metric]:
+def _iter_disk_metrics(parts: MetricSources) -> Iterator[Metric]:
     records = parts.record_syncs
     histograms = {"records": records.durations, "metadata": parts.metadata_syncs()}
     yield FAMILIES["chronik_sync_seconds"].with_samples(
         [Sample(times, {"log": log}) for log, times in histograms.items()]
     )
-    yield single_sample("chronik_syncs_total", records.count)
-    yield single_sample("chronik_slow_syncs_total", records.slow_count)
-    yield single_sample("chronik_longest_sync_seconds", records.longest_seconds)
+    yield build_single_sample_metric("chronik_syncs_total", records.count)
+    yield build_single_sample_metric("chronik_slow_syncs_total", records.slow_count)
+    yield build_single_sample_metric("chronik_longest_sync_seconds", records.longest_seconds)
 
 
-def _change_metrics(parts: MetricSources) -> Iterator[Metric]:
-    yield single_sample("chronik_fenced", parts.services.is_fenced())
-    yield single_sample("chronik_isr_shrinks_total", parts.changes.isr_shrinks)
-    yield single_sample("chronik_isr_expands_total", parts.changes.isr_expands)
-    yield single_sample("chronik_leader_elections_total", parts.changes.elections)
-    yield single_sample("chronik_unclean_leader_elections_total", parts.changes.unclean_elections)
+def _iter_leadership_change_metrics(parts: MetricSources) -> Iterator[Metric]:
+    yield build_single_sample_metric("chronik_fenced", parts.services.is_fenced())
+    yield build_single_sample_metric("chronik_isr_shrinks_total", parts.changes.isr_shrinks)
+    yield build_single_sample_metric("chronik_isr_expands_total", parts.changes.isr_expands)
+    yield build_single_sample_metric("chronik_leader_elections_total", parts.changes.elections)
+    yield build_single_sample_metric("chronik_unclean_leader_elections_total", parts.changes.unclean_elections)
 
 
-def image_metrics(image: Image) -> Iterator[Metric]:
+def iter_image_metrics(image: Image) -> Iterator[Metric]:
     """Yield the metrics about the metadata image, the node's copy of the cluster metadata."""
     statuses = [broker.status for broker in image.brokers.values()]
-    yield single_sample("chronik_metadata_applied_index", image.applied_index)
+    yield build_single_sample_metric("chronik_metadata_applied_index", image.applied_index)
     yield FAMILIES["chronik_brokers"].with_samples(
         [Sample(statuses.count(status), {"status": status.name.lower()}) for status in BrokerStatus]
     )
-    yield single_sample("chronik_topics", len(image.topics))
-    yield single_sample("chronik_groups", len(image.groups))
+    yield build_single_sample_metric("chronik_topics", len(image.topics))
+    yield build_single_sample_metric("chronik_groups", len(image.groups))
     unfinished = list(image.unfinished_transactions())
     began = [each.began_ms for each in unfinished if each.state is TransactionState.ONGOING]
-    yield single_sample("chronik_transactional_ids", len(image.transactions))
-    yield single_sample("chronik_open_transactions", len(began))
-    yield single_sample("chronik_decided_transactions", len(unfinished) - len(began))
-    yield single_sample("chronik_oldest_open_transaction_began_seconds", min(began) / 1000 if began else 0)
+    yield build_single_sample_metric("chronik_transactional_ids", len(image.transactions))
+    yield build_single_sample_metric("chronik_open_transactions", len(began))
+    yield build_single_sample_metric("chronik_decided_transactions", len(unfinished) - len(began))
+    yield build_single_sample_metric("chronik_oldest_open_transaction_began_seconds", min(began) / 1000 if began else 0)
 
 
 def collect_node_stats(meters: Mapping[int, ApiMeter], connections: int) -> NodeStats:

@@ -253,6 +253,6 @@ SECTIONS: Final = (
 FAMILIES: Final = {family.name: family for section in SECTIONS for family in section.families}
 
 
-def single_sample(name: str, value: float) -> Metric:
+def build_single_sample_metric(name: str, value: float) -> Metric:
     """Return a Prometheus metric without labels, with one value."""
     return FAMILIES[name].with_samples((Sample(value),))

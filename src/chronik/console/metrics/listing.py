@@ -15,7 +15,7 @@ GENERATED_MARK: Final = "<!-- generated from here on by `.venv/bin/python -m chr
 """Marker between the handwritten part of the documentation page and the generated tables below it."""
 
 
-def format_tables() -> str:
+def format_metric_tables() -> str:
     """Format the documentation tables of all Prometheus metrics as Markdown."""
     return "\n".join(
         [
@@ -29,7 +29,7 @@ def format_tables() -> str:
 def update_page(before: str) -> str:
     """Return the text of the metrics documentation page with its generated tables updated."""
     handwritten, _, _ = before.partition(GENERATED_MARK)
-    return handwritten + format_tables()
+    return handwritten + format_metric_tables()
 
 
 def _format_section(title: str, families: tuple[MetricFamily, ...]) -> Iterator[str]:

@@ -39,7 +39,7 @@ CollectionSteps = Generator[None, None, T]
 RecordTimeKey = tuple[bytes, int, int]
 
 
-class TimeSlicer:
+class ComputationSlicer:
     """A helper that interrupts a long computation after each time slice, so that the event loop can run."""
 
     def __init__(self) -> None:
@@ -108,9 +108,9 @@ class PartitionStatsCollector:
         if self._last is not None and self._clock.monotonic() < self._cached_until:
             return self._last
         survey = PartitionStats()
-        pace = TimeSlicer()
+        pace = ComputationSlicer()
         yield from pace.run(self._collect_partitions(survey))
-        yield from pace.run(self._collect_offline(survey))
+        yield from pace.run(self._collect_offline_partitions(survey))
         record_times: dict[RecordTimeKey, int | None] = {}
         yield from pace.run(self._collect_lags(survey, record_times))
         survey.loop_seconds = pace.total_seconds()
@@ -121,10 +121,10 @@ class PartitionStatsCollector:
     def _collect_partitions(self, survey: PartitionStats) -> Iterator[None]:
         for replica in self._replicas:
             if not replica.is_abandoned:
-                self._count_replica(survey, replica)
+                self._add_replica_to_totals(survey, replica)
             yield
 
-    def _count_replica(self, survey: PartitionStats, replica: Replica) -> None:
+    def _add_replica_to_totals(self, survey: PartitionStats, replica: Replica) -> None:
         sums = survey.topics.get(replica.topic_name)
         if sums is None:
             sums = survey.topics[replica.topic_name] = TopicTotals()
@@ -142,7 +142,7 @@ class PartitionStatsCollector:
         elif log is not None:
             survey.replica_lag = max(survey.replica_lag, replica.lag(0))
 
-    def _collect_offline(self, survey: PartitionStats) -> Iterator[None]:
+    def _collect_offline_partitions(self, survey: PartitionStats) -> Iterator[None]:
         for topic in self._store.image.leaderless_topics():
             survey.offline += sum(partition.leader == NO_LEADER for partition in topic.partitions)
             yield
@@ -174,7 +174,7 @@ class PartitionStatsCollector:
         found = record_times.get(key, -1)
         if found == -1 and len(record_times) < RECORD_TIMES_MAX:
             found = record_times[key] = (
-                self._record_times[key] if key in self._record_times else log.timestamp_at(committed.offset)
+                self._record_times[key] if key in self._record_times else log.find_timestamp_at(committed.offset)
             )
         return committed.commit_time_ms if found is None or found < 0 else found
 
@@ -184,6 +184,6 @@ Partitions = Iterator[tuple[int, CommittedOffset]]
 
 def _iter_committed_offsets(image: Image) -> Iterator[tuple[str, str, Partitions]]:
     """Yield the group, topic and committed offsets for each topic of each group. Offsets are read lazily."""
-    for group in list(image.groups_with_offsets()):
+    for group in list(image.iter_groups_with_offsets()):
         for topic, partitions in image.frozen_offsets(group).by_topic():
             yield group, topic, partitions

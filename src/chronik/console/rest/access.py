@@ -136,7 +136,7 @@ async def _wait_for_any(*futures: asyncio.Future[Any]) -> None:
     await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
 
 
-def permission_revoked_error(principal: Principal, right: MonitoredPermission) -> RestError:
+def build_permission_revoked_error(principal: Principal, right: MonitoredPermission) -> RestError:
     """Return the error for a permission that was revoked while a response was in progress."""
     operation, resource, name = right
     message = f"{principal} is no longer authorized: {operation.name} on {resource.name} {name}"

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from chronik.console.connection import ClientInfo, PageViewer, PreparedRequest
+from chronik.console.connection import ClientInfo, PreparedRequest, StatusPageViewer
 from chronik.console.http import HttpError, HttpRequest, HttpResponse
 from chronik.console.rest.access import Authentication, run_while_authorized, stream_while_authorized
 from chronik.console.rest.access import MonitoredPermission as WatchedRight
@@ -93,7 +93,7 @@ class RestApplication:
         self.authenticator.close()
         self._work.close()
 
-    async def authorize_viewer(self, request: HttpRequest, caller: ClientInfo) -> PageViewer:
+    async def authorize_viewer(self, request: HttpRequest, caller: ClientInfo) -> StatusPageViewer:
         """Authenticate and authorize a client that requests a status page with neither a token nor a certificate.
 
         Raises:
@@ -109,20 +109,20 @@ class RestApplication:
                 expected = "authentication required: log in, or send a token or a client certificate"
             raise HttpError(HTTPStatus.UNAUTHORIZED, expected)
         right = (Right.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME) if self.node.requires_login else None
-        if self.authenticator.revocation_error(found, caller.host, right) is not None:
+        if self.authenticator.find_revocation_error(found, caller.host, right) is not None:
             raise HttpError(HTTPStatus.FORBIDDEN, f"{found.principal} is not authorized: DESCRIBE on CLUSTER")
-        return PageViewer(
-            found.principal, lambda: self.authenticator.revocation_error(found, caller.host, right) is None
+        return StatusPageViewer(
+            found.principal, lambda: self.authenticator.find_revocation_error(found, caller.host, right) is None
         )
 
     async def prepare(self, request: HttpRequest, caller: ClientInfo) -> PreparedRequest:
         """Route and authenticate a request before its body is read. Never raises."""
         if self._assets.has_path(request.path):
-            return PreparedRequest(self.authenticator.session_principal(request), self._assets.respond(request))
-        prepared = await self._catch_errors(request, self._prepare(request, caller))
+            return PreparedRequest(self.authenticator.find_session_principal(request), self._assets.respond(request))
+        prepared = await self._convert_errors_to_responses(request, self._prepare(request, caller))
         return prepared if isinstance(prepared, PreparedRequest) else PreparedRequest(None, prepared)
 
-    async def _catch_errors(self, request: HttpRequest, awaitable: Awaitable[T]) -> T | HttpResponse:
+    async def _convert_errors_to_responses(self, request: HttpRequest, awaitable: Awaitable[T]) -> T | HttpResponse:
         """Await a result, and convert an exception to the HTTP error response for the client."""
         try:
             return await awaitable
@@ -158,10 +158,10 @@ class RestApplication:
             return await self._respond(operation, context, authentication, what)
 
         async def respond_safely(body: bytes) -> HttpResponse:
-            return await self._catch_errors(request, respond(body))
+            return await self._convert_errors_to_responses(request, respond(body))
 
         if authentication is None:
-            return PreparedRequest(self.authenticator.session_principal(request), respond=respond_safely)
+            return PreparedRequest(self.authenticator.find_session_principal(request), respond=respond_safely)
         return PreparedRequest(authentication.principal, respond=respond_safely)
 
     def _create_context(
@@ -208,7 +208,7 @@ class RestApplication:
         function = await self._load_function(operation)
         if inspect.iscoroutinefunction(function):
             found = await function(context, params)
-            return found if isinstance(found, HttpResponse) else encode_result(operation, found)
+            return found if isinstance(found, HttpResponse) else encode_operation_result(operation, found)
         if operation.events is not None:
             self.streams.reserve(context)
             try:
@@ -217,7 +217,7 @@ class RestApplication:
                 self.streams.release(context)
                 raise
             return HttpResponse(operation.status, EVENTS, events=self.streams.stream_events(context, produced))
-        return encode_result(operation, await self.run_in_thread(function, context, params))
+        return encode_operation_result(operation, await self.run_in_thread(function, context, params))
 
     async def _stream_authorized_events(
         self, events: AsyncGenerator[bytes, None], context: AsyncOperationContext, authentication: Authentication
@@ -263,7 +263,7 @@ class RestApplication:
         return function
 
 
-def encode_result(operation: RestOperation, found: Any, *headers: tuple[str, str]) -> HttpResponse:
+def encode_operation_result(operation: RestOperation, found: Any, *headers: tuple[str, str]) -> HttpResponse:
     """Encode an operation's result as a JSON response."""
     return HttpResponse(operation.status, JSON, msgspec.json.encode(found) + b"\n", headers=headers)
 

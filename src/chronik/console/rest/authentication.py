@@ -24,7 +24,7 @@ from chronik.console.rest.access import (
     Authentication,
     MonitoredPermission,
     ResponseAccess,
-    permission_revoked_error,
+    build_permission_revoked_error,
 )
 from chronik.console.rest.errors import RestError
 from chronik.console.rest.login_throttle import LoginThrottle, TooManyLoginAttempts
@@ -129,7 +129,7 @@ def parse_session_token(cookies: str) -> str:
     return ""
 
 
-def session_cookie_header(token: str, *, is_encrypted: bool) -> tuple[str, str]:
+def build_session_cookie_header(token: str, *, is_encrypted: bool) -> tuple[str, str]:
     """Return a Set-Cookie header for a session token. An empty token deletes the cookie."""
     age = "; Max-Age=0" if not token else ""
     secure = "; Secure" if is_encrypted else ""
@@ -151,7 +151,7 @@ class HttpAuthenticator:
         )
         self._attempts = LoginThrottle(self._now)
         self._watches = AccessMonitor()
-        self.sessions: Final = LoginSessions(self._now, self._stored_credentials, self._watches.recheck)
+        self.sessions: Final = LoginSessions(self._now, self._get_stored_credentials, self._watches.recheck)
         self.acl_listeners: Final = self._watches.acl_listeners
         side.services.store.subscribe(self._watches.on_delta)
 
@@ -166,7 +166,7 @@ class HttpAuthenticator:
             return "password"
         return None if self._page_authorizer.allows_anonymous else "token"
 
-    def _stored_credentials(self, principal: Principal) -> object:
+    def _get_stored_credentials(self, principal: Principal) -> object:
         """Return the stored SCRAM credentials of a user. A session ends when they change."""
         return None if principal == ANONYMOUS else dict(self._side.services.image.users.credentials(principal.name))
 
@@ -177,10 +177,12 @@ class HttpAuthenticator:
         """Monitor whether a client stays authenticated and keeps a required permission until the context exits."""
         session = authentication.session
         seconds_max = self.sessions.seconds_left(session) + EXPIRY_CHECK_DELAY_SECONDS if session else None
-        with self._watches.monitor(lambda: self.revocation_error(authentication, host, right), seconds_max) as access:
+        with self._watches.monitor(
+            lambda: self.find_revocation_error(authentication, host, right), seconds_max
+        ) as access:
             yield access
 
-    def revocation_error(
+    def find_revocation_error(
         self, authentication: Authentication, host: str, right: MonitoredPermission | None
     ) -> RestError | None:
         """Return an error if the client's session has expired or its permission was revoked, otherwise None."""
@@ -188,15 +190,15 @@ class HttpAuthenticator:
         if authentication.session:
             is_valid = self.sessions.authenticate(authentication.session) == principal
         else:
-            is_valid = authentication.credentials == self._stored_credentials(principal)
+            is_valid = authentication.credentials == self._get_stored_credentials(principal)
         if not is_valid:
             return RestError(HTTPStatus.UNAUTHORIZED, SESSION_ENDED)
         authorizer = self._side.services.authorizer
         if right is not None and authorizer is not None and not authorizer.is_authorized(principal, host, *right):
-            return permission_revoked_error(principal, right)
+            return build_permission_revoked_error(principal, right)
         return None
 
-    def session_principal(self, request: HttpRequest) -> Principal | None:
+    def find_session_principal(self, request: HttpRequest) -> Principal | None:
         """Return the principal of the request's session cookie, or None if the cookie is missing or invalid."""
         return self.sessions.authenticate(parse_session_token(request.header(b"cookie")))
 
@@ -206,13 +208,13 @@ class HttpAuthenticator:
         Raises:
             RestError: The password is wrong, or too many attempts are waiting.
         """
-        known = self.session_principal(request)
+        known = self.find_session_principal(request)
         if known is not None:
             return Authentication(known, session=parse_session_token(request.header(b"cookie")))
         if self._side.requires_login:
             if request.authorization.lower().startswith(BASIC_PREFIX):
                 name, password = _decode_basic_credentials(request.authorization[len(BASIC_PREFIX) :])
-                credentials = self._stored_credentials(Principal(USER, name))  # before the slow password check
+                credentials = self._get_stored_credentials(Principal(USER, name))  # before the slow password check
                 principal = await self._authenticate_password(name, password, caller)
                 return Authentication(principal, credentials=credentials)
             return None
@@ -221,9 +223,9 @@ class HttpAuthenticator:
         except HttpError:
             if request.authorization:
                 await self._attempts.record_failure(caller.host, TOKEN_USER)
-                self._log_failure(caller, TOKEN_USER)
+                self._log_failed_login(caller, TOKEN_USER)
             return None
-        return Authentication(ANONYMOUS, credentials=self._stored_credentials(ANONYMOUS))
+        return Authentication(ANONYMOUS, credentials=self._get_stored_credentials(ANONYMOUS))
 
     async def log_in(self, name: str, password: str, caller: ClientInfo) -> Principal:
         """Verify a user's password, or the node's http_token, and return the principal.
@@ -244,7 +246,7 @@ class HttpAuthenticator:
             return True
 
         if not await self._attempt_login(caller, TOKEN_USER, verify):
-            self._log_failure(caller, name)
+            self._log_failed_login(caller, name)
             raise RestError(HTTPStatus.UNAUTHORIZED, "the token is wrong")
         return ANONYMOUS
 
@@ -270,11 +272,11 @@ class HttpAuthenticator:
             return outcome.error is None and session.principal is not None
 
         if not await self._attempt_login(caller, name, verify) or session.principal is None:
-            self._log_failure(caller, name)
+            self._log_failed_login(caller, name)
             raise RestError(HTTPStatus.UNAUTHORIZED, "the user name or the password is wrong")
         return session.principal
 
-    def _log_failure(self, caller: ClientInfo, name: str) -> None:
+    def _log_failed_login(self, caller: ClientInfo, name: str) -> None:
         audit.log_failed_login(ConnectedClient(caller.host, 0, 0, principal=Principal(USER, name)), "HTTP")
 
 

@@ -39,12 +39,12 @@ class TooManyLoginAttempts(Exception):
     """Too many login attempts for one user from one network are queued."""
 
 
-class _Failures(msgspec.Struct, eq=False):
+class _FailureCount(msgspec.Struct, eq=False):
     count: int = 0
     last: float = float("-inf")
 
 
-class _Pair(_Failures, eq=False):
+class _UserNetworkState(_FailureCount, eq=False):
     is_verified: bool = False
     """Whether the last login attempt succeeded."""
     waiting: int = 0
@@ -57,8 +57,8 @@ class LoginThrottle:
     def __init__(self, now: Callable[[], float], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._now = now
         self._sleep = sleep
-        self._networks: dict[str, _Failures] = {}
-        self._pairs: dict[tuple[str, str], _Pair] = {}
+        self._networks: dict[str, _FailureCount] = {}
+        self._pairs: dict[tuple[str, str], _UserNetworkState] = {}
 
     async def run(self, host: str, user: str, verify: Callable[[], Awaitable[bool]]) -> bool:
         """Verify a login after a delay, and count the result. Logins of one user from one network run one at a time.
@@ -69,49 +69,49 @@ class LoginThrottle:
         network = client_network(host)
         pair = self._get_pair(network, user)
         if pair.is_verified and not pair.count:
-            return self._record_result(network, user, pair, await verify())
+            return self._record_login_result(network, user, pair, await verify())
         if pair.waiting >= WAITING_MAX:
             raise TooManyLoginAttempts
         pair.waiting += 1
         try:
             async with pair.lock:
-                await self._wait_for_delay(network, pair)
-                return self._record_result(network, user, pair, await verify())
+                await self._sleep_for_login_delay(network, pair)
+                return self._record_login_result(network, user, pair, await verify())
         finally:
             pair.waiting -= 1
 
     async def record_failure(self, host: str, user: str) -> None:
         """Count a failed login that did not go through `run`, and wait for the resulting delay."""
         network = client_network(host)
-        self._record_result(network, user, self._get_pair(network, user), False)
-        await self._sleep(self._delay_seconds(self._networks.get(network)))
+        self._record_login_result(network, user, self._get_pair(network, user), False)
+        await self._sleep(self._compute_login_delay_seconds(self._networks.get(network)))
 
-    async def _wait_for_delay(self, network: str, pair: _Pair) -> None:
-        delay = self._delay_seconds(pair)
+    async def _sleep_for_login_delay(self, network: str, pair: _UserNetworkState) -> None:
+        delay = self._compute_login_delay_seconds(pair)
         if not pair.is_verified:
-            delay = max(delay, self._delay_seconds(self._networks.get(network)))
+            delay = max(delay, self._compute_login_delay_seconds(self._networks.get(network)))
         if delay:
             await self._sleep(delay)
 
-    def _delay_seconds(self, failures: _Failures | None) -> float:
+    def _compute_login_delay_seconds(self, failures: _FailureCount | None) -> float:
         if failures is None or not failures.count or self._now() - failures.last > FAILURE_RETENTION_SECONDS:
             return 0.0
         return min(DELAY_SECONDS_MAX, DELAY_SECONDS_FIRST * 2.0 ** min(failures.count - 1, 10))
 
-    def _get_pair(self, network: str, user: str) -> _Pair:
+    def _get_pair(self, network: str, user: str) -> _UserNetworkState:
         key = network, _hash_long_name(user)
         pair = self._pairs.get(key)
         if pair is None:  # Stored before the first attempt, so that concurrent attempts share its lock.
-            pair = _Pair()
+            pair = _UserNetworkState()
             _put(self._pairs, key, pair)
         return pair
 
-    def _record_result(self, network: str, user: str, pair: _Pair, succeeded: bool) -> bool:
+    def _record_login_result(self, network: str, user: str, pair: _UserNetworkState, succeeded: bool) -> bool:
         now = self._now()
         if succeeded:
             pair.count, pair.is_verified = 0, True
         else:
-            failures = self._networks.get(network) or _Failures()
+            failures = self._networks.get(network) or _FailureCount()
             for each in (pair, failures):
                 each.count = each.count + 1 if now - each.last <= FAILURE_RETENTION_SECONDS else 1
                 each.last = now

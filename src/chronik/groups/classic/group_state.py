@@ -8,7 +8,7 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
-from chronik.coordination.machine import Instruction, MachineReply, StoredChange, StoreState
+from chronik.coordination.machine import Instruction, StateMachineReply, StoredStateChange, StoreState
 from chronik.groups.classic.members import ClassicMember, GroupMembers
 from chronik.groups.classic.transitions import GroupLifecycle, GroupState
 from chronik.groups.config import GroupConfig
@@ -215,7 +215,7 @@ class ClassicGroupState:
     def reply(self, waiter: int | None, result: GroupReply) -> None:
         """Send a reply to a waiting request, if there is one."""
         if waiter is not None:
-            self.outbox.append(MachineReply(waiter, result))
+            self.outbox.append(StateMachineReply(waiter, result))
 
     def reply_to_join(self, member: ClassicMember, result: JoinResult) -> None:
         self.reply(self.members.set_join_waiter(member, None), result)
@@ -224,7 +224,7 @@ class ClassicGroupState:
         self.reply(member.sync_waiter, result)
         member.sync_waiter = None
 
-    def store_change(self, pending: PendingStore, what: StoredChange) -> None:
+    def store_change(self, pending: PendingStore, what: StoredStateChange) -> None:
         """Write a change of the group to the metadata. `pending` determines how to continue after the write."""
         self._last_ticket += 1
         self.pending_stores[self._last_ticket] = pending

@@ -12,13 +12,13 @@ from msgspec.structs import astuple
 
 from chronik.coordination.machine import (
     CoordinatorChanged,
+    DeadlineCheckDue,
     Instruction,
-    MachineEvent,
-    MachineRequest,
     StateDeleted,
+    StateMachineEvent,
+    StateMachineRequest,
     StateStored,
-    StoreFailed,
-    TimePassed,
+    StateStoreFailed,
     Unload,
 )
 from chronik.errors import InvariantError, check_invariant
@@ -37,9 +37,9 @@ from chronik.groups.classic.group_state import (
 from chronik.groups.classic.members import (
     CONSUMER_PROTOCOL_TYPE,
     ClassicMember,
-    member_names_size,
-    protocols_size,
-    subscribed_topics,
+    decode_subscribed_topics,
+    estimate_member_names_size,
+    estimate_protocols_size,
 )
 from chronik.groups.classic.membership import (
     expire_session,
@@ -54,10 +54,10 @@ from chronik.groups.classic.membership import (
 from chronik.groups.classic.rebalance import (
     complete_join,
     complete_join_when_all_joined,
+    estimate_join_request_size,
     expire_pending_syncs,
     handle_join,
     handle_sync,
-    join_request_size,
     on_assignment_stored,
     on_initial_delay_expired,
     on_replacement_stored,
@@ -100,7 +100,7 @@ class ClassicGroup(ClassicGroupState):
         group.last_snapshot = group.take_snapshot()
         return group
 
-    def handle(self, event: MachineEvent) -> list[Instruction]:
+    def handle(self, event: StateMachineEvent) -> list[Instruction]:
         """Process an event and return the resulting instructions to the host.
 
         Raises:
@@ -116,7 +116,7 @@ class ClassicGroup(ClassicGroupState):
         instructions, self.outbox = self.outbox, []
         return instructions
 
-    def _dispatch(self, event: MachineEvent) -> None:
+    def _dispatch(self, event: StateMachineEvent) -> None:
         match event:
             case requests.JoinRequested():
                 handle_join(self, event)
@@ -130,12 +130,12 @@ class ClassicGroup(ClassicGroupState):
                 handle_commit_check(self, event)
             case requests.DeletionRequested():
                 handle_delete(self, event)
-            case TimePassed():
+            case DeadlineCheckDue():
                 while (key := self.deadlines.pop_expired_deadline(self.now_ms)) is not None:
                     self._on_deadline(key)
             case StateStored():
                 self._on_stored(self.pending_stores.pop(event.ticket), None)
-            case StoreFailed():
+            case StateStoreFailed():
                 self._on_stored(self.pending_stores.pop(event.ticket), event.error)
             case requests.OffsetsStored():
                 self.is_stored = True
@@ -201,7 +201,7 @@ class ClassicGroup(ClassicGroupState):
         self.transition_to(GroupState.DEAD, reason)
         self.outbox.append(Unload())
 
-    def _reject_request_of_dead_group(self, event: MachineEvent) -> None:
+    def _reject_request_of_dead_group(self, event: StateMachineEvent) -> None:
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         match event:
             case requests.JoinRequested():
@@ -210,7 +210,7 @@ class ClassicGroup(ClassicGroupState):
                 self.reply(event.waiter, SyncResult(error))
             case requests.LeaveRequested():
                 self.reply(event.waiter, LeaveResult(error))
-            case MachineRequest():
+            case StateMachineRequest():
                 self.reply(event.waiter, error)
             case _:
                 pass  # timers and store confirmations no longer matter
@@ -244,18 +244,18 @@ class ClassicGroup(ClassicGroupState):
         """Approximate memory of the group and its members."""
         return len(self.key) + self.members.memory_bytes + self.assignments_bytes
 
-    def join_growth_bytes(self, request: JoinRequest) -> int:
+    def compute_join_growth_bytes(self, request: JoinRequest) -> int:
         """Return by how many bytes a join request changes the group's memory usage."""
         roster = self.members
         member = roster.get(roster.find_static_member_id(request.group_instance_id) or request.member_id)
         replaced_bytes = 0
         if member is not None:
-            replaced_bytes = protocols_size(member.protocols) + member_names_size(
+            replaced_bytes = estimate_protocols_size(member.protocols) + estimate_member_names_size(
                 member.client_id, member.group_instance_id
             )
-        return join_request_size(request) - replaced_bytes
+        return estimate_join_request_size(request) - replaced_bytes
 
-    def sync_growth_bytes(self, request: SyncRequest) -> int:
+    def compute_sync_growth_bytes(self, request: SyncRequest) -> int:
         """Return by how many bytes a sync request changes the group's memory usage."""
         return sum(len(assignment) for _, assignment in request.assignments) - self.assignments_bytes
 
@@ -268,7 +268,7 @@ class ClassicGroup(ClassicGroupState):
         """Return those of the topics that members subscribe to, or all of them if a subscription cannot be decoded."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return frozenset()
-        subscribed = subscribed_topics(member.metadata(self.protocol_name) for member in self.members)
+        subscribed = decode_subscribed_topics(member.metadata(self.protocol_name) for member in self.members)
         return frozenset(topics) if subscribed is None else subscribed.intersection(topics)
 
     def describe(self) -> DescribedGroup:

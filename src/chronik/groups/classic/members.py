@@ -54,12 +54,12 @@ class ClassicMember(msgspec.Struct):
         return next(name for name, _ in self.protocols if name in candidates)
 
 
-def protocols_size(protocols: MemberProtocols) -> int:
+def estimate_protocols_size(protocols: MemberProtocols) -> int:
     """Return the approximate size of a member's protocols in bytes. Names count one byte per character."""
     return sum(PROTOCOL_OVERHEAD_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
-def member_names_size(client_id: str, group_instance_id: str | None) -> int:
+def estimate_member_names_size(client_id: str, group_instance_id: str | None) -> int:
     """Return the size of a member's client id and instance id, plus the fixed overhead of a member."""
     return MEMBER_OVERHEAD_BYTES + len(client_id) + len(group_instance_id or "")
 
@@ -123,7 +123,7 @@ class GroupMembers:
         """Return the member id of a static member, or None if there is no such member."""
         return None if group_instance_id is None else self._member_id_by_instance.get(group_instance_id)
 
-    def member_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode | None:
+    def find_member_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode | None:
         """Return the error of a request whose member id or group instance id matches no current member, or None."""
         if group_instance_id is not None:
             owner = self._member_id_by_instance.get(group_instance_id)
@@ -144,7 +144,7 @@ class GroupMembers:
         self.pending_member_ids.discard(member.member_id)
         self._members[member.member_id] = member
         self._add_protocol_counts(member.protocols)
-        self._names_bytes += member_names_size(member.client_id, member.group_instance_id)
+        self._names_bytes += estimate_member_names_size(member.client_id, member.group_instance_id)
         self._awaiting_join_count += member.join_waiter is not None
         if self.leader is None:
             self.leader = member.member_id
@@ -153,7 +153,7 @@ class GroupMembers:
         """Remove a member from the group. If it was the leader, the oldest remaining member becomes the leader."""
         member = self._members.pop(member_id)
         self._remove_protocol_counts(member.protocols)
-        self._names_bytes -= member_names_size(member.client_id, member.group_instance_id)
+        self._names_bytes -= estimate_member_names_size(member.client_id, member.group_instance_id)
         self._awaiting_join_count -= member.join_waiter is not None
         if member.group_instance_id is not None:
             del self._member_id_by_instance[member.group_instance_id]
@@ -185,14 +185,14 @@ class GroupMembers:
 
     def _add_protocol_counts(self, protocols: MemberProtocols) -> None:
         self._supporter_counts.update(_list_distinct_names(protocols))
-        self._protocols_bytes += protocols_size(protocols)
+        self._protocols_bytes += estimate_protocols_size(protocols)
 
     def _remove_protocol_counts(self, protocols: MemberProtocols) -> None:
         for name in _list_distinct_names(protocols):
             self._supporter_counts[name] -= 1
             if not self._supporter_counts[name]:
                 del self._supporter_counts[name]  # clients invent protocol names: unused ones must not accumulate
-        self._protocols_bytes -= protocols_size(protocols)
+        self._protocols_bytes -= estimate_protocols_size(protocols)
 
     def set_join_waiter(self, member: ClassicMember, waiter: int | None) -> int | None:
         """Set the request that waits for a JoinGroup response. Return the replaced one, which also needs a response."""
@@ -226,9 +226,10 @@ class GroupMembers:
         supporters = Counter(name for member in self for name in _list_distinct_names(member.protocols))
         check_invariant(dict(self._supporter_counts) == dict(supporters), "count of supporters")
         check_invariant(
-            self._protocols_bytes == sum(protocols_size(member.protocols) for member in self), "size of the protocols"
+            self._protocols_bytes == sum(estimate_protocols_size(member.protocols) for member in self),
+            "size of the protocols",
         )
-        names_bytes = sum(member_names_size(member.client_id, member.group_instance_id) for member in self)
+        names_bytes = sum(estimate_member_names_size(member.client_id, member.group_instance_id) for member in self)
         check_invariant(self._names_bytes == names_bytes, "size of the names")
         instances = {m.group_instance_id: m.member_id for m in self if m.group_instance_id is not None}
         check_invariant(self._member_id_by_instance == instances, "index of static members")
@@ -245,7 +246,7 @@ def _list_distinct_names(protocols: MemberProtocols) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name, _ in protocols))
 
 
-def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+def decode_subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     """Return the topics of all consumer subscriptions, or None if one of them cannot be decoded.
 
     Topics are the only part of member metadata that the coordinator decodes. Every version of the consumer protocol

@@ -27,7 +27,7 @@ from chronik.protocol.errors import ErrorCode
 
 def handle_heartbeat(group: ClassicGroupState, event: HeartbeatRequested) -> None:
     """Handle a Heartbeat request."""
-    error_code = group.members.member_error(event.member_id, event.group_instance_id)
+    error_code = group.members.find_member_error(event.member_id, event.group_instance_id)
     if error_code is not None:
         group.reply(event.waiter, error_code)
     elif event.generation != group.generation:
@@ -54,7 +54,7 @@ def _find_commit_error(group: ClassicGroupState, event: CommitCheckRequested) ->
         if event.is_transactional:
             return None
         return ErrorCode.UNKNOWN_MEMBER_ID  # the group has members: only these may commit
-    error_code = group.members.member_error(event.member_id, event.group_instance_id)
+    error_code = group.members.find_member_error(event.member_id, event.group_instance_id)
     if error_code is not None:
         return error_code
     if event.generation != group.generation:
@@ -88,7 +88,7 @@ def _remove_leaving_member(group: ClassicGroupState, leaving: LeavingMember) -> 
         member_id = group.members.find_static_member_id(leaving.group_instance_id)
         error = None if member_id is not None else ErrorCode.UNKNOWN_MEMBER_ID
     elif member_id not in group.members.pending_member_ids:
-        error = group.members.member_error(leaving.member_id, leaving.group_instance_id)
+        error = group.members.find_member_error(leaving.member_id, leaving.group_instance_id)
     if error is None and member_id is not None:
         if member_id in group.members.pending_member_ids:
             group.remove_pending_member(member_id)

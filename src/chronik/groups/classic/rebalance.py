@@ -16,7 +16,7 @@ from chronik.groups.classic.group_state import (
     PendingEmptyGroup,
     PendingReplacement,
 )
-from chronik.groups.classic.members import ClassicMember, member_names_size, protocols_size
+from chronik.groups.classic.members import ClassicMember, estimate_member_names_size, estimate_protocols_size
 from chronik.groups.classic.transitions import REBALANCEABLE_STATES, GroupState
 from chronik.groups.config import (
     GROUP_BYTES_MAX,
@@ -145,13 +145,13 @@ def _start_generation(group: ClassicGroupState) -> None:
     group.deadlines.set(GroupDeadlineKind.SYNC, group.now_ms + timeout_ms)
 
 
-def join_request_error(request: JoinRequest, config: GroupConfig) -> ErrorCode | None:
+def find_join_request_error(request: JoinRequest, config: GroupConfig) -> ErrorCode | None:
     """Return the error of a JoinGroup request that is invalid in any group state, or None."""
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
         return ErrorCode.INVALID_SESSION_TIMEOUT
-    if len(request.protocols) > GROUP_PROTOCOLS_MAX or protocols_size(request.protocols) > MEMBER_BYTES_MAX:
+    if len(request.protocols) > GROUP_PROTOCOLS_MAX or estimate_protocols_size(request.protocols) > MEMBER_BYTES_MAX:
         return ErrorCode.INVALID_REQUEST
     if len(request.group_instance_id or "") > GROUP_INSTANCE_ID_CHARACTERS_MAX:
         return ErrorCode.INVALID_REQUEST
@@ -161,9 +161,11 @@ def join_request_error(request: JoinRequest, config: GroupConfig) -> ErrorCode |
     return None
 
 
-def join_request_size(request: JoinRequest) -> int:
+def estimate_join_request_size(request: JoinRequest) -> int:
     """Return the approximate memory in bytes that a JoinGroup request adds to its group."""
-    return protocols_size(request.protocols) + member_names_size(request.client_id, request.group_instance_id)
+    return estimate_protocols_size(request.protocols) + estimate_member_names_size(
+        request.client_id, request.group_instance_id
+    )
 
 
 def handle_join(group: ClassicGroupState, event: JoinRequested) -> None:
@@ -171,10 +173,10 @@ def handle_join(group: ClassicGroupState, event: JoinRequested) -> None:
     request = event.request
     if not _has_capacity_for(group, request):
         _reject_over_capacity(group, event)
-    elif not _supports_protocols(group, request):
+    elif not _supports_group_protocol(group, request):
         _reject_join(group, event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     elif request.member_id == UNKNOWN_MEMBER_ID:
-        _join_without_id(group, event)
+        _join_without_member_id(group, event)
     elif request.member_id in group.members.pending_member_ids and request.group_instance_id is None:
         _add_member(group, event, request.member_id)
     else:
@@ -195,7 +197,7 @@ def _has_capacity_for(group: ClassicGroupState, request: JoinRequest) -> bool:
     member = group.members.get(request.member_id)
     # A static member that rejoins without its member id replaces itself and needs no capacity.
     is_known = member is not None or group.members.find_static_member_id(request.group_instance_id) is not None
-    if not is_known and group.members.protocols_bytes + protocols_size(request.protocols) > GROUP_BYTES_MAX:
+    if not is_known and group.members.protocols_bytes + estimate_protocols_size(request.protocols) > GROUP_BYTES_MAX:
         return False
     if group.state is GroupState.PREPARING_REBALANCE:
         already_joined = member is not None and member.join_waiter is not None
@@ -215,14 +217,14 @@ def _reject_over_capacity(group: ClassicGroupState, event: JoinRequested) -> Non
     complete_join_when_all_joined(group)
 
 
-def _supports_protocols(group: ClassicGroupState, request: JoinRequest) -> bool:
+def _supports_group_protocol(group: ClassicGroupState, request: JoinRequest) -> bool:
     """Return whether a JoinGroup request supports a protocol of the group."""
     if group.state is GroupState.EMPTY:
         return bool(request.protocol_type) and bool(request.protocols)
     return request.protocol_type == group.protocol_type and group.members.supports_any_protocol(request.protocols)
 
 
-def _join_without_id(group: ClassicGroupState, event: JoinRequested) -> None:
+def _join_without_member_id(group: ClassicGroupState, event: JoinRequested) -> None:
     request = event.request
     old_id = group.members.find_static_member_id(request.group_instance_id)
     if request.group_instance_id is not None:
@@ -281,7 +283,7 @@ def _add_member(group: ClassicGroupState, event: JoinRequested, member_id: str) 
 def _rejoin_member(group: ClassicGroupState, event: JoinRequested) -> None:
     """Handle a JoinGroup request that contains a member id."""
     request = event.request
-    error_code = group.members.member_error(request.member_id, request.group_instance_id)
+    error_code = group.members.find_member_error(request.member_id, request.group_instance_id)
     if error_code is not None:
         _reject_join(group, event, error_code)
         return
@@ -362,20 +364,20 @@ def on_replacement_stored(group: ClassicGroupState, awaited: PendingReplacement,
 
 def handle_sync(group: ClassicGroupState, event: SyncRequested) -> None:
     """Handle a SyncGroup request."""
-    error_code = _sync_request_error(group, event.request)
+    error_code = _find_sync_request_error(group, event.request)
     if error_code is not None:
         group.reply(event.waiter, SyncResult(error_code))
         return
     member = group.members[event.request.member_id]
     if group.state is GroupState.STABLE:
-        _mark_synced(group, member)
+        _record_sync_request(group, member)
         group.reply(event.waiter, _build_assignment_result(group, member))
     else:
         _await_assignment(group, event, member)
 
 
-def _sync_request_error(group: ClassicGroupState, request: SyncRequest) -> ErrorCode | None:
-    error_code = group.members.member_error(request.member_id, request.group_instance_id)
+def _find_sync_request_error(group: ClassicGroupState, request: SyncRequest) -> ErrorCode | None:
+    error_code = group.members.find_member_error(request.member_id, request.group_instance_id)
     if error_code is not None:
         return error_code
     if request.generation != group.generation:
@@ -403,7 +405,7 @@ def _await_assignment(group: ClassicGroupState, event: SyncRequested, member: Cl
         return
     group.reply(member.sync_waiter, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))  # an earlier request of this member
     member.sync_waiter = event.waiter
-    _mark_synced(group, member)
+    _record_sync_request(group, member)
     if is_leader and not _is_storing_assignment(group):
         # A member that the leader did not mention has an empty assignment, which is legal.
         assignments = {other.member_id: assignments_by_member.get(other.member_id, b"") for other in group.members}
@@ -414,7 +416,7 @@ def _count_bytes_to_store(group: ClassicGroupState, assignments: dict[str, bytes
     return group.members.protocols_bytes + sum(len(assignment) for assignment in assignments.values())
 
 
-def _mark_synced(group: ClassicGroupState, member: ClassicMember) -> None:
+def _record_sync_request(group: ClassicGroupState, member: ClassicMember) -> None:
     """Record that a member has sent SyncGroup. Cancel the sync timeout when all members have."""
     group.members.pending_sync_ids.discard(member.member_id)
     if not group.members.pending_sync_ids:

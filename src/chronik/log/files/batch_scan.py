@@ -49,7 +49,7 @@ def validate_batch(buffer: memoryview, position: int, base_offset: int, epoch: i
     return size, base_offset + last_delta + 1
 
 
-def declared_batch_size(buffer: memoryview, position: int) -> int:
+def read_declared_batch_size(buffer: memoryview, position: int) -> int:
     """Return the size that a batch's length field declares, without validation, or 0 if the field is incomplete."""
     if len(buffer) - position < LENGTH_END:
         return 0
@@ -82,14 +82,14 @@ def find_next_valid_batch(
         if (
             after_offset < base_offset < anchor.offset
             and HEADER_BYTES <= length + LENGTH_END <= len(buffer) - position
-            and _leads_to_boundary(buffer, position, base_offset, anchor, epoch_at)
+            and _has_valid_batches_up_to_boundary(buffer, position, base_offset, anchor, epoch_at)
         ):
             return position, base_offset
         found = data.find(magic, found + 1, anchor.position)
     return None
 
 
-def _leads_to_boundary(
+def _has_valid_batches_up_to_boundary(
     buffer: memoryview, position: int, offset: int, anchor: BatchBoundary, epoch_at: EpochLookup
 ) -> bool:
     while position < anchor.position and offset < anchor.offset:

@@ -30,11 +30,11 @@ _OFFSET_NAME = re.compile(r"(\d{20})(\.log|\.index|\.snapshot)")
 _SWAP_NAME = re.compile(r"(\d{20})-(\d{20})\.swap")
 
 
-def offset_file_name(offset: int, suffix: str) -> str:
+def format_offset_file_name(offset: int, suffix: str) -> str:
     return f"{offset:020d}{suffix}"
 
 
-def swap_file_name(first_offset: int, end_offset: int) -> str:
+def format_swap_file_name(first_offset: int, end_offset: int) -> str:
     return f"{first_offset:020d}-{end_offset:020d}{SWAP}"
 
 
@@ -44,7 +44,7 @@ def parse_offset_file_name(name: str) -> tuple[int, str] | None:
     return (int(match[1]), match[2]) if match else None
 
 
-def parse_offsets(present: Iterable[str], suffix: str) -> list[int]:
+def parse_file_name_offsets(present: Iterable[str], suffix: str) -> list[int]:
     """Return the sorted offsets in the file names that have this suffix."""
     parsed = (parse_offset_file_name(name) for name in present)
     return sorted(found[0] for found in parsed if found is not None and found[1] == suffix)

@@ -19,7 +19,12 @@ from chronik.metadata.commands.brokers import (
 from chronik.metadata.handlers import CommandHandlers
 from chronik.metadata.handlers.configs import apply_config_changes
 from chronik.metadata.image import Image
-from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, FEATURE_NAME, cluster_level, find_registration_obstacle
+from chronik.metadata.levels import (
+    DYNAMIC_MEMBERSHIP_LEVEL,
+    FEATURE_NAME,
+    find_registration_obstacle,
+    get_cluster_level,
+)
 from chronik.metadata.records import ApplyResult, Broker, CommandRejectedError, Partition
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
@@ -36,13 +41,13 @@ def register_broker(writer: ImageWriter, command: RegisterBroker, index: int) ->
     known = writer.image.brokers.get(command.broker_id)
     if known is not None and known.incarnation == command.incarnation:
         return ApplyResult(value=known.epoch)
-    _check_registration(writer, command)
+    _check_broker_registration(writer, command)
     broker = Broker(
         id=command.broker_id,
         host=command.host,
         port=command.port,
         rack=command.rack,
-        status=running_broker_status(writer.image, command.broker_id),
+        status=get_running_broker_status(writer.image, command.broker_id),
         epoch=index,
         incarnation=command.incarnation,
         directory_id=command.directory_id,
@@ -64,7 +69,7 @@ def _get_first_registered_ms(known: Broker | None, command: RegisterBroker) -> i
     return command.time_ms if known is None or known.first_registered_ms < 0 else known.first_registered_ms
 
 
-def _check_registration(writer: ImageWriter, command: RegisterBroker) -> None:
+def _check_broker_registration(writer: ImageWriter, command: RegisterBroker) -> None:
     image = writer.image
     # Brokers register before the cluster is bootstrapped; its initial level depends on what they support.
     if image.cluster_id or FEATURE_NAME in image.features:
@@ -78,7 +83,7 @@ def _check_registration(writer: ImageWriter, command: RegisterBroker) -> None:
     if (
         image.cluster_id
         and image.nodes
-        and cluster_level(image.features) >= DYNAMIC_MEMBERSHIP_LEVEL
+        and get_cluster_level(image.features) >= DYNAMIC_MEMBERSHIP_LEVEL
         and command.broker_id not in image.nodes
     ):
         message = f"node {command.broker_id} does not belong to this cluster: chronik cluster add-node lets it in"
@@ -98,11 +103,11 @@ def update_broker_status(writer: ImageWriter, command: UpdateBrokerStatus, index
     """Apply an UpdateBrokerStatus command: fence or unfence a broker and update its partitions' ISRs and leaders."""
     broker = require_registered_broker(writer, command.broker_id, command.broker_epoch)
     is_back = command.status is BrokerStatus.ONLINE
-    set_broker_status(writer, broker, running_broker_status(writer.image, broker.id) if is_back else command.status)
+    set_broker_status(writer, broker, get_running_broker_status(writer.image, broker.id) if is_back else command.status)
     return ApplyResult()
 
 
-def running_broker_status(image: Image, broker_id: int) -> BrokerStatus:
+def get_running_broker_status(image: Image, broker_id: int) -> BrokerStatus:
     """Return the status of a running broker: MAINTENANCE if its node is drained, else ONLINE."""
     node = image.nodes.get(broker_id)
     return BrokerStatus.MAINTENANCE if node is not None and node.draining else BrokerStatus.ONLINE

@@ -23,13 +23,13 @@ from chronik.metadata.commands.cluster import (
 )
 from chronik.metadata.handlers import CommandHandlers
 from chronik.metadata.handlers.brokers import (
+    get_running_broker_status,
     require_registered_broker,
-    running_broker_status,
     set_broker_status,
     unregister_broker,
 )
 from chronik.metadata.image import Image
-from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, cluster_level
+from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, get_cluster_level
 from chronik.metadata.records import ApplyResult, CommandRejectedError, NodeRecord
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
@@ -48,7 +48,7 @@ def create_cluster(writer: ImageWriter, command: CreateCluster, index: int) -> A
         raise CommandRejectedError(
             ErrorCode.INCONSISTENT_CLUSTER_ID, f"this is cluster {writer.image.cluster_id} already"
         )
-    level = levels.cluster_level(writer.image.features)
+    level = levels.get_cluster_level(writer.image.features)
     fault = levels.find_upgrade_obstacle(writer.image.features, writer.image.brokers, level)
     if fault is not None:  # a broker has registered since the proposer chose the level
         raise CommandRejectedError(ErrorCode.UNSUPPORTED_VERSION, f"{levels.FEATURE_NAME} {level}: {fault}")
@@ -74,7 +74,9 @@ def set_feature_level(writer: ImageWriter, command: SetFeatureLevel, index: int)
             raise CommandRejectedError(ErrorCode.INVALID_UPDATE_VERSION, message)
         # A node that has not registered may not support the level: it must stop here.
         levels.check_level_supported(command.level, "the cluster")
-    current = levels.cluster_level(features) if command.name == levels.FEATURE_NAME else features.get(command.name, 0)
+    current = (
+        levels.get_cluster_level(features) if command.name == levels.FEATURE_NAME else features.get(command.name, 0)
+    )
     if current != command.level:
         writer.set_feature(command.name, command.level)
     return ApplyResult()
@@ -133,7 +135,7 @@ def remove_node(writer: ImageWriter, command: RemoveNode, index: int) -> ApplyRe
 
 
 def _has_dynamic_membership(image: Image) -> bool:
-    return cluster_level(image.features) >= DYNAMIC_MEMBERSHIP_LEVEL
+    return get_cluster_level(image.features) >= DYNAMIC_MEMBERSHIP_LEVEL
 
 
 def _require_node(image: Image, node_id: int) -> NodeRecord:
@@ -164,7 +166,7 @@ def _put(writer: ImageWriter, node: NodeRecord) -> None:
     writer.put_node(node)
     broker = writer.image.brokers.get(node.id)
     if broker is not None and broker.status is not BrokerStatus.OFFLINE:
-        set_broker_status(writer, broker, running_broker_status(writer.image, node.id))
+        set_broker_status(writer, broker, get_running_broker_status(writer.image, node.id))
 
 
 HANDLERS: CommandHandlers = {

@@ -39,7 +39,7 @@ A group need not exist to have configs, and its name may have 32 kB. Without a l
 
 def create_consumer_group(writer: ImageWriter, command: CreateConsumerGroup, index: int) -> ApplyResult:
     """Apply a CreateConsumerGroup command: create a consumer group without members."""
-    check_coordinator_epoch(writer.image, command.group_id, command.coordinator_epoch)
+    check_group_coordinator_epoch(writer.image, command.group_id, command.coordinator_epoch)
     if command.group_id in writer.image.groups:
         raise CommandRejectedError(ErrorCode.DUPLICATE_RESOURCE, f"group {command.group_id} exists already")
     writer.put_group(create_empty_group(command.group_id, command.protocol_type, command.time_ms))
@@ -48,7 +48,7 @@ def create_consumer_group(writer: ImageWriter, command: CreateConsumerGroup, ind
 
 def update_consumer_group(writer: ImageWriter, command: UpdateConsumerGroup, index: int) -> ApplyResult:
     """Apply an UpdateConsumerGroup command: store the group state that the group coordinator has sent."""
-    check_coordinator_epoch(writer.image, command.group_id, command.coordinator_epoch)
+    check_group_coordinator_epoch(writer.image, command.group_id, command.coordinator_epoch)
     known = writer.image.groups.get(command.group_id)
     if known is not None and command.generation < known.generation:
         message = f"group {command.group_id} is in generation {known.generation} already"
@@ -71,7 +71,7 @@ def update_consumer_group(writer: ImageWriter, command: UpdateConsumerGroup, ind
 def delete_consumer_group(writer: ImageWriter, command: DeleteConsumerGroup, index: int) -> ApplyResult:
     """Apply a DeleteConsumerGroup command: delete a consumer group without members, and its committed offsets."""
     image = writer.image
-    check_coordinator_epoch(image, command.group_id, command.coordinator_epoch)
+    check_group_coordinator_epoch(image, command.group_id, command.coordinator_epoch)
     group = image.groups.get(command.group_id)
     if group is None:
         raise CommandRejectedError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {command.group_id}")
@@ -79,7 +79,7 @@ def delete_consumer_group(writer: ImageWriter, command: DeleteConsumerGroup, ind
         raise CommandRejectedError(
             ErrorCode.NON_EMPTY_GROUP, f"group {command.group_id} has {len(group.members)} members"
         )
-    if image.staged_offsets(command.group_id):
+    if image.get_staged_offsets(command.group_id):
         raise CommandRejectedError(
             ErrorCode.NON_EMPTY_GROUP, f"group {command.group_id} has offsets in open transactions"
         )
@@ -124,9 +124,9 @@ def _commit_offsets(writer: ImageWriter, command: CommitOffset, index: int) -> l
     image = writer.image
     group = image.groups.get(command.group_id)
     group_id = command.group_id if group is None else group.group_id  # share one copy of the id between all tables
-    check_coordinator_epoch(image, group_id, command.coordinator_epoch)
+    check_group_coordinator_epoch(image, group_id, command.coordinator_epoch)
     rejected_offsets: list[tuple[int, ErrorCode, str]] = []
-    has_staged = bool(image.staged_offsets(group_id))
+    has_staged = bool(image.get_staged_offsets(group_id))
     for position, offset in enumerate(command.offsets):
         if not partition_exists(image, offset):
             message = f"there is no partition {offset.topic}-{offset.partition}"
@@ -155,7 +155,7 @@ def partition_exists(image: Image, offset: OffsetToCommit) -> bool:
 def delete_offsets(writer: ImageWriter, command: DeleteOffsets, index: int) -> ApplyResult:
     """Apply a DeleteOffsets command: delete committed offsets of a consumer group."""
     image = writer.image
-    check_coordinator_epoch(image, command.group_id, command.coordinator_epoch)
+    check_group_coordinator_epoch(image, command.group_id, command.coordinator_epoch)
     if command.group_id not in image.groups:
         raise CommandRejectedError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {command.group_id}")
     for key in command.keys:
@@ -167,7 +167,7 @@ def delete_offsets(writer: ImageWriter, command: DeleteOffsets, index: int) -> A
 def expire_offsets(writer: ImageWriter, command: ExpireOffsets, index: int) -> ApplyResult:
     """Apply an ExpireOffsets command: delete expired offsets, except those committed again since the check."""
     image = writer.image
-    check_coordinator_epoch(image, command.group_id, command.coordinator_epoch)
+    check_group_coordinator_epoch(image, command.group_id, command.coordinator_epoch)
     expired = 0
     for seen in command.offsets:
         committed = image.offset(command.group_id, seen.topic, seen.partition)
@@ -176,12 +176,12 @@ def expire_offsets(writer: ImageWriter, command: ExpireOffsets, index: int) -> A
             expired += 1
     group = image.groups.get(command.group_id)
     unchanged = group is not None and not group.members and 0 <= command.group_time_ms == group.time_ms
-    if unchanged and not image.offsets(command.group_id) and not image.staged_offsets(command.group_id):
+    if unchanged and not image.offsets(command.group_id) and not image.get_staged_offsets(command.group_id):
         writer.remove_group(command.group_id)
     return ApplyResult(value=expired)
 
 
-def check_coordinator_epoch(image: Image, group_id: str, epoch: int) -> None:
+def check_group_coordinator_epoch(image: Image, group_id: str, epoch: int) -> None:
     """Check that `epoch` is the current epoch of the group's coordinator.
 
     Raises:

@@ -28,7 +28,7 @@ from chronik.metadata.handlers.configs import validate_configs
 from chronik.metadata.handlers.groups import create_empty_group
 from chronik.metadata.handlers.topics import build_partitions, check_topic_name
 from chronik.metadata.image import Image
-from chronik.metadata.levels import IMPORTED_GROUPS_LEVEL, cluster_level
+from chronik.metadata.levels import IMPORTED_GROUPS_LEVEL, get_cluster_level
 from chronik.metadata.records import ApplyResult, CommandRejectedError, CommittedOffset, ImportState, ItemFailure, Topic
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
@@ -100,10 +100,10 @@ def import_groups(writer: ImageWriter, command: ImportGroups, index: int) -> App
     """Apply an ImportGroups command: add consumer groups of an import with their committed offsets."""
     image = writer.image
     _require_unfinished_import(image, command.import_id)
-    if len(command.groups) + _count_offsets(command.groups) > IMPORTED_GROUPS_PER_COMMAND_MAX:
+    if len(command.groups) + _count_imported_offsets(command.groups) > IMPORTED_GROUPS_PER_COMMAND_MAX:
         message = f"more than {IMPORTED_GROUPS_PER_COMMAND_MAX} groups and offsets in one command"
         raise CommandRejectedError(ErrorCode.INVALID_REQUEST, message)
-    _check_offset_topics(image, command.groups)
+    _check_offset_partitions_are_imported(image, command.groups)
     for group in command.groups:
         _add_group(writer, group, command.time_ms)
     return ApplyResult()
@@ -116,10 +116,10 @@ def finish_import(writer: ImageWriter, command: FinishImport, index: int) -> App
     if len(image.importing_topics) != known.topic_count:
         message = f"{len(image.importing_topics)} of {known.topic_count} topics of {known.source} are there"
         raise CommandRejectedError(ErrorCode.INVALID_REQUEST, message)
-    if _count_offsets(command.groups) > IMPORTED_OFFSETS_MAX:
+    if _count_imported_offsets(command.groups) > IMPORTED_OFFSETS_MAX:
         # Results are part of the state hash: the message must be the same in all versions.
         raise CommandRejectedError(ErrorCode.INVALID_REQUEST, f"more than {IMPORTED_OFFSETS_MAX} offsets in one import")
-    _check_offset_topics(image, command.groups)
+    _check_offset_partitions_are_imported(image, command.groups)
     cluster_configs = validate_configs({**command.cluster_configs, **image.broker_configs.get(CLUSTER_DEFAULT, {})})
     group_configs = {
         group_id: validate_configs(configs)
@@ -138,11 +138,11 @@ def finish_import(writer: ImageWriter, command: FinishImport, index: int) -> App
     return ApplyResult(value=known.topic_count)
 
 
-def _count_offsets(groups: tuple[ImportedGroup, ...]) -> int:
+def _count_imported_offsets(groups: tuple[ImportedGroup, ...]) -> int:
     return sum(len(group.offsets) for group in groups)
 
 
-def _check_offset_topics(image: Image, groups: tuple[ImportedGroup, ...]) -> None:
+def _check_offset_partitions_are_imported(image: Image, groups: tuple[ImportedGroup, ...]) -> None:
     for group in groups:
         for each in group.offsets:
             topic = image.importing_topics.get(each.topic)
@@ -165,8 +165,8 @@ def abort_import(writer: ImageWriter, command: AbortImport, index: int) -> Apply
     """Apply an AbortImport command: delete a batch of the unfinished import's topics, groups and offsets."""
     image = writer.image
     _require_unfinished_import(image, command.import_id)
-    if cluster_level(image.features) >= IMPORTED_GROUPS_LEVEL:
-        _remove_topics_up_to_limit(writer)
+    if get_cluster_level(image.features) >= IMPORTED_GROUPS_LEVEL:
+        _remove_batch_of_imported_topics(writer)
     else:
         for topic in list(image.importing_topics.values())[:TOPICS_PER_COMMAND_MAX]:
             writer.remove_topic(topic)
@@ -176,7 +176,7 @@ def abort_import(writer: ImageWriter, command: AbortImport, index: int) -> Apply
     return ApplyResult(value=left)
 
 
-def _remove_topics_up_to_limit(writer: ImageWriter) -> None:
+def _remove_batch_of_imported_topics(writer: ImageWriter) -> None:
     """Delete topics of the unfinished import with their committed offsets, up to the limits of one AbortImport command.
 
     The order of names makes the choice the same on every node. The number of topics is limited as well, because finding
@@ -184,8 +184,8 @@ def _remove_topics_up_to_limit(writer: ImageWriter) -> None:
     """
     budget = IMPORTED_GROUPS_PER_COMMAND_MAX
     for name in sorted(writer.image.importing_topics)[:TOPICS_ABORTED_PER_COMMAND_MAX]:
-        for group_id in sorted(writer.image.groups_with_offsets_of_topic(name)):
-            partitions = [partition for partition, _ in writer.image.offsets(group_id).offsets_of_topic(name)]
+        for group_id in sorted(writer.image.find_groups_with_offsets_of_topic(name)):
+            partitions = [partition for partition, _ in writer.image.offsets(group_id).iter_offsets_of_topic(name)]
             for partition in partitions[:budget]:
                 writer.remove_offset(group_id, name, partition)
             budget -= len(partitions)
@@ -198,7 +198,12 @@ def _remove_topics_up_to_limit(writer: ImageWriter) -> None:
 def _remove_group_if_unused(writer: ImageWriter, group_id: str) -> None:
     image = writer.image
     group = image.groups.get(group_id)
-    if group is not None and not group.members and not image.offsets(group_id) and not image.staged_offsets(group_id):
+    if (
+        group is not None
+        and not group.members
+        and not image.offsets(group_id)
+        and not image.get_staged_offsets(group_id)
+    ):
         writer.remove_group(group_id)
 
 

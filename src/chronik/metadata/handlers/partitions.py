@@ -95,7 +95,7 @@ def start_reassignment(partition: Partition, target: tuple[int, ...], brokers: B
     adding = tuple(replica for replica in target if replica not in original)
     removing = tuple(replica for replica in original if replica not in target)
     changed: Partition = replace(partition, replicas=(*target, *removing), adding=adding, removing=removing)
-    return _adapt_isr(partition, changed, brokers)
+    return _restrict_isr_to_replicas(partition, changed, brokers)
 
 
 def cancel_reassignment(partition: Partition, brokers: Brokers) -> Partition:
@@ -109,7 +109,7 @@ def cancel_reassignment(partition: Partition, brokers: Brokers) -> Partition:
             ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no reassignment of the partition is under way"
         )
     changed: Partition = replace(partition, replicas=partition.original_replicas, adding=(), removing=())
-    return _adapt_isr(partition, changed, brokers)
+    return _restrict_isr_to_replicas(partition, changed, brokers)
 
 
 def complete_reassignment(partition: Partition, brokers: Brokers) -> Partition:
@@ -123,7 +123,7 @@ def complete_reassignment(partition: Partition, brokers: Brokers) -> Partition:
     return _led(partition, replace(partition, replicas=target, isr=target, adding=(), removing=()), brokers)
 
 
-def _adapt_isr(before: Partition, changed: Partition, brokers: Brokers) -> Partition:
+def _restrict_isr_to_replicas(before: Partition, changed: Partition, brokers: Brokers) -> Partition:
     """Restrict a partition's ISR to its changed replicas, and elect a new leader if the current one was removed."""
     isr = tuple(replica for replica in changed.replicas if replica in before.isr)
     if before.isr and not isr:
@@ -337,11 +337,11 @@ def update_partition_offset(writer: ImageWriter, command: UpdatePartitionOffset,
     for item, checkpoint in enumerate(command.checkpoints):
         with changes.collect_failures(item):
             partition = changes.partition(checkpoint.topic_id, checkpoint.partition)
-            changes.put(checkpoint.topic_id, checkpoint.partition, _apply_checkpoint(partition, checkpoint))
+            changes.put(checkpoint.topic_id, checkpoint.partition, _apply_offset_checkpoint(partition, checkpoint))
     return changes.write()
 
 
-def _apply_checkpoint(partition: Partition, checkpoint: OffsetCheckpoint) -> Partition:
+def _apply_offset_checkpoint(partition: Partition, checkpoint: OffsetCheckpoint) -> Partition:
     if checkpoint.leader_epoch != partition.leader_epoch:
         raise CommandRejectedError(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch is {partition.leader_epoch} by now")
     if checkpoint.log_start_offset > checkpoint.high_watermark:

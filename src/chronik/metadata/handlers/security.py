@@ -7,7 +7,13 @@ from typing import Final
 from chronik.limits import ACLS_MAX, QUOTA_ENTITIES_MAX
 from chronik.metadata.commands.security import AlterQuotas, AlterScramUser, CreateAcls, DeleteAcls, QuotaAlteration
 from chronik.metadata.handlers import CommandHandlers
-from chronik.metadata.records import ApplyResult, CommandRejectedError, ItemFailure, ScramCredential, normalize_entity
+from chronik.metadata.records import (
+    ApplyResult,
+    CommandRejectedError,
+    ItemFailure,
+    ScramCredential,
+    normalize_quota_entity,
+)
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
 
@@ -52,7 +58,7 @@ def alter_quotas(writer: ImageWriter, command: AlterQuotas, index: int) -> Apply
 
 
 def _alter_quotas_of_entity(writer: ImageWriter, alteration: QuotaAlteration) -> None:
-    entity = normalize_entity(alteration.entity)
+    entity = normalize_quota_entity(alteration.entity)
     old = writer.image.quotas.get(entity)
     if old is None and alteration.set and len(writer.image.quotas) >= QUOTA_ENTITIES_MAX:
         raise CommandRejectedError(

@@ -21,7 +21,7 @@ from chronik.metadata.commands.topics import (
 from chronik.metadata.handlers import CommandHandlers
 from chronik.metadata.handlers.configs import apply_config_changes, validate_configs
 from chronik.metadata.image import Image
-from chronik.metadata.names import find_name_error, topic_metric_name
+from chronik.metadata.names import find_topic_name_error, format_topic_metric_name
 from chronik.metadata.records import ApplyResult, CommandRejectedError, ItemFailure, Partition, Topic
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
@@ -63,7 +63,7 @@ def create_topics(writer: ImageWriter, command: CreateTopics, index: int) -> App
 def delete_topic(writer: ImageWriter, command: DeleteTopic, index: int) -> ApplyResult:
     """Apply a DeleteTopic command: delete a topic, its offsets, and its partitions in open transactions."""
     topic = require_topic(writer.image, command.topic_id)
-    for group_id in writer.image.groups_with_offsets_of_topic(topic.name):
+    for group_id in writer.image.find_groups_with_offsets_of_topic(topic.name):
         writer.remove_offsets_of_topic(group_id, topic.name)
     writer.remove_staged_offsets_of_topic(topic.name)
     for transaction in writer.image.transactions_with_topic(topic.id):
@@ -138,14 +138,14 @@ def check_topic_name(image: Image, command: CreateTopic) -> None:
         CommandRejectedError: They are not.
     """
     name = command.name
-    fault = find_name_error(name)
+    fault = find_topic_name_error(name)
     if fault is not None:
         raise CommandRejectedError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
     if name in image.topics:
         raise CommandRejectedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
     if name in image.importing_topics:
         raise CommandRejectedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} is being imported")
-    other = image.topic_with_metric_name(topic_metric_name(name))
+    other = image.find_topic_by_metric_name(format_topic_metric_name(name))
     if other is not None:
         message = f"topic {name} collides with {other}: '.' and '_' are the same in the names of metrics"
         raise CommandRejectedError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
@@ -177,7 +177,7 @@ def build_partitions(
             message = f"partition {number} has {len(assignment.replicas)} replicas, others have {factor}"
             raise CommandRejectedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         check_replicas(image, number, assignment.replicas)
-        _check_leadership(image, number, assignment)
+        _check_isr_and_leader(image, number, assignment)
         # The ISR usually equals the replicas: share one tuple.
         isr = assignment.replicas if assignment.isr == assignment.replicas else assignment.isr
         partitions[assignment] = Partition(assignment.replicas, isr, assignment.leader)
@@ -202,7 +202,7 @@ def check_replicas(image: Image, number: int, replicas: tuple[int, ...]) -> None
             )
 
 
-def _check_leadership(image: Image, number: int, assignment: PartitionAssignment) -> None:
+def _check_isr_and_leader(image: Image, number: int, assignment: PartitionAssignment) -> None:
     """Reject a new partition whose leader is not in its ISR, or whose ISR contains an unknown or fenced broker."""
     isr, leader = assignment.isr, assignment.leader
     for position, member in enumerate(isr):

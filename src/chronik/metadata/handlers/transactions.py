@@ -25,7 +25,7 @@ from chronik.metadata.commands.transactions import (
     StageOffsets,
 )
 from chronik.metadata.handlers import CommandHandlers
-from chronik.metadata.handlers.groups import check_coordinator_epoch, create_empty_group, partition_exists
+from chronik.metadata.handlers.groups import check_group_coordinator_epoch, create_empty_group, partition_exists
 from chronik.metadata.image import Image
 from chronik.metadata.names import TRANSACTIONS_TOPIC
 from chronik.metadata.records import (
@@ -51,7 +51,7 @@ def init_transaction(writer: ImageWriter, command: InitTransaction, index: int) 
     """Apply an InitTransaction command: assign a producer id and producer epoch to a transactional id."""
     known = _check(writer.image, command)
     if known is not None:
-        known = _complete_if_marked(known, command)
+        known = _complete_if_markers_written(known, command)
         _check_transaction_state(known.state.is_idle, known)
     _check_producer_id_is_free(writer.image, command.producer_id, command.transactional_id)
     writer.put_transaction(
@@ -72,9 +72,11 @@ def init_transaction(writer: ImageWriter, command: InitTransaction, index: int) 
 
 def add_to_transaction(writer: ImageWriter, command: AddToTransaction, index: int) -> ApplyResult:
     """Apply an AddToTransaction command: add partitions and groups to a transaction, which starts if none is open."""
-    known = _complete_if_marked(_require_record(writer.image, command), command)
+    known = _complete_if_markers_written(_require_transaction_record(writer.image, command), command)
     _check_transaction_state(not known.state.is_prepared, known)
-    existing_partitions = [partition for partition in command.partitions if _partition_exists(writer.image, partition)]
+    existing_partitions = [
+        partition for partition in command.partitions if _transaction_partition_exists(writer.image, partition)
+    ]
     new = replace(known, state=TransactionState.ONGOING, index=index, time_ms=command.time_ms)
     if known.state is not TransactionState.ONGOING:
         new = replace(new, began_index=index, began_ms=command.time_ms)
@@ -89,7 +91,7 @@ def add_to_transaction(writer: ImageWriter, command: AddToTransaction, index: in
 
 def end_transaction(writer: ImageWriter, command: EndTransaction, index: int) -> ApplyResult:
     """Apply an EndTransaction command: commit or abort a transaction."""
-    known = _complete_if_marked(_require_record(writer.image, command), command)
+    known = _complete_if_markers_written(_require_transaction_record(writer.image, command), command)
     _check_transaction_state(not known.state.is_prepared, known)
     if command.commit and writer.image.commit_hold_index:
         raise CommandRejectedError(
@@ -116,7 +118,7 @@ def end_transaction(writer: ImageWriter, command: EndTransaction, index: int) ->
 
 def complete_transaction(writer: ImageWriter, command: CompleteTransaction, index: int) -> ApplyResult:
     """Apply a CompleteTransaction command: complete a transaction after all its markers have been written."""
-    known = _require_record(writer.image, command)
+    known = _require_transaction_record(writer.image, command)
     _check_transaction_state(known.state.is_prepared, known)
     writer.put_transaction(replace(known.with_markers_written(), index=index, time_ms=command.time_ms))
     return ApplyResult()
@@ -124,7 +126,7 @@ def complete_transaction(writer: ImageWriter, command: CompleteTransaction, inde
 
 def expire_transaction(writer: ImageWriter, command: ExpireTransaction, index: int) -> ApplyResult:
     """Apply an ExpireTransaction command: delete a transactional id that has expired."""
-    known = _require_record(writer.image, command)
+    known = _require_transaction_record(writer.image, command)
     _check_transaction_state(known.state.is_idle, known)
     writer.remove_transaction(command.transactional_id)
     return ApplyResult()
@@ -133,7 +135,7 @@ def expire_transaction(writer: ImageWriter, command: ExpireTransaction, index: i
 def stage_offsets(writer: ImageWriter, command: StageOffsets, index: int) -> ApplyResult:
     """Apply a StageOffsets command: keep a group's offsets until their transaction is committed or aborted."""
     image = writer.image
-    check_coordinator_epoch(image, command.group_id, command.coordinator_epoch)
+    check_group_coordinator_epoch(image, command.group_id, command.coordinator_epoch)
     known = image.transactions.get(command.transactional_id)
     is_open = known is not None and known.state is TransactionState.ONGOING
     if known is None or not is_open or known.began_index != command.began_index or command.group_id not in known.groups:
@@ -170,7 +172,7 @@ def _check(image: Image, command: FromCoordinator) -> Transaction | None:
     return known
 
 
-def _require_record(image: Image, command: FromCoordinator) -> Transaction:
+def _require_transaction_record(image: Image, command: FromCoordinator) -> Transaction:
     """Return the current record of the command's transactional id, or reject the command if there is none."""
     known = _check(image, command)
     if known is None:
@@ -178,7 +180,7 @@ def _require_record(image: Image, command: FromCoordinator) -> Transaction:
     return known
 
 
-def _complete_if_marked(
+def _complete_if_markers_written(
     known: Transaction, command: InitTransaction | AddToTransaction | EndTransaction
 ) -> Transaction:
     """Return the transaction as completed if the command reports that all its transaction markers have been written."""
@@ -193,12 +195,12 @@ def _check_transaction_state(is_allowed: bool, known: Transaction) -> None:
 
 
 def _check_producer_id_is_free(image: Image, producer_id: int, transactional_id: str) -> None:
-    owner = image.transaction_by_producer(producer_id)
+    owner = image.find_transaction_by_producer_id(producer_id)
     if owner is not None and owner.transactional_id != transactional_id:
         raise CommandRejectedError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"producer id {producer_id} is another's")
 
 
-def _partition_exists(image: Image, partition: TransactionPartition) -> bool:
+def _transaction_partition_exists(image: Image, partition: TransactionPartition) -> bool:
     topic = image.topics_by_id.get(partition.topic_id)
     return topic is not None and topic.has_partition(partition.index)
 
@@ -206,7 +208,7 @@ def _partition_exists(image: Image, partition: TransactionPartition) -> bool:
 def _settle_offsets(writer: ImageWriter, group_id: str, producer_id: int, *, commit: bool) -> None:
     """Commit or discard the offsets that a consumer group has staged in a transaction."""
     image = writer.image
-    staged = dict(image.staged_offsets(group_id).get(producer_id, {}))
+    staged = dict(image.get_staged_offsets(group_id).get(producer_id, {}))
     for (topic, partition), each in staged.items():
         writer.remove_staged_offset(group_id, producer_id, topic, partition)
         if commit:

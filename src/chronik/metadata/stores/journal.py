@@ -74,7 +74,7 @@ class MetadataJournal:
 
     def truncate_through(self, index: int) -> None:
         """Delete the log entries up to `index`, which a durable snapshot contains."""
-        self._opened_log.drop_segments_through(index)
+        self._opened_log.delete_segments_through(index)
 
     def close(self) -> None:
         if self._log is not None:

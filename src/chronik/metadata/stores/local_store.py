@@ -174,9 +174,9 @@ class LocalStore:
         self._log_thread, self._snapshot_thread = self._make_executor(), self._make_executor()
         self._image = await self._run_in_executor(self._log_thread, self._journal.recover)
         self._durable_index = self._image.applied_index
-        self._writer = asyncio.create_task(self._write_forever(), name="metadata writer")
+        self._writer = asyncio.create_task(self._write_pending_commands(), name="metadata writer")
         if not self._image.cluster_id:
-            if levels.cluster_level(self._image.features) < levels.HIGHEST:
+            if levels.get_cluster_level(self._image.features) < levels.HIGHEST:
                 await self.propose(SetFeatureLevel(levels.FEATURE_NAME, levels.HIGHEST))
             created = CreateCluster(cluster_id=format_id(generate_id()), time_ms=self._clock.now_ms())
             result = await self.propose(created)
@@ -248,7 +248,7 @@ class LocalStore:
 
     def _encode_proposal(self, command: Command) -> PendingCommand:
         """Encode a command with its node id and sequence number, and check that it can be decoded."""
-        levels.check_command_level(command, levels.cluster_level(self.image.features))
+        levels.check_command_level(command, levels.get_cluster_level(self.image.features))
         sequence = self._sequence + 1
         answered = (sequence - 1) // RESULTS_KEPT * RESULTS_KEPT
         try:
@@ -264,11 +264,11 @@ class LocalStore:
 
     # --- writing and applying ---
 
-    async def _write_forever(self) -> None:
+    async def _write_pending_commands(self) -> None:
         try:
             while await self._take_command_group():
                 await self._acknowledge_before_sync()
-                await self._sync_group()
+                await self._write_and_sync_group()
                 await self._apply_commands(self._group)
                 self._group = []
                 if self._failure is None and self._is_snapshot_due():
@@ -303,7 +303,7 @@ class LocalStore:
             await self._apply_commands(early)
             self._group = self._group[len(early) :]
 
-    async def _sync_group(self) -> None:
+    async def _write_and_sync_group(self) -> None:
         """Write the remaining commands of the group and sync the metadata log."""
         assert self._log_thread is not None
         await self._run_in_executor(self._log_thread, self._journal.write, [pending.data for pending in self._group])

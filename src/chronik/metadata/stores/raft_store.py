@@ -260,7 +260,7 @@ class RaftStore:
         return KafkaError(ErrorCode.NOT_CONTROLLER, "Nothing was changed: no controller is reachable")
 
     def _encode_proposal(self, command: Command) -> tuple[int, bytes]:
-        levels.check_command_level(command, levels.cluster_level(self.image.features))
+        levels.check_command_level(command, levels.get_cluster_level(self.image.features))
         sequence = self._sequence + 1
         # Abandoned commands count as completed: they are not retried.
         while self._answered < self._sequence and self._answered + 1 not in self._pending:

@@ -48,7 +48,7 @@ class BackupLog:
         self.producer_ids: Final = entry.producer_ids
 
     def read(self, offset: int, max_bytes: int) -> Bytes:
-        number, position = self._find_position(offset)
+        number, position = self._find_batch_position(offset)
         piece = self._pieces[number]
         file = self._cache.get(piece.file.path)
         data = memoryview(file.pread(max(max_bytes, HEADER_BYTES), position))
@@ -63,7 +63,7 @@ class BackupLog:
         self._next = (next_offset, number + 1, 0) if is_last else (next_offset, number, position + end)
         return data[:end]
 
-    def _find_position(self, offset: int) -> tuple[int, int]:
+    def _find_batch_position(self, offset: int) -> tuple[int, int]:
         if offset == self._next[0]:
             return self._next[1:]
         number = max(0, bisect_right(self._firsts, offset) - 1)

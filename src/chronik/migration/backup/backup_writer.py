@@ -73,12 +73,12 @@ def create_backup_point(cluster: ClusterClient) -> BackupPoint:
     if levels is None:
         raise MigrationError("the cluster is not a Chronik cluster")
     if levels.level < DYNAMIC_MEMBERSHIP_LEVEL:
-        return _read_log_ends(cluster, *_read_image(cluster))
+        return _build_backup_point(cluster, *_read_metadata_image(cluster))
     for _ in range(ATTEMPTS_MAX):
         hold = _hold_commits(cluster, 0).hold
         failpoints.hit_failpoint(failpoints.HELD)
         try:
-            moment = _read_log_ends(cluster, *_wait_for_transaction_markers(cluster))
+            moment = _build_backup_point(cluster, *_wait_for_transaction_markers(cluster))
         finally:
             was_in_force = _hold_commits(cluster, hold).was_in_force
         if was_in_force:
@@ -86,7 +86,7 @@ def create_backup_point(cluster: ClusterClient) -> BackupPoint:
     raise MigrationError("transaction commits could not be blocked long enough: is another backup running?")
 
 
-def _read_log_ends(cluster: ClusterClient, chunks: list[bytes], image: Image) -> BackupPoint:
+def _build_backup_point(cluster: ClusterClient, chunks: list[bytes], image: Image) -> BackupPoint:
     keys = [(topic.id, index) for topic in list_visible_topics(image) for index in range(len(topic.partitions))]
     return BackupPoint(chunks, image, ClusterReader(cluster, image).read_log_ranges(keys))
 
@@ -95,7 +95,7 @@ def _wait_for_transaction_markers(cluster: ClusterClient) -> tuple[list[bytes], 
     """Return the metadata image after the markers of all committed transactions have been written."""
     deadline = time.monotonic() + MARKERS_TIMEOUT_SECONDS
     while True:
-        chunks, image = _read_image(cluster)
+        chunks, image = _read_metadata_image(cluster)
         if all(each.state is not TransactionState.PREPARE_COMMIT for each in image.unfinished_transactions()):
             return chunks, image
         if time.monotonic() > deadline:
@@ -105,7 +105,7 @@ def _wait_for_transaction_markers(cluster: ClusterClient) -> tuple[list[bytes], 
         time.sleep(POLL_INTERVAL_SECONDS)
 
 
-def _read_image(cluster: ClusterClient) -> tuple[list[bytes], Image]:
+def _read_metadata_image(cluster: ClusterClient) -> tuple[list[bytes], Image]:
     def ask() -> list[bytes]:
         response = cluster.any_broker().request(DescribeImageRequest(), DescribeImageResponse)
         raise_for_code(response.error_code, "the cluster's image", response.error_message)
@@ -188,7 +188,7 @@ class BackupWriter:
         entries = copying.run(tell)
         reader.refresh()
         gone = sorted({topic.name for topic in list_visible_topics(moment.image) if reader.is_deleted((topic.id, 0))})
-        image = self._write_image(moment, run)
+        image = self._write_metadata_image(moment, run)
         manifest = BackupManifest(
             MANIFEST_FORMAT,
             moment.image.cluster_id,
@@ -227,14 +227,14 @@ class BackupWriter:
                 continue  # a tombstone may have been compacted since, and the deleted key would reappear
             candidates[key] = entry
         written = {key: entry for key, entry in candidates.items() if entry.last_epoch >= 0}
-        ends_by_epoch = reader.read_epoch_ends({key: entry.last_epoch for key, entry in written.items()})
+        ends_by_epoch = reader.read_leader_epoch_ends({key: entry.last_epoch for key, entry in written.items()})
         for key, entry in written.items():
             epoch, end = ends_by_epoch.get(key, (-1, -1))
             if epoch != entry.last_epoch or end < entry.end:
                 del candidates[key]  # the log was truncated by an unclean election and overwritten
         return candidates
 
-    def _write_image(self, moment: BackupPoint, run: int) -> BackupFile:
+    def _write_metadata_image(self, moment: BackupPoint, run: int) -> BackupFile:
         data = msgspec.msgpack.encode(moment.chunks)
         entry = BackupFile(f"image-{run}.msgpack", len(data), compute_digest(data))
         file = self._files.create(entry.path)
@@ -260,11 +260,11 @@ class BackupWriter:
                 for name in self._files.list_directory(directory):
                     if f"{directory}/{name}" not in listed:
                         self._files.remove(f"{directory}/{name}")
-                _remove_if_empty(self._files, directory)
-            _remove_if_empty(self._files, f"{LOGS_DIRECTORY}/{topic_id}")
+                _remove_directory_if_empty(self._files, directory)
+            _remove_directory_if_empty(self._files, f"{LOGS_DIRECTORY}/{topic_id}")
 
 
-def _remove_if_empty(files: FileSystem, directory: str) -> None:
+def _remove_directory_if_empty(files: FileSystem, directory: str) -> None:
     if not files.list_directory(directory):
         files.remove_directory(directory)
 

@@ -74,10 +74,10 @@ class ClusterReader:
         # If the log start has moved past the end in the meantime, there is nothing left to copy.
         return {key: LogRange(min(starts[key], ends[key]), ends[key]) for key in keys if key in starts and key in ends}
 
-    def read_epoch_ends(self, epochs: Mapping[TopicIdPartition, int]) -> dict[TopicIdPartition, tuple[int, int]]:
+    def read_leader_epoch_ends(self, epochs: Mapping[TopicIdPartition, int]) -> dict[TopicIdPartition, tuple[int, int]]:
         """Return the end offset of a leader epoch for each partition, as in Kafka's OffsetForLeaderEpoch API."""
         return self._query_leaders(
-            list(epochs), lambda leader, some: self._fetch_epoch_ends(leader, {k: epochs[k] for k in some})
+            list(epochs), lambda leader, some: self._fetch_leader_epoch_ends(leader, {k: epochs[k] for k in some})
         )
 
     def _query_leaders(
@@ -149,7 +149,7 @@ class ClusterReader:
             if not each.error_code
         }
 
-    def _fetch_epoch_ends(
+    def _fetch_leader_epoch_ends(
         self, leader: int, epochs: Mapping[TopicIdPartition, int]
     ) -> dict[TopicIdPartition, tuple[int, int]]:
         request = OffsetForLeaderEpochRequest(

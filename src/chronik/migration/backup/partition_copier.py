@@ -205,7 +205,7 @@ class PartitionCopier:
         for key, data in self._reader.fetch({key: each.offset for key, each in self._under_way.items()}).items():
             code = ErrorCode(data.error_code)
             if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-                has_progressed = self._restart_partition(key) or has_progressed
+                has_progressed = self._restart_partition_copy(key) or has_progressed
             elif code not in RETRIABLE_ERRORS:
                 raise_for_code(code, self._reader.format_partition_name(key))
                 writer, records = self._under_way[key], cast(memoryview, data.records or b"")
@@ -216,7 +216,7 @@ class PartitionCopier:
                     self.bytes_copied += len(records)
         return has_progressed
 
-    def _restart_partition(self, key: TopicIdPartition) -> bool:
+    def _restart_partition_copy(self, key: TopicIdPartition) -> bool:
         """Restart the copy of a partition whose log no longer contains the next offset to copy.
 
         The log was truncated, or its start offset moved past the copy. Return False if the topic was deleted.

@@ -71,9 +71,9 @@ class LazyHttpPort:
     def _on_first_connection(self) -> None:
         assert self._socket is not None
         asyncio.get_running_loop().remove_reader(self._socket)
-        self._loading_task = asyncio.ensure_future(self._load_and_serve(self._socket))
+        self._loading_task = asyncio.ensure_future(self._load_http_server(self._socket))
 
-    async def _load_and_serve(self, listening: socket.socket) -> None:
+    async def _load_http_server(self, listening: socket.socket) -> None:
         """Load the HTTP server and let it accept the waiting connections."""
         try:
             self._side = await asyncio.to_thread(self._make)

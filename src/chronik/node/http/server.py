@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from chronik.api.routing.router import Router
 from chronik.api.shared.context import Services
 from chronik.config import Address
-from chronik.console.connection import ClientInfo, HttpApplication, HttpLimits, PageViewer, PreparedRequest
+from chronik.console.connection import ClientInfo, HttpApplication, HttpLimits, PreparedRequest, StatusPageViewer
 from chronik.console.http import HttpRequest
 from chronik.console.listener import HttpListener
 from chronik.listeners import SASL_PROTOCOLS
@@ -126,7 +126,7 @@ class _LazyApplication:
     async def prepare(self, request: HttpRequest, caller: ClientInfo) -> PreparedRequest:
         return await (await self._load_application()).prepare(request, caller)
 
-    async def authorize_viewer(self, request: HttpRequest, caller: ClientInfo) -> PageViewer:
+    async def authorize_viewer(self, request: HttpRequest, caller: ClientInfo) -> StatusPageViewer:
         return await (await self._load_application()).authorize_viewer(request, caller)
 
 

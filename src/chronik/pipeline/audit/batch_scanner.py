@@ -124,7 +124,7 @@ class SegmentReader:
         header = self.read_header(position)
         return header is not None and verify_crc(self.read(position, header.size), 0, header.size)
 
-    def base_offset_at(self, position: int, default: int) -> int:
+    def read_base_offset_at(self, position: int, default: int) -> int:
         """Return the base offset of the batch at a file position, or `default` if no batch starts there."""
         header = self.read_header(position)
         return default if header is None else header.base_offset
@@ -230,7 +230,7 @@ class BatchScanner:
 
         The file should start with offset `expected`. Batches below `self.next_offset` were checked by an earlier scan.
         """
-        position, expected = self._skip_scanned(reader, segment, expected)
+        position, expected = self._find_scan_start(reader, segment, expected)
         offset_after_damage = (
             self.end if following is None else following.base_offset
         )  # the next offset if the rest is damaged
@@ -263,7 +263,7 @@ class BatchScanner:
                 self.next_offset = max(self.next_offset, expected)
         return position, expected
 
-    def _skip_scanned(self, reader: SegmentReader, segment: SegmentFile, expected: int) -> tuple[int, int]:
+    def _find_scan_start(self, reader: SegmentReader, segment: SegmentFile, expected: int) -> tuple[int, int]:
         """Return the file position and offset at which to start, after the batches that an earlier scan has checked.
 
         The index entry is used only if a batch with its offset is there.
@@ -282,7 +282,7 @@ class BatchScanner:
     ) -> Generator[ScanEvent, None, tuple[int, int]]:
         """Yield a finding for damaged bytes, and return the position and offset of the next valid batch."""
         found = reader.find_next_valid_batch(position + 1, expected)
-        after = max(expected, reader.base_offset_at(found, offset_after_damage))
+        after = max(expected, reader.read_base_offset_at(found, offset_after_damage))
         if after > self.next_offset:
             yield self._build_damage_finding(reader, position, max(expected, self.next_offset), found, after)
             self.next_offset = min(after, max(self.end, self.next_offset))
@@ -324,7 +324,7 @@ class BatchScanner:
         if is_good or reader.has_plausible_successor(next_position, header):
             return next_position, max(expected, header.next_offset)
         found = reader.find_next_valid_batch(position + 1, expected)
-        return found, max(expected, reader.base_offset_at(found, offset_after_damage))
+        return found, max(expected, reader.read_base_offset_at(found, offset_after_damage))
 
     def _find_order_problem(
         self, reader: SegmentReader, position: int, header: BatchHeader, expected: int

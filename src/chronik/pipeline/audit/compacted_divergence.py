@@ -82,7 +82,7 @@ def compare_compacted_replicas(task: CompactedComparisonTask) -> list[Finding]:
     return findings[:FINDINGS_MAX]
 
 
-def _scan_columns(
+def _scan_record_columns(
     task: CompactedComparisonTask, replica: AuditedReplica, start: int, end: int
 ) -> tuple[BatchScanner, Iterator[RecordColumns]]:
     replica_id = ReplicaId(task.topic, task.partition, replica.node)
@@ -94,7 +94,7 @@ def _scan_columns(
 
 
 def _read_records(task: CompactedComparisonTask, replica: AuditedReplica, start: int, end: int) -> _ReplicaRecords:
-    scanner, columns = _scan_columns(task, replica, start, end)
+    scanner, columns = _scan_record_columns(task, replica, start, end)
     parts = [
         (each.offset.to_numpy(), _hash_contents(each), _hash_keys(each), _compute_droppable_mask(each))
         for each in columns
@@ -191,7 +191,7 @@ def _find_last_offsets_of_keys(task: CompactedComparisonTask, wanted: Int64Array
     """Return the offset of the last record with each key, over all replicas of the partition."""
     last = np.full(len(wanted), -1, np.int64)
     for replica in task.replicas:
-        _, columns = _scan_columns(task, replica, first, OFFSET_LIMIT)
+        _, columns = _scan_record_columns(task, replica, first, OFFSET_LIMIT)
         for records in columns:
             keys = _hash_keys(records)
             indexes = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)

@@ -42,7 +42,7 @@ class ReadOnlyFileSystem(DiskFileSystem):
         self.failure = None
 
     def open(self, path: str) -> DiskFile:
-        return DiskFile(self, path, os.open(self._full(path), _READ_FLAGS))
+        return DiskFile(self, path, os.open(self._get_full_path(path), _READ_FLAGS))
 
     def create(self, path: str) -> DiskFile:
         return self.open(path)
@@ -54,10 +54,10 @@ class ReadOnlyFileSystem(DiskFileSystem):
         return
 
     def rename(self, path: str, new_path: str) -> NoReturn:
-        raise StorageError(f"cannot rename {self._full(path)}: the audit opens data directories read-only")
+        raise StorageError(f"cannot rename {self._get_full_path(path)}: the audit opens data directories read-only")
 
     def remove(self, path: str) -> NoReturn:
-        raise StorageError(f"cannot remove {self._full(path)}: the audit opens data directories read-only")
+        raise StorageError(f"cannot remove {self._get_full_path(path)}: the audit opens data directories read-only")
 
 
 class AuditInputError(ChronikError):
@@ -141,11 +141,11 @@ def _parse_node_id(path: str, identity: bytes) -> int:
 def find_indexed_batch(segment: SegmentFile, offset: int) -> IndexEntry | None:
     """Return the last indexed batch at or before `offset`, or None if the segment's index has none or is damaged."""
     directory, name = os.path.split(segment.path)
-    if name != names.offset_file_name(segment.base_offset, names.LOG):
+    if name != names.format_offset_file_name(segment.base_offset, names.LOG):
         return None
     cache = FileCache(ReadOnlyFileSystem(directory), OPEN_FILES_MAX)
     index = SegmentIndex(
-        cache, names.offset_file_name(segment.base_offset, names.INDEX), segment.base_offset, is_new=False
+        cache, names.format_offset_file_name(segment.base_offset, names.INDEX), segment.base_offset, is_new=False
     )
     try:
         number = index.find_entry_by_offset(offset)
@@ -156,7 +156,7 @@ def find_indexed_batch(segment: SegmentFile, offset: int) -> IndexEntry | None:
         cache.close()
 
 
-def segment_size(segment: SegmentFile) -> int:
+def get_segment_size(segment: SegmentFile) -> int:
     """Return the size of a segment file in bytes, or 0 if it was deleted since it was listed."""
     try:
         return os.stat(segment.path).st_size

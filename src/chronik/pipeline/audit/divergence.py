@@ -95,7 +95,7 @@ def locate_differences(chunk: DivergentChunk) -> list[Finding]:
         digests = {node: None if stored is None else stored.digest for node, stored in here.items()}
         if len(set(digests.values())) == 1:
             continue
-        majority = _find_majority(digests, chunk.leader)
+        majority = _find_majority_nodes(digests, chunk.leader)
         for node, digest in digests.items():
             if digest != digests[majority[0]]:
                 reported[node] += 1
@@ -131,7 +131,7 @@ def _scan_replica(
     return scanner.start, found
 
 
-def _find_majority(digests: Mapping[int, bytes | None], leader: int) -> list[int]:
+def _find_majority_nodes(digests: Mapping[int, bytes | None], leader: int) -> list[int]:
     """Return the nodes with the most common version of a batch; the leader's version wins a tie."""
     alike: dict[bytes | None, list[int]] = {}
     for node, digest in digests.items():

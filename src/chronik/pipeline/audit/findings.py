@@ -40,7 +40,7 @@ class FindingKind(StrEnum):
     """The metadata images of two nodes differ, or a node's metadata is damaged."""
 
 
-def first_error_line(error: Exception) -> str:
+def extract_first_error_line(error: Exception) -> str:
     """Return the first line of an error message, without the stack trace that libraries append."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 

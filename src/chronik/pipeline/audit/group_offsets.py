@@ -36,10 +36,10 @@ def fetch_group_offsets(cluster: ClusterClient) -> GroupOffsets:
     }
 
 
-def group_offsets_from_image(image: Image) -> GroupOffsets:
+def extract_group_offsets(image: Image) -> GroupOffsets:
     return {
         group: {TopicPartition(*key): committed.offset for key, committed in image.offsets(group).items()}
-        for group in image.groups_with_offsets()
+        for group in image.iter_groups_with_offsets()
     }
 
 

@@ -16,7 +16,7 @@ from chronik.pipeline.audit.compacted_divergence import CompactedComparisonTask,
 from chronik.pipeline.audit.divergence import DivergentChunk, locate_differences
 from chronik.pipeline.audit.findings import Finding, FindingKind
 from chronik.pipeline.audit.partition_plan import AuditedPartition
-from chronik.pipeline.audit.range_plan import AuditRange, bundle_by_size, group_into_rounds, plan_audit_ranges
+from chronik.pipeline.audit.range_plan import AuditRange, bundle_items_by_size, group_into_rounds, plan_audit_ranges
 from chronik.pipeline.audit.slice_scan import CHUNK_OFFSETS, SliceScan, scan_slices
 from chronik.pipeline.spark.tasks import TaskRunner
 
@@ -46,7 +46,7 @@ class LogComparison:
     records: int = 0
     size_bytes: int = 0
 
-    def add_counts(self, examined: SliceScan) -> None:
+    def add_scan_counts(self, examined: SliceScan) -> None:
         self.batches += examined.batches
         self.records += examined.records
         self.size_bytes += examined.size_bytes
@@ -61,9 +61,9 @@ def compare_logs(
     replica_findings: list[Finding] = []
     differing: DifferingChunks = {}
     for batch in group_into_rounds(work):
-        for stretch, examined in _scan_ranges(tasks, batch):
+        for stretch, examined in _scan_audit_ranges(tasks, batch):
             for each in examined:
-                compared.add_counts(each)
+                compared.add_scan_counts(each)
                 replica_findings += each.findings
             chunks = list(find_differing_chunks(stretch, examined))
             if chunks:
@@ -77,9 +77,9 @@ def compare_logs(
     return compared
 
 
-def _scan_ranges(tasks: TaskRunner, batch: Sequence[AuditRange]) -> Iterator[tuple[AuditRange, list[SliceScan]]]:
+def _scan_audit_ranges(tasks: TaskRunner, batch: Sequence[AuditRange]) -> Iterator[tuple[AuditRange, list[SliceScan]]]:
     slices = [(each, stretch.size_bytes // len(stretch.slices)) for stretch in batch for each in stretch.slices]
-    results = iter([each for bundle in tasks(scan_slices, bundle_by_size(slices)) for each in bundle])
+    results = iter([each for bundle in tasks(scan_slices, bundle_items_by_size(slices)) for each in bundle])
     for stretch in batch:
         yield stretch, [next(results) for _ in stretch.slices]
 

@@ -100,7 +100,7 @@ class _PartitionDescription:
     """The high watermark stored in the metadata, a lower bound of the current one."""
 
 
-def partitions_from_brokers(
+def fetch_audited_partitions(
     cluster: ClusterClient, directories: Mapping[int, NodeDataDirectory], topics: Collection[str] | None
 ) -> list[AuditedPartition]:
     """Return the partitions of existing topics, as reported by the brokers.
@@ -160,7 +160,7 @@ def _fetch_topic_configs(cluster: ClusterClient, topic: str) -> dict[str, str]:
     return {each.name: each.value for each in describe_topic_configs(cluster, topic) if each.value is not None}
 
 
-def partitions_from_image(
+def build_audited_partitions(
     image: Image, directories: Mapping[int, NodeDataDirectory], topics: Collection[str] | None
 ) -> list[AuditedPartition]:
     described = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from chronik.limits import MIB
-from chronik.pipeline.audit.data_directories import segment_size
+from chronik.pipeline.audit.data_directories import get_segment_size
 from chronik.pipeline.audit.findings import ReplicaId
 from chronik.pipeline.audit.partition_plan import AuditedPartition, AuditedReplica
 from chronik.pipeline.audit.slice_scan import CHUNK_OFFSETS, ReplicaSlice
@@ -62,7 +62,7 @@ def plan_audit_ranges(partition: AuditedPartition) -> Iterator[AuditRange]:
 
 
 def _list_segment_sizes(replica: AuditedReplica) -> list[tuple[int, int]]:
-    return [(segment.base_offset, segment_size(segment)) for segment in list_segment_files(replica.directory)]
+    return [(segment.base_offset, get_segment_size(segment)) for segment in list_segment_files(replica.directory)]
 
 
 def _build_replica_slices(partition: AuditedPartition, start: int, end: int) -> Iterator[ReplicaSlice]:
@@ -92,7 +92,7 @@ def group_into_rounds(work: Iterable[AuditRange]) -> Iterator[list[AuditRange]]:
         yield batch
 
 
-def bundle_by_size(items: Sequence[tuple[Item, int]]) -> list[list[Item]]:
+def bundle_items_by_size(items: Sequence[tuple[Item, int]]) -> list[list[Item]]:
     """Group (item, size) pairs in order into bundles of about equal size; each bundle becomes one Spark task."""
     total = sum(size for _, size in items)
     limit = max(BUNDLE_BYTES_MIN, min(SLICE_BYTES, total // BUNDLES_PER_ROUND))

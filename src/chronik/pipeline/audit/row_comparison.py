@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from chronik.pipeline.audit.batch_scanner import BatchScanner, CheckedBatch, ScanEvent, decode_valid_batches
 from chronik.pipeline.audit.data_directories import AuditInputError
-from chronik.pipeline.audit.findings import Finding, FindingKind, ReplicaId, first_error_line
+from chronik.pipeline.audit.findings import Finding, FindingKind, ReplicaId, extract_first_error_line
 from chronik.pipeline.audit.partition_plan import AuditedReplica
 from chronik.pipeline.records.columns import HEADERS_TYPE, RecordColumns
 from chronik.pipeline.source.segment_transport import AbortedTransactionRange, find_aborted_transactions
@@ -40,8 +40,8 @@ from chronik.pipeline.tables.layout import (
     VALUE,
     VALUE_CRC32C,
     compute_value_checksums,
+    list_value_fields,
     restore_timestamps_ms,
-    value_fields,
 )
 from chronik.pipeline.tables.storage_errors import TableStorageError
 from chronik.pipeline.tables.table_files import LiveFile, TableDescriptor, TableFiles, scan
@@ -75,11 +75,11 @@ _COLUMN_LABELS = {TIMESTAMP_COLUMN: "timestamp", KEY: "key", HEADERS: "headers",
 Int64Array = npt.NDArray[np.int64]
 
 
-def decoded_columns(schema: pa.Schema) -> list[str]:
+def list_decoded_columns(schema: pa.Schema) -> list[str]:
     """Return the names of the columns with decoded fields; none if the table stores undecoded values."""
     if RESCUED not in schema.names:
         return []
-    return [RESCUED, *(field.name for field in value_fields(schema))]
+    return [RESCUED, *(field.name for field in list_value_fields(schema))]
 
 
 class DecodedFieldCheck:
@@ -104,18 +104,20 @@ class DecodedFieldCheck:
             offsets = decoded.rows[OFFSET].to_numpy()
             _, here, there = np.intersect1d(offsets, self._offsets, return_indices=True)
             rows = self._rows.take(pa.array(there))
-            for name in decoded_columns(self._schema):
+            for name in list_decoded_columns(self._schema):
                 expected = pa.chunked_array([decoded.rows[name].take(pa.array(here))])
                 for row in find_unequal_rows(rows[name], expected):
                     offset = rows[OFFSET][row].as_py()
                     value = records.value[int(np.searchsorted(positions, offset))].as_py()
-                    if offset not in self.mismatches and not self._is_explained(rows.slice(row, 1), value):
+                    if offset not in self.mismatches and not self._is_explained_by_schema_change(
+                        rows.slice(row, 1), value
+                    ):
                         self.mismatches[offset] = name
 
-    def _is_explained(self, row: pa.Table, value: bytes | None) -> bool:
+    def _is_explained_by_schema_change(self, row: pa.Table, value: bytes | None) -> bool:
         """Return whether a row is correct although the current schema would decode the record's value differently."""
         return self._restores_value(row, value) or any(
-            self._is_decoded_by(schema, row, value) for schema in self._earlier_schemas
+            self._is_decoded_by_schema(schema, row, value) for schema in self._earlier_schemas
         )
 
     def _restores_value(self, row: pa.Table, value: bytes | None) -> bool:
@@ -127,7 +129,7 @@ class DecodedFieldCheck:
             return False
         return bool(_strip_null_fields(restored) == _strip_null_fields(expected))
 
-    def _is_decoded_by(self, schema: TableSchema, row: pa.Table, value: bytes | None) -> bool:
+    def _is_decoded_by_schema(self, schema: TableSchema, row: pa.Table, value: bytes | None) -> bool:
         """Return whether a version of the schema decodes the value to the row.
 
         If the schema drops, converts or adds values, a column that is null in the row may have been added later.
@@ -135,7 +137,7 @@ class DecodedFieldCheck:
         decoded = JsonDecoder(schema, schema.to_arrow(self._schema)).decode([value])
         if decoded.errors:
             return False
-        for name in decoded_columns(self._schema):
+        for name in list_decoded_columns(self._schema):
             found, expected = row[name][0].as_py(), decoded.columns[name][0].as_py()
             if name == RESCUED:
                 found, expected = _parse_rescued(found), _parse_rescued(expected)
@@ -219,11 +221,13 @@ def read_log_rows(
     log = _read_replica(_LogRange(topic, partition, start, end, is_compacted), replicas[0], fields)
     for replica in replicas[1:]:
         if log.unreadable:
-            log = _fill_gaps(log, _LogRange(topic, partition, start, end, is_compacted), replica, fields)
+            log = _fill_unreadable_gaps(log, _LogRange(topic, partition, start, end, is_compacted), replica, fields)
     return log
 
 
-def _fill_gaps(log: LogRows, offsets: _LogRange, replica: AuditedReplica, fields: DecodedFieldCheck | None) -> LogRows:
+def _fill_unreadable_gaps(
+    log: LogRows, offsets: _LogRange, replica: AuditedReplica, fields: DecodedFieldCheck | None
+) -> LogRows:
     rows, unreadable, batches = [log.rows], [], list(log.batches)
     for first, end in log.unreadable:
         found = _read_replica(
@@ -256,7 +260,7 @@ def _read_replica(offsets: _LogRange, replica: AuditedReplica, fields: DecodedFi
             if each.offset is not None:
                 unreadable.append((each.offset, each.end_offset or each.offset + 1))
         else:
-            rows.append(_records_to_rows(each))
+            rows.append(_convert_records_to_rows(each))
             if fields is not None:
                 fields.check_records(each)
     return LogRows(
@@ -268,7 +272,7 @@ def _read_replica(offsets: _LogRange, replica: AuditedReplica, fields: DecodedFi
     )
 
 
-def _records_to_rows(records: RecordColumns) -> pa.RecordBatch:
+def _convert_records_to_rows(records: RecordColumns) -> pa.RecordBatch:
     arrays = [
         records.offset,
         records.timestamp_ms,
@@ -393,7 +397,7 @@ def _read_rows_by_file(table: TableFiles, where: Any) -> _TableRows:
         except FileNotFoundError:
             unread.append(_UnreadableFile(file, path, "the table file does not exist", is_missing=True))
         except READ_ERRORS as error:
-            message = f"the table file cannot be read: {first_error_line(error)}"
+            message = f"the table file cannot be read: {extract_first_error_line(error)}"
             unread.append(_UnreadableFile(file, path, message, is_missing=False))
     return _build_table_rows(table, batches, unread)
 
@@ -401,13 +405,13 @@ def _read_rows_by_file(table: TableFiles, where: Any) -> _TableRows:
 def _scan_batches(table: TableFiles, where: Any) -> list[pa.RecordBatch]:
     columns = [OFFSET, TIMESTAMP, TIMESTAMP_MS, KEY, HEADERS, VALUE_CRC32C]
     columns += [VALUE] * (VALUE in table.schema.names)
-    columns += decoded_columns(table.schema)
+    columns += list_decoded_columns(table.schema)
     return [batch for batch in scan(table, columns, where) if batch.num_rows]
 
 
 def _build_table_rows(table: TableFiles, batches: list[pa.RecordBatch], unread: list[_UnreadableFile]) -> _TableRows:
     rows = pa.Table.from_batches([_to_audit_rows(batch) for batch in batches], ROWS_SCHEMA).sort_by(OFFSET)
-    names = decoded_columns(table.schema)
+    names = list_decoded_columns(table.schema)
     if not names or not batches:
         return _TableRows(rows, unread)
     fields = pa.Table.from_batches(batches).select([OFFSET, *names])
@@ -537,12 +541,14 @@ class _SliceComparison:
         if table is None:
             return []
         where = (pc.field(PARTITION) == self._slice.partition) & (pc.field(OFFSET) == offset)
-        candidates = table.files_overlapping(self._slice.partition, offset, offset + 1).files
+        candidates = table.select_overlapping_files(self._slice.partition, offset, offset + 1).files
         storage = table.storage
-        return [storage.describe_path(file.path) for file in candidates if _has_rows(table.with_files(file), where)]
+        return [
+            storage.describe_path(file.path) for file in candidates if _file_has_rows(table.with_files(file), where)
+        ]
 
 
-def _has_rows(table: TableFiles, where: Any) -> bool:
+def _file_has_rows(table: TableFiles, where: Any) -> bool:
     """Return whether a file has matching rows. An unreadable file, which is reported separately, has none."""
     try:
         return any(batch.num_rows for batch in scan(table, [OFFSET], where))

@@ -25,8 +25,8 @@ from chronik.pipeline.audit.batch_scanner import find_log_end
 from chronik.pipeline.audit.data_directories import (
     AuditInputError,
     NodeDataDirectory,
+    get_segment_size,
     open_data_directories,
-    segment_size,
     verify_data_directories,
 )
 from chronik.pipeline.audit.findings import Finding, FindingKind
@@ -198,19 +198,19 @@ class _AuditRun:
     def size_bytes(self) -> int:
         """Total size of the planned logs and tables in bytes."""
         directories = [replica.directory for partition in self._partitions for replica in partition.replicas]
-        logs = sum(segment_size(segment) for directory in directories for segment in list_segment_files(directory))
+        logs = sum(get_segment_size(segment) for directory in directories for segment in list_segment_files(directory))
         return logs + sum(file.size_bytes for landed in self._tables.values() for file in landed.table.files)
 
     # Planning
 
     def check_metadata(self, http: Sequence[Address], timeout_s: float, credentials: HttpAccess) -> None:
         states = compare_stored_metadata(self._directories)
-        self._add_results(states.findings, states.notes)
+        self._add_comparison_results(states.findings, states.notes)
         self._image = states.latest_image
         self.report.metadata_index = states.index
         if http:
             running = compare_running_nodes(http, timeout_s, credentials)
-            self._add_results(running.findings, running.notes)
+            self._add_comparison_results(running.findings, running.notes)
 
     def plan(self, table_root: str | None) -> None:
         """Plan the audit: open the tables, then read the committed group offsets, then the partitions' end offsets.
@@ -227,11 +227,11 @@ class _AuditRun:
         if self._cluster is not None:
             self._committed = committed.fetch_group_offsets(self._cluster)
             self._count_partitions()  # again: groups may have started to read new partitions
-            self._partitions = partition_plan.partitions_from_brokers(self._cluster, self._directories, self._topics)
+            self._partitions = partition_plan.fetch_audited_partitions(self._cluster, self._directories, self._topics)
         else:
             assert image is not None
-            self._committed = committed.group_offsets_from_image(image)
-            self._partitions = partition_plan.partitions_from_image(image, self._directories, self._topics)
+            self._committed = committed.extract_group_offsets(image)
+            self._partitions = partition_plan.build_audited_partitions(image, self._directories, self._topics)
         self._count_planned_work()
         if table_root is not None:
             self._report_missing_tables(table_root)
@@ -319,7 +319,7 @@ class _AuditRun:
             sources = {each.topic_partition for each in changed}
             findings = [each for each in findings if _get_topic_partition(each) not in sources] + again.findings
             notes += again.notes
-        self._add_results(findings, notes)
+        self._add_comparison_results(findings, notes)
 
     def _replan_changed_partitions(self, topics: set[str]) -> list[AuditedPartition]:
         """Replan and return the partitions of these topics whose leader or ISR has changed since planning.
@@ -331,7 +331,7 @@ class _AuditRun:
         planned_partitions = {each.topic_partition: each for each in self._partitions}
         now = {
             each.topic_partition: each
-            for each in partition_plan.partitions_from_brokers(self._cluster, self._directories, topics)
+            for each in partition_plan.fetch_audited_partitions(self._cluster, self._directories, topics)
         }
         changed = {
             source: each
@@ -366,7 +366,7 @@ class _AuditRun:
                 # Without brokers, the high watermark is not exactly known: the table may have seen more of the log.
                 self.report.notes += [f"{each.topic}-{each.partition}: {each.says}" for each in beyond]
                 beyond = []
-            self._add_results([*beyond, *findings], ())
+            self._add_comparison_results([*beyond, *findings], ())
             self.report.tables = (self.report.tables or 0) + 1
             self.report.rows += rows
             self._progress("tables", number, len(self._tables))
@@ -429,7 +429,7 @@ class _AuditRun:
             return f"{topic_partition}: node {finding.node} left the ISR during the audit"
         return None
 
-    def _add_results(self, findings: Iterable[Finding], notes: Iterable[str]) -> None:
+    def _add_comparison_results(self, findings: Iterable[Finding], notes: Iterable[str]) -> None:
         self.report.findings += findings
         self.report.notes += notes
 

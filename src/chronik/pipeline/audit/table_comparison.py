@@ -14,13 +14,13 @@ from pyarrow import fs
 
 from chronik.client.records import TopicPartition
 from chronik.pipeline.audit.data_directories import AuditInputError
-from chronik.pipeline.audit.findings import Finding, FindingKind, first_error_line
+from chronik.pipeline.audit.findings import Finding, FindingKind, extract_first_error_line
 from chronik.pipeline.audit.partition_plan import AuditedPartition
-from chronik.pipeline.audit.range_plan import bundle_by_size
-from chronik.pipeline.audit.row_comparison import RowComparison, RowSlice, compare_row_slices, decoded_columns
+from chronik.pipeline.audit.range_plan import bundle_items_by_size
+from chronik.pipeline.audit.row_comparison import RowComparison, RowSlice, compare_row_slices, list_decoded_columns
 from chronik.pipeline.spark.tasks import TaskRunner
 from chronik.pipeline.tables.catalog import open_table
-from chronik.pipeline.tables.storage import TableStorage, dead_letters_uri, local_directory, table_uri
+from chronik.pipeline.tables.storage import TableStorage, build_dead_letters_uri, local_directory, table_uri
 from chronik.pipeline.tables.storage_errors import TableStorageError
 from chronik.pipeline.tables.table_files import TableFiles
 from chronik.pipeline.tables.topic_table import TableError, TableMissingError
@@ -90,7 +90,7 @@ def open_audited_table(root: str, topic: str, storage_options: Mapping[str, str]
     except TableStorageError as error:
         raise AuditInputError(f"cannot read table {uri}: {error}") from error
     except (OSError, TableError) as error:
-        message = first_error_line(error)
+        message = extract_first_error_line(error)
         raise AuditInputError(message if message.startswith(uri) else f"cannot read table {uri}: {message}") from error
 
 
@@ -101,15 +101,15 @@ def _open_table(root: str, topic: str, uri: str, storage_options: Mapping[str, s
         files = replace(table.files(), earlier_schemas=tuple(table.schema_versions().values()))
         if table.snapshot().version == snapshot.version:
             spec = snapshot.spec
-            dead_letters = _open_dead_letters(root, topic, storage_options)
+            dead_letters = _open_dead_letter_table(root, topic, storage_options)
             return AuditedTable(spec.topic, spec.topic_id, snapshot.next_offsets, files, dead_letters)
     raise AuditInputError(
         f"cannot audit table {uri}: it changed during each of {READ_ATTEMPTS_MAX} attempts to read it"
     )
 
 
-def _open_dead_letters(root: str, topic: str, storage_options: Mapping[str, str] | None) -> TableFiles | None:
-    uri = dead_letters_uri(root, topic)
+def _open_dead_letter_table(root: str, topic: str, storage_options: Mapping[str, str] | None) -> TableFiles | None:
+    uri = build_dead_letters_uri(root, topic)
     try:
         return open_table(uri, storage_options).files()
     except TableMissingError:
@@ -133,7 +133,7 @@ def plan_row_slices(landed: AuditedTable, partition: AuditedPartition, suspects:
     end = min(landed.next_offsets.get(partition.index, 0), partition.end)
     if not replicas or partition.start >= end:
         return
-    step = ROWS_PER_SLICE // (FIELDS_COST if decoded_columns(landed.table.schema) else 1)
+    step = ROWS_PER_SLICE // (FIELDS_COST if list_decoded_columns(landed.table.schema) else 1)
     bounds = [*range(partition.start, end, step), end]
     for first, last in pairwise(bounds):
         table_end = landed.next_offsets[partition.index] if last == end else None
@@ -144,10 +144,10 @@ def plan_row_slices(landed: AuditedTable, partition: AuditedPartition, suspects:
             end=last,
             replicas=replicas,
             is_compacted=partition.is_compacted,
-            table=landed.table.files_overlapping(partition.index, first, last if table_end is None else 2**62),
+            table=landed.table.select_overlapping_files(partition.index, first, last if table_end is None else 2**62),
             dead_letters=None
             if landed.dead_letters is None
-            else landed.dead_letters.files_overlapping(partition.index, first, last),
+            else landed.dead_letters.select_overlapping_files(partition.index, first, last),
             table_end=table_end,
         )
 
@@ -210,7 +210,7 @@ def _compare_slices(
         slices = [each for partition in partitions for each in plan_row_slices(landed, partition, suspects)]
         sized = [(each, ROW_BYTES * (each.end - each.start)) for each in slices]
         compared: list[RowComparison] = [
-            each for some in tasks(compare_row_slices, bundle_by_size(sized)) for each in some
+            each for some in tasks(compare_row_slices, bundle_items_by_size(sized)) for each in some
         ]
         missing = {path for each in compared for path in each.missing_files}
         reopened = open_audited_table(root, landed.topic, storage_options) if missing else landed

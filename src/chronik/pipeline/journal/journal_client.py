@@ -25,8 +25,8 @@ from chronik.pipeline_journal import (
     PROGRESS,
     SCHEMA,
     ColumnInfo,
-    JournalState,
     PauseControl,
+    PipelineJournalState,
     PipelineTopicKey,
     TableColumns,
     TopicProgress,
@@ -60,7 +60,7 @@ def encode_schema(topic_key: PipelineTopicKey, schema: TableColumns) -> Outgoing
     return _encode_record(SCHEMA, topic_key, schema)
 
 
-def build_schema(columns: Sequence[ColumnInfo]) -> TableColumns:
+def build_journal_schema(columns: Sequence[ColumnInfo]) -> TableColumns:
     """Build the journal's schema record, keeping only the leading columns that fit into SCHEMA_BYTES_MAX."""
     remaining_bytes = SCHEMA_BYTES_MAX
     for count, column in enumerate(columns):
@@ -70,7 +70,7 @@ def build_schema(columns: Sequence[ColumnInfo]) -> TableColumns:
     return TableColumns(tuple(columns))
 
 
-def encode_control(topic_key: PipelineTopicKey, paused: bool) -> OutgoingRecord:
+def encode_pause_control(topic_key: PipelineTopicKey, paused: bool) -> OutgoingRecord:
     """Encode a journal record that requests to pause or resume a topic."""
     return _encode_record(CONTROL, topic_key, PauseControl(paused))
 
@@ -92,9 +92,9 @@ class JournalReader:
     def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
         self._consumer: Consumer | None = None
-        self.journal = JournalState()
+        self.journal = PipelineJournalState()
 
-    def catch_up(self, monotonic: Callable[[], float] = time.monotonic) -> JournalState:
+    def catch_up(self, monotonic: Callable[[], float] = time.monotonic) -> PipelineJournalState:
         """Read the journal up to its current end; do nothing if the topic does not exist.
 
         Raises:
@@ -126,7 +126,7 @@ class JournalReader:
         return self._consumer
 
     def _reset_consumer(self) -> None:
-        self._consumer, self.journal = None, JournalState()
+        self._consumer, self.journal = None, PipelineJournalState()
 
 
 class JournalWriter:
@@ -186,7 +186,7 @@ def ensure_journal_topic(cluster: ClusterClient) -> None:
             raise
 
 
-def read_journal(cluster: ClusterClient) -> JournalState:
+def read_journal(cluster: ClusterClient) -> PipelineJournalState:
     """Read the pipeline journal to its end, and return the reported state of all pipelines.
 
     Raises:
@@ -203,4 +203,4 @@ def write_pause_requests(cluster: ClusterClient, controls: Mapping[PipelineTopic
         ClientError: No broker responds.
         KafkaError: A broker rejects a request.
     """
-    JournalWriter(cluster).write([encode_control(topic_key, paused) for topic_key, paused in controls.items()])
+    JournalWriter(cluster).write([encode_pause_control(topic_key, paused) for topic_key, paused in controls.items()])

@@ -22,12 +22,12 @@ from chronik.pipeline import CLIENT_ID
 from chronik.pipeline.journal.journal_client import (
     JournalReader,
     JournalWriter,
-    build_schema,
+    build_journal_schema,
     encode_progress,
     encode_schema,
 )
 from chronik.pipeline.journal.reports import ProgressReporter, TopicReport
-from chronik.pipeline_journal import JournalState, LandingState, PipelineTopicKey, TableColumns, TopicProgress
+from chronik.pipeline_journal import LandingState, PipelineJournalState, PipelineTopicKey, TableColumns, TopicProgress
 from chronik.protocol.errors import KafkaError
 
 logger = logging.getLogger("chronik.pipeline")
@@ -80,7 +80,7 @@ class JournalReporter(ProgressReporter):
             self._latest[report.topic] = _merge_progress(previous, report, self._clock.now_ms())
             self._unsent.add(report.topic)
             if report.columns:
-                self._schemas[report.topic] = build_schema(report.columns)
+                self._schemas[report.topic] = build_journal_schema(report.columns)
 
     def is_paused(self, topic: str) -> bool:
         """Return whether the topic was paused when the journal was last read."""
@@ -135,7 +135,7 @@ class JournalReporter(ProgressReporter):
             self._unsent -= {topic for topic, each in batch.items() if self._latest[topic] is each}
         self._wrote_at = now
 
-    def _write_schemas(self, writer: JournalWriter, journal: JournalState) -> None:
+    def _write_schemas(self, writer: JournalWriter, journal: PipelineJournalState) -> None:
         """Write the schemas that are missing in the journal or have changed since this driver's last write.
 
         A driver that sees an older version of a table must not overwrite the schema of a newer one.

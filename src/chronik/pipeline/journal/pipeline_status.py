@@ -31,8 +31,8 @@ from chronik.pipeline.journal.journal_client import read_journal, write_pause_re
 from chronik.pipeline_journal import (
     ALL_TOPICS,
     DRIVER_SILENT_SECONDS,
-    JournalState,
     LandingState,
+    PipelineJournalState,
     PipelineTopicKey,
     ReceivedProgress,
 )
@@ -175,8 +175,8 @@ class TopicStatus:
         return self.state == SILENT
 
 
-def build_statuses(
-    journal: JournalState, ends: PartitionBounds, now_ms: int, held: BlockingTransactions = NO_TRANSACTIONS
+def build_topic_statuses(
+    journal: PipelineJournalState, ends: PartitionBounds, now_ms: int, held: BlockingTransactions = NO_TRANSACTIONS
 ) -> list[TopicStatus]:
     """Build the status of each topic. Deleted topics are omitted unless a driver still reports them."""
     found = []
@@ -268,12 +268,12 @@ def fetch_pipeline_status(
         for key, received in journal.progress.items()
         if (pipeline is None or key.pipeline == pipeline) and (topics is None or key.topic in topics)
     }
-    ends = _fetch_bounds(cluster, {key.topic for key in journal.progress})
+    ends = _fetch_partition_bounds(cluster, {key.topic for key in journal.progress})
     held = fetch_blocking_transactions(cluster, {each: end for each, (_, end) in ends.items()})
-    return build_statuses(journal, ends, time.time_ns() // 1_000_000, held)
+    return build_topic_statuses(journal, ends, time.time_ns() // 1_000_000, held)
 
 
-def _fetch_bounds(cluster: ClusterClient, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, int]]:
+def _fetch_partition_bounds(cluster: ClusterClient, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, int]]:
     """Return the start and end offsets of partitions; skip topics that do not exist or have no available leader."""
     found: dict[TopicPartition, tuple[int, int]] = {}
     for topic in sorted(topics):
@@ -342,7 +342,7 @@ def list_reported_pipelines(bootstrap: Bootstrap, timeout_s: float = 30.0) -> li
         return sorted({key.pipeline for key in read_journal(cluster).progress})
 
 
-def resolve_pipeline(journal: JournalState, topics: Collection[str] = ()) -> str:
+def resolve_pipeline(journal: PipelineJournalState, topics: Collection[str] = ()) -> str:
     """Return the name of the only pipeline that has reported, optionally considering only these topics.
 
     Raises:

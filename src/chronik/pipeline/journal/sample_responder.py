@@ -82,12 +82,12 @@ class SampleResponder:
         wait_s = 0.0 if self._closing.is_set() else POLL_WAIT_SECONDS
         request = AnswerSamplesRequest(pipeline=self._pipeline, max_wait_ms=int(wait_s * 1000), answers=responses)
 
-        def send_poll() -> AnswerSamplesResponse:
+        def send_sample_poll() -> AnswerSamplesResponse:
             response = cluster.leader(JOURNAL_PARTITION).request(request, AnswerSamplesResponse, wait_s=wait_s)
             raise_for_code(response.error_code, "polling for sample requests", response.error_message)
             return response
 
-        return cluster.retry(send_poll, repeatable=False).asked
+        return cluster.retry(send_sample_poll, repeatable=False).asked
 
     def _read_sample(self, sample_request: SampleRequestEntry) -> bytes:
         try:

@@ -125,7 +125,7 @@ class LandingDriver:
                     self._wait_for_next_round(started + self._settings.interval_s)
             return self._build_summary()
         finally:
-            self._report_stopped()
+            self._report_stopped_topics()
 
     def run_once(self) -> LandingSummary:
         """Write all records that exist when the run starts to tables, then return.
@@ -148,7 +148,7 @@ class LandingDriver:
                 raise LandingFailedError("; ".join(f"{each.landing.topic}: {each.last_error}" for each in abandoned))
             return self._build_summary()
         finally:
-            self._report_stopped()
+            self._report_stopped_topics()
 
     def _list_unfinished_topics(self) -> list[_TopicState]:
         return [topic for topic in self._topics.values() if not topic.done]
@@ -192,12 +192,12 @@ class LandingDriver:
         self._run_tasks([topic_round for topic_round in topic_rounds if topic_round.round is not None])
         for topic_round in topic_rounds:
             self._commit_round(topic_round)
-        unfinished = [self._finish_round(topic_round, once) for topic_round in topic_rounds]
+        unfinished = [self._complete_round(topic_round, once) for topic_round in topic_rounds]
         return any(unfinished)
 
     def _plan_topic(self, topic: _TopicState, parallelism: int, once: bool) -> _TopicRound:
         topic_round = _TopicRound(topic, self._monotonic())
-        with _capture_error(topic_round):
+        with _capture_round_error(topic_round):
             if once and topic.end_offsets is None:
                 topic.end_offsets = topic.landing.fetch_end_offsets()
             topic_round.round = topic.landing.plan_next_round(parallelism, topic.end_offsets)
@@ -224,16 +224,16 @@ class LandingDriver:
         for topic_round in topic_rounds:
             results = [next(outcomes) for _ in _get_round_tasks(topic_round)]
             assert topic_round.round is not None
-            with _capture_error(topic_round):
+            with _capture_round_error(topic_round):
                 topic_round.round.add_results(results)
         return True
 
     def _commit_round(self, topic_round: _TopicRound) -> None:
         if topic_round.round is not None and topic_round.error is None:
-            with _capture_error(topic_round):
+            with _capture_round_error(topic_round):
                 topic_round.done = topic_round.round.commit()
 
-    def _finish_round(self, topic_round: _TopicRound, once: bool) -> bool:
+    def _complete_round(self, topic_round: _TopicRound, once: bool) -> bool:
         topic, done = topic_round.topic, topic_round.done
         seconds = self._monotonic() - topic_round.started
         if done is None or topic_round.round is None:
@@ -285,7 +285,7 @@ class LandingDriver:
             )
         )
 
-    def _report_stopped(self) -> None:
+    def _report_stopped_topics(self) -> None:
         for topic in self._topics.values():
             self._report_topic_state(topic, LandingState.STOPPED)
 
@@ -300,7 +300,7 @@ class LandingDriver:
 
 
 @contextmanager
-def _capture_error(topic_round: _TopicRound) -> Iterator[None]:
+def _capture_round_error(topic_round: _TopicRound) -> Iterator[None]:
     """Store an exception as the topic's error, so that one failing topic does not stop the other topics."""
     try:
         yield

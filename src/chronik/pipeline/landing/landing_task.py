@@ -35,11 +35,11 @@ from chronik.pipeline.tables.layout import (
     build_table_batch,
     system_columns,
 )
-from chronik.pipeline.tables.offset_sets import OffsetSets, offsets_mask
+from chronik.pipeline.tables.offset_sets import OffsetSets, compute_offsets_mask
 from chronik.pipeline.tables.parquet import CODEC
 from chronik.pipeline.tables.table_files import TableDescriptor, TableFiles, scan
 from chronik.pipeline.tables.values.field_statistics import FieldStatistics
-from chronik.pipeline.tables.values.record_rebuild import encode_json_values, record_source_columns
+from chronik.pipeline.tables.values.record_rebuild import encode_json_values, list_source_columns
 from chronik.pipeline.tables.values.row_decoder import (
     DECODE_BATCH_ROWS,
     DecodedRows,
@@ -228,16 +228,16 @@ def _decode_records(task: LandingTask, reader: _RecordReader) -> Iterator[Decode
         yield from _decode_rows_again(task.source, decoder, task.dead_letters_ahead)
         return
     for partition, records in reader:
-        new_records = _exclude_offsets(records, task.dead_letters_ahead.get(partition))
+        new_records = _exclude_records_at_offsets(records, task.dead_letters_ahead.get(partition))
         yield from decoder.decode_records(partition, new_records)
 
 
 def _decode_rows_again(source: TableFiles, decoder: RowDecoder, excluded: OffsetSets) -> Iterator[DecodedRows]:
     """Decode the records again that are stored as rows of a table, as if they were read from the topic."""
-    needed = {*record_source_columns(source.schema), *(each for each in source.schema.names if each in RESERVED_NAMES)}
+    needed = {*list_source_columns(source.schema), *(each for each in source.schema.names if each in RESERVED_NAMES)}
     columns = [name for name in source.schema.names if name in needed]
     for batch in scan(source, columns, batch_rows=DECODE_BATCH_ROWS):
-        kept = batch.filter(pa.array(~offsets_mask(batch, excluded)))
+        kept = batch.filter(pa.array(~compute_offsets_mask(batch, excluded)))
         if not kept.num_rows:
             continue
         rows = pa.Table.from_batches([kept])
@@ -247,7 +247,7 @@ def _decode_rows_again(source: TableFiles, decoder: RowDecoder, excluded: Offset
         yield decoder.decode_rows(own)
 
 
-def _exclude_offsets(records: RecordColumns, offsets: npt.NDArray[np.int64] | None) -> RecordColumns:
+def _exclude_records_at_offsets(records: RecordColumns, offsets: npt.NDArray[np.int64] | None) -> RecordColumns:
     if offsets is None:
         return records
     kept = pa.array(~np.isin(records.offset.to_numpy(), offsets))

@@ -72,11 +72,11 @@ class LocalFirstTaskRunner(LandingTaskRunner):
     def run(self, tasks: Sequence[LandingTask]) -> list[LandingTaskResult]:
         results: list[LandingTaskResult] = []
         if sum(task.offset_count for task in tasks) <= self._records_max:
-            results = self._run_here(tasks)
+            results = self._run_tasks_in_driver(tasks)
         remaining = tasks[len(results) :]
         return results + (self.start().run(run_landing_task, remaining) if remaining else [])
 
-    def _run_here(self, tasks: Sequence[LandingTask]) -> list[LandingTaskResult]:
+    def _run_tasks_in_driver(self, tasks: Sequence[LandingTask]) -> list[LandingTaskResult]:
         """Run tasks in this process until one exceeds the size limit; return the results of those before it."""
         results: list[LandingTaskResult] = []
         remaining_bytes = self._bytes_max
@@ -95,7 +95,7 @@ class LocalFirstTaskRunner(LandingTaskRunner):
             JavaNotFoundError, PySparkNotFoundError: Spark cannot be started.
         """
         if self._runner is None:
-            with _keep_interrupt_handler():
+            with _preserve_interrupt_handler():
                 self._session = self._start_session()
             self._runner = SparkTaskRunner(self._session)
         return self._runner
@@ -107,7 +107,7 @@ class LocalFirstTaskRunner(LandingTaskRunner):
 
 
 @contextmanager
-def _keep_interrupt_handler() -> Iterator[None]:
+def _preserve_interrupt_handler() -> Iterator[None]:
     """Restore the SIGINT handler, which PySpark replaces when a session starts in the main thread."""
     handler = signal.getsignal(signal.SIGINT)
     yield

@@ -20,11 +20,11 @@ from chronik.pipeline.landing.settings import (
     ROUND_RECORDS_MAX,
     LandingSettings,
     StartPosition,
-    default_group,
+    derive_group_name,
     parse_table_settings,
 )
 from chronik.pipeline.spark.masters import RETRYING_LOCAL_MASTER, resolve_master
-from chronik.pipeline.tables.formatting import sample_rows_json
+from chronik.pipeline.tables.formatting import read_sample_rows_as_json
 from chronik.pipeline.tables.parquet import CODEC
 from chronik.pipeline.tables.storage import to_absolute_root
 from chronik.pipeline.tables.values.table_schema import TableSchema, read_schema
@@ -105,7 +105,7 @@ def run(
         root,
         None if topics is None else tuple(dict.fromkeys(topics)),
         parse_table_settings(format, partition_by),
-        group or default_group(root),
+        group or derive_group_name(root),
         round_records_max,
         interval_s,
         allow_data_loss,
@@ -121,7 +121,7 @@ def run(
     )
     reporter = reporter or JournalReporter(settings.bootstrap, settings.group)
     answerer = SampleResponder(
-        bootstrap, settings.group, lambda topic, rows: sample_rows_json(root, topic, rows, storage_options)
+        bootstrap, settings.group, lambda topic, rows: read_sample_rows_as_json(root, topic, rows, storage_options)
     )
     try:
         with ClusterClient(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:

@@ -26,7 +26,7 @@ def sample_values(
     """
     return [
         value
-        for part in plan_sample(ranges, records_max)
+        for part in plan_sample_ranges(ranges, records_max)
         for records in read_skipping_deleted(
             OffsetRange(topic, part.partition, part.start, part.end), read, _ONLY_VALUES
         )
@@ -35,7 +35,7 @@ def sample_values(
     ]
 
 
-def plan_sample(ranges: Sequence[PartitionRange], records_max: int) -> Iterator[PartitionRange]:
+def plan_sample_ranges(ranges: Sequence[PartitionRange], records_max: int) -> Iterator[PartitionRange]:
     """Yield the parts of the ranges to read: at most `records_max` offsets in total, but at least one per range."""
     for index, each in enumerate(ranges):
         count = max(1, records_max // len(ranges) + (index < records_max % len(ranges)))

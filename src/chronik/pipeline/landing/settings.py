@@ -112,7 +112,7 @@ class LandingSettings:
     """Where a new table starts, by topic; the empty name stands for all other topics."""
 
 
-def schema_from_configs(configs: Mapping[str, str]) -> TableSchema | None:
+def parse_schema_from_configs(configs: Mapping[str, str]) -> TableSchema | None:
     """Return the declared schema in a topic's configs, or None if there is none.
 
     Raises:
@@ -127,7 +127,7 @@ def schema_from_configs(configs: Mapping[str, str]) -> TableSchema | None:
         raise ConfigError(f"{SCHEMA_CONFIG}: {error}") from None
 
 
-def table_settings_from_configs(configs: Mapping[str, str]) -> TableSettings:
+def parse_table_settings_from_configs(configs: Mapping[str, str]) -> TableSettings:
     """Return the table settings in a topic's configs.
 
     Raises:
@@ -172,7 +172,7 @@ def _parse_partitioning(text: str, name: str) -> Partitioning:
         raise ConfigError(f"{name}: {error}") from None
 
 
-def default_group(root: str) -> str:
+def derive_group_name(root: str) -> str:
     """Return a group name derived from the table root, so that each table root has its own pipeline."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", root.rstrip("/").rsplit("/", 1)[-1]).strip("-")
     return f"{GROUP_PREFIX}{name or 'tables'}"
@@ -196,7 +196,7 @@ def list_enabled_topics(cluster: ClusterClient) -> list[str]:
     """
     response = cluster.retry(lambda: cluster.metadata(None))
     names = sorted(topic.name for topic in response.topics if topic.name and not topic.is_internal)
-    configs = cluster.retry(lambda: _fetch_configs(cluster, names))
+    configs = cluster.retry(lambda: _fetch_landing_configs(cluster, names))
     return [name for name in names if is_landing_enabled(configs.get(name, {}))]
 
 
@@ -209,7 +209,7 @@ def describe_landing_topic(cluster: ClusterClient, name: str) -> TopicDescriptio
     """
     cluster.invalidate_metadata()
     topic = cluster.retry(lambda: cluster.topic(name))
-    configs = cluster.retry(lambda: _fetch_configs(cluster, [name]))
+    configs = cluster.retry(lambda: _fetch_landing_configs(cluster, [name]))
     return TopicDescription(name, format_id(topic.topic_id), configs.get(name, {}))
 
 
@@ -229,7 +229,7 @@ def fetch_topic_id(cluster: ClusterClient, name: str) -> str | None:
         raise
 
 
-def _fetch_configs(cluster: ClusterClient, names: Sequence[str]) -> dict[str, Configs]:
+def _fetch_landing_configs(cluster: ClusterClient, names: Sequence[str]) -> dict[str, Configs]:
     """Return the landing configs of topics; empty on other Kafka brokers, which do not have them."""
     if not names:
         return {}

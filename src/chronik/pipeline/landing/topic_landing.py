@@ -41,8 +41,8 @@ from chronik.pipeline.landing.settings import (
     TopicDescription,
     describe_landing_topic,
     fetch_topic_id,
-    schema_from_configs,
-    table_settings_from_configs,
+    parse_schema_from_configs,
+    parse_table_settings_from_configs,
 )
 from chronik.pipeline.source.offset_ranges import Offsets
 from chronik.pipeline.source.offset_resolver import OffsetResolver
@@ -52,7 +52,7 @@ from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.commit_plan import CommitRejectedError, TaskOutput, WrittenFile, WrittenFilesLostError
 from chronik.pipeline.tables.layout import OFFSET, PARTITION, TableKind
 from chronik.pipeline.tables.offset_sets import OffsetSets, collect_offsets
-from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.storage import build_dead_letters_uri, table_uri
 from chronik.pipeline.tables.table_files import TableDescriptor, scan
 from chronik.pipeline.tables.topic_table import (
     SequenceConflictError,
@@ -224,14 +224,14 @@ class TopicLanding:
             self.next_offsets,
             self._positions.fetch_earliest_offsets(self.end_offsets),
             self.end_offsets,
-            first=None if self.next_offsets else self._resolve_start(),
+            first=None if self.next_offsets else self._resolve_table_start_offsets(),
             up_to=up_to,
             records_max=self.settings.round_records_max,
             allow_data_loss=self.settings.allow_data_loss,
         )
         return LandingRound(self, tables, plan, tasks_max)
 
-    def _resolve_start(self) -> Offsets | None:
+    def _resolve_table_start_offsets(self) -> Offsets | None:
         """Return the offsets at which a new table starts, or None for the earliest."""
         starts = self.settings.start
         start = starts.get(self.topic) or starts.get("")
@@ -266,8 +266,8 @@ def open_topic_tables(settings: LandingSettings, now: TopicDescription) -> Topic
         ConfigError: The topic's configs are invalid.
     """
     uri, options = table_uri(settings.table_root, now.name), settings.storage_options
-    table_settings = settings.table_settings.with_fallback(table_settings_from_configs(now.configs))
-    schema = settings.schema or schema_from_configs(now.configs)
+    table_settings = settings.table_settings.with_fallback(parse_table_settings_from_configs(now.configs))
+    schema = settings.schema or parse_schema_from_configs(now.configs)
     if schema is not None:
         table_settings = table_settings.with_fallback(TableSettings(TableKind.DECODED))
     try:
@@ -288,7 +288,7 @@ def open_topic_tables(settings: LandingSettings, now: TopicDescription) -> Topic
     if schema is not None:
         data.set_schema(schema)
     dead_spec = TableSpec(now.name, now.topic_id, TableKind.DEAD_LETTERS)
-    dead_uri = dead_letters_uri(settings.table_root, now.name)
+    dead_uri = build_dead_letters_uri(settings.table_root, now.name)
     return TopicTables(data, open_or_create_table(dead_uri, dead_spec, options))
 
 
@@ -431,7 +431,7 @@ class LandingRound:
             dead_rows,
             size,
             tuple(dict.fromkeys(self._warnings)),
-            self._describe_engine(),
+            self._get_round_engine(),
             misfits,
         )
 
@@ -447,7 +447,7 @@ class LandingRound:
         ]
         return frequent
 
-    def _describe_engine(self) -> str | None:
+    def _get_round_engine(self) -> str | None:
         ran = [outcome for outcome in self._outcomes if outcome.output is not None]
         if not ran:
             return None

@@ -214,7 +214,7 @@ def _run_merges(
     failures: list[str] = []
     for first in range(0, len(joins), MERGES_PER_ROUND):
         for (table, join), files in _run_round(joins[first : first + MERGES_PER_ROUND], tasks, failures):
-            table.done += commit_merge(table.table, join, files)
+            table.done += commit_merged_file(table.table, join, files)
             done_bytes += join.size_bytes
             progress(done_bytes, all_bytes)
     if failures:
@@ -229,7 +229,7 @@ def _run_round(
 ) -> Iterator[tuple[tuple[_CompactedTable, MergeTask], tuple[WrittenFile, ...]]]:
     """Run the merges of one round; yield each successful merge with its files, and add the others to `failures`."""
     try:
-        yield from zip(joins, tasks(merge_files, [join for _, join in joins]), strict=True)
+        yield from zip(joins, tasks(merge_table_files, [join for _, join in joins]), strict=True)
     except TaskFailedError as error:
         if len(joins) == 1:
             failures.append(f"{joins[0][0].name}: {error}")
@@ -301,8 +301,8 @@ def _is_on_or_after(file: LiveFile, columns: tuple[str, ...], since: date) -> bo
     return day is None or day >= since
 
 
-def merge_files(join: MergeTask) -> tuple[WrittenFile, ...]:
-    """Write the rows of all files to a new file, which `commit_merge` adds to the table."""
+def merge_table_files(join: MergeTask) -> tuple[WrittenFile, ...]:
+    """Write the rows of all files to a new file, which `commit_merged_file` adds to the table."""
     table = join.table
     # A group may be slightly larger than the target; two files would have to be merged again.
     with table.writer(file_bytes=(4 if join.order is None else 1) * join.file_bytes) as writer:
@@ -317,7 +317,7 @@ def merge_files(join: MergeTask) -> tuple[WrittenFile, ...]:
     return writer.files
 
 
-def commit_merge(table: TopicTable, join: MergeTask, written: Sequence[WrittenFile]) -> CompactionStats:
+def commit_merged_file(table: TopicTable, join: MergeTask, written: Sequence[WrittenFile]) -> CompactionStats:
     """Replace the old files with the merged ones. Commit nothing if an old file was replaced concurrently.
 
     Raises:

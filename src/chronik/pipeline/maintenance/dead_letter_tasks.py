@@ -23,7 +23,7 @@ from chronik.pipeline.tables.layout import (
     restore_timestamps_ms,
     system_columns,
 )
-from chronik.pipeline.tables.offset_sets import OffsetSets, collect_offsets, count_offsets, offsets_mask
+from chronik.pipeline.tables.offset_sets import OffsetSets, collect_offsets, compute_offsets_mask, count_offsets
 from chronik.pipeline.tables.table_files import LiveFile, TableDescriptor, TableFiles, scan
 from chronik.pipeline.tables.values.field_statistics import FieldStatistics
 from chronik.pipeline.tables.values.row_decoder import DECODE_BATCH_ROWS, DecodedRows, RowDecoder, collect_statistics
@@ -82,7 +82,7 @@ def read_dead_letter_offsets(letters: TableFiles) -> OffsetSets:
 def find_offsets_in_table(wanted: OffsetSets, table: TableFiles) -> OffsetSets:
     """Return those of the wanted offsets that already have a row in the topic's table."""
     return collect_offsets(
-        batch.filter(pa.array(offsets_mask(batch, wanted))) for batch in scan(table, POSITION_COLUMNS)
+        batch.filter(pa.array(compute_offsets_mask(batch, wanted))) for batch in scan(table, POSITION_COLUMNS)
     )
 
 
@@ -91,20 +91,22 @@ def write_decoded_rows(table: TableDescriptor, chosen: OffsetSets, letters: Tabl
     decoder = table.row_decoder()
     with table.writer() as writer:
         for batch in _iter_record_batches(letters):
-            for decoded in _decode_batch(batch.filter(pa.array(offsets_mask(batch, chosen))), table.schema, decoder):
+            for decoded in _decode_batch(
+                batch.filter(pa.array(compute_offsets_mask(batch, chosen))), table.schema, decoder
+            ):
                 writer.write(build_table_batch(decoded.rows, table.schema))
     return writer.files
 
 
-def rewrite_without(settled: OffsetSets, letters: TableFiles) -> RewrittenFile:
+def rewrite_dead_letter_file(settled: OffsetSets, letters: TableFiles) -> RewrittenFile:
     """Write a copy of a dead-letter file without the records that now have rows in the topic's table."""
     (file,) = letters.files
-    removed = sum(int(offsets_mask(batch, settled).sum()) for batch in scan(letters, POSITION_COLUMNS))
+    removed = sum(int(compute_offsets_mask(batch, settled).sum()) for batch in scan(letters, POSITION_COLUMNS))
     if not removed:
         return RewrittenFile(file, 0)
     with letters.writer() as writer:
         for batch in scan(letters):
-            kept = batch.filter(pa.array(~offsets_mask(batch, settled)))
+            kept = batch.filter(pa.array(~compute_offsets_mask(batch, settled)))
             if kept.num_rows:
                 writer.write(kept)
     return RewrittenFile(file, removed, writer.files)

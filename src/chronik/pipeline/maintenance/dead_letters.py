@@ -28,7 +28,7 @@ from chronik.pipeline.maintenance.dead_letter_tasks import (
     RewrittenFile,
     find_offsets_in_table,
     read_dead_letter_offsets,
-    rewrite_without,
+    rewrite_dead_letter_file,
     scan_dead_letters,
     write_decoded_rows,
 )
@@ -47,17 +47,17 @@ from chronik.pipeline.tables.layout import (
 )
 from chronik.pipeline.tables.offset_sets import (
     OffsetSets,
+    compute_offsets_mask,
     count_offsets,
-    files_containing_offsets,
-    offsets_mask,
+    find_files_containing_offsets,
     subtract_offsets,
     union_offsets,
 )
-from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.storage import build_dead_letters_uri, table_uri
 from chronik.pipeline.tables.table_files import TableDescriptor, TableFiles, scan
 from chronik.pipeline.tables.topic_table import SequenceConflictError, TableMismatchError, TableMissingError, TopicTable
 from chronik.pipeline.tables.values.field_statistics import merge_statistics
-from chronik.pipeline.tables.values.schema_evolution import has_columns
+from chronik.pipeline.tables.values.schema_evolution import has_unchanged_columns
 
 RETRY_SEQUENCE = "retries"
 """Name of the sequence of commits that retry dead-letter records, by which an interrupted retry is detected."""
@@ -188,7 +188,7 @@ class TablePair:
     def __init__(self, root: str, topic: str, tasks: TaskRunner, storage_options: Mapping[str, str] | None) -> None:
         self._topic = topic
         self._tasks = tasks
-        self._dead_letter_table = open_table(dead_letters_uri(root, topic), storage_options)
+        self._dead_letter_table = open_table(build_dead_letters_uri(root, topic), storage_options)
         self._table = self._open_table(table_uri(root, topic), self._dead_letter_table.spec.topic_id, storage_options)
 
     def _open_table(self, uri: str, topic_id: str, storage_options: Mapping[str, str] | None) -> TopicTable | None:
@@ -219,7 +219,9 @@ class TablePair:
             else self._find_offsets_in_table(self._read_dead_letter_offsets(letters))
         )
         for batch in scan(letters, [PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS, ERROR, VALUE]):
-            yield from _to_dead_letters(self._topic, batch.filter(pa.array(~offsets_mask(batch, done))))
+            yield from _convert_to_dead_letter_records(
+                self._topic, batch.filter(pa.array(~compute_offsets_mask(batch, done)))
+            )
 
     def _find_interrupted_retries(self) -> range | None:
         """Return the numbers of retries that appended rows but may not have removed dead-letter records, or None."""
@@ -238,7 +240,9 @@ class TablePair:
     def _find_offsets_in_table(self, wanted: OffsetSets) -> OffsetSets:
         assert self._table is not None
         return union_offsets(
-            self._tasks(partial(find_offsets_in_table, wanted), files_containing_offsets(self._table.files(), wanted))
+            self._tasks(
+                partial(find_offsets_in_table, wanted), find_files_containing_offsets(self._table.files(), wanted)
+            )
         )
 
     # Retry
@@ -253,7 +257,7 @@ class TablePair:
         decoded = failing = waiting = 0
         for first in range(0, len(letters.files), files_per_round):
             some = letters.files[first : first + files_per_round]
-            rows, looked = self._retry_files(self._table, [letters.with_files(file) for file in some])
+            rows, looked = self._retry_dead_letter_files(self._table, [letters.with_files(file) for file in some])
             decoded += rows
             failing += sum(each.failing for each in looked)
             waiting += sum(each.waiting for each in looked)
@@ -270,7 +274,7 @@ class TablePair:
             for number in interrupted:
                 self._record_completed_retry(number)
 
-    def _retry_files(self, table: TopicTable, letters: list[TableFiles]) -> tuple[int, list[RetryScan]]:
+    def _retry_dead_letter_files(self, table: TopicTable, letters: list[TableFiles]) -> tuple[int, list[RetryScan]]:
         """Retry the records of these files, and return the number of appended rows and the scan results."""
         while True:
             number = table.next_sequence_number(RETRY_SEQUENCE)
@@ -288,13 +292,13 @@ class TablePair:
             missing = subtract_offsets(decodable, self._find_offsets_in_table(decodable))
             written = self._tasks(partial(write_decoded_rows, descriptor, missing), letters) if missing else []
             files = [file for each in written for file in each]
-            if not self._append_files(table, files, number, descriptor.schema):
+            if not self._append_retried_files(table, files, number, descriptor.schema):
                 continue
             self._remove_landed_dead_letters(decodable)
             self._complete_retry(number)
             return sum(file.rows for file in files), looked
 
-    def _append_files(
+    def _append_retried_files(
         self, table: TopicTable, files: Sequence[WrittenFile], number: int, written_with: pa.Schema
     ) -> bool:
         """Append the files as retry `number`. If the table rejects them, delete them and return False."""
@@ -314,8 +318,8 @@ class TablePair:
     def _remove_landed_dead_letters(self, settled: OffsetSets) -> None:
         """Remove records that now have rows from the dead-letter table, even if their files change concurrently."""
         while settled:
-            some = files_containing_offsets(self._dead_letter_table.files(), settled)
-            rewritten = [each for each in self._tasks(partial(rewrite_without, settled), some) if each.removed]
+            some = find_files_containing_offsets(self._dead_letter_table.files(), settled)
+            rewritten = [each for each in self._tasks(partial(rewrite_dead_letter_file, settled), some) if each.removed]
             if not rewritten or self._replace_files(rewritten):
                 return
 
@@ -338,10 +342,10 @@ class TablePair:
 
 def is_same_decoding(before: TableDescriptor, now: TableDescriptor) -> bool:
     """Return whether a table still decodes records as before, except that it may have more columns."""
-    return before.value_schema == now.value_schema and has_columns(now.schema, before.schema)
+    return before.value_schema == now.value_schema and has_unchanged_columns(now.schema, before.schema)
 
 
-def _to_dead_letters(topic: str, batch: pa.RecordBatch) -> Iterator[DeadLetterRecord]:
+def _convert_to_dead_letter_records(topic: str, batch: pa.RecordBatch) -> Iterator[DeadLetterRecord]:
     rows = pa.Table.from_batches([batch])
     values = rows[VALUE]
     columns = (

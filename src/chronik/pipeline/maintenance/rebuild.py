@@ -42,8 +42,8 @@ from chronik.pipeline.spark.tasks import TaskFailedError, TaskRunner, run_locall
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.commit_plan import PartitionRange, WrittenFile
 from chronik.pipeline.tables.layout import OFFSET, PARTITION, TableKind, initial_schema
-from chronik.pipeline.tables.offset_sets import OffsetSets, collect_offsets, offsets_mask
-from chronik.pipeline.tables.storage import dead_letters_uri, table_uri
+from chronik.pipeline.tables.offset_sets import OffsetSets, collect_offsets, compute_offsets_mask
+from chronik.pipeline.tables.storage import build_dead_letters_uri, table_uri
 from chronik.pipeline.tables.table_files import LiveFile, TableDescriptor, TableFiles, scan
 from chronik.pipeline.tables.topic_table import (
     SequenceConflictError,
@@ -55,7 +55,7 @@ from chronik.pipeline.tables.topic_table import (
 )
 from chronik.pipeline.tables.values.field_statistics import merge_statistics
 from chronik.pipeline.tables.values.json_decoder import check_codecs
-from chronik.pipeline.tables.values.record_rebuild import encode_json_values, record_source_columns
+from chronik.pipeline.tables.values.record_rebuild import encode_json_values, list_source_columns
 from chronik.pipeline.tables.values.row_decoder import infer_statistics
 from chronik.pipeline.tables.values.schema_evolution import plan_new_columns
 from chronik.pipeline.tables.values.table_schema import INFERRED, TableSchema
@@ -129,7 +129,7 @@ def rebuild_table(
     if table.spec.kind is not TableKind.DECODED:
         raise TableMismatchError(f"{table.uri} is a raw table, whose rows do not depend on a schema")
     dead_spec = TableSpec(topic, table.spec.topic_id, TableKind.DEAD_LETTERS)
-    dead = open_or_create_table(dead_letters_uri(table_root, topic), dead_spec, storage_options)
+    dead = open_or_create_table(build_dead_letters_uri(table_root, topic), dead_spec, storage_options)
     if schema is not None:
         table.enable_features(pa.schema([column.to_field() for column in schema.columns]))
     for _ in range(ATTEMPTS_MAX):
@@ -192,14 +192,14 @@ class _Rebuild:
         self._late_number = dead.next_sequence_number(LATE_SEQUENCE)
         # After the table's state: the dead-letter records of all rounds and retries that it contains are known.
         self._dead_letter_offsets = self._read_dead_letter_offsets()
-        self._source = self._choose_source(source)
+        self._source = self._choose_rebuild_source(source)
         self._results: list[LandingTaskResult] = []
         self._committed_dead_letters: list[WrittenFile] = []
         """Dead-letter records that this rebuild has committed."""
         self._uncounted_dead_letters: list[WrittenFile] = []
         """Those that `_dead_letter_offsets` does not contain."""
         self._has_tried_to_commit = False
-        self._target = self._build_target(schema)
+        self._target = self._build_target_table(schema)
 
     def run(self) -> RebuildResult | None:
         """Rebuild the table; return None if its files were replaced concurrently and the rebuild must start over."""
@@ -225,7 +225,7 @@ class _Rebuild:
 
     # The source
 
-    def _choose_source(self, wanted: RebuildSource | None) -> RebuildSource:
+    def _choose_rebuild_source(self, wanted: RebuildSource | None) -> RebuildSource:
         if wanted is RebuildSource.ROWS or self._bootstrap is None:
             if wanted is RebuildSource.TOPIC:
                 raise ConfigError("rebuilding from the topic needs a bootstrap server")
@@ -264,7 +264,7 @@ class _Rebuild:
 
     # The schema
 
-    def _build_target(self, schema: TableSchema | None) -> TableDescriptor:
+    def _build_target_table(self, schema: TableSchema | None) -> TableDescriptor:
         """Return the description of the rebuilt table, with the columns of the new schema."""
         spec, descriptor = self._table.spec, self._state.snapshot.descriptor
         value_schema = descriptor.value_schema if schema is None else schema
@@ -295,8 +295,8 @@ class _Rebuild:
         )
         if self._source is RebuildSource.ROWS:
             return [
-                replace(first, ranges=self._find_ranges(some), source=files.with_files(*some))
-                for some in _group_files(files.files)
+                replace(first, ranges=self._find_offset_ranges(some), source=files.with_files(*some))
+                for some in _group_files_by_size(files.files)
             ]
         ranges = [
             PartitionRange(partition, starts[partition], end)
@@ -305,7 +305,7 @@ class _Rebuild:
         ]
         return [replace(first, ranges=each) for each in bundle_ranges(ranges, TASKS_MAX)]
 
-    def _find_ranges(self, files: Sequence[LiveFile]) -> tuple[PartitionRange, ...]:
+    def _find_offset_ranges(self, files: Sequence[LiveFile]) -> tuple[PartitionRange, ...]:
         """Return the ranges that contain all records of the files."""
         return tuple(
             PartitionRange(partition, file.offsets[0], file.offsets[1] + 1 if file.offsets[1] < END else END)
@@ -414,7 +414,7 @@ class _Rebuild:
         self._dead.storage.discard_files(late)
 
 
-def _group_files(files: Sequence[LiveFile]) -> list[tuple[LiveFile, ...]]:
+def _group_files_by_size(files: Sequence[LiveFile]) -> list[tuple[LiveFile, ...]]:
     """Divide table files into at most TASKS_MAX groups of about equal size."""
     groups: list[list[LiveFile]] = [[] for _ in range(min(TASKS_MAX, len(files)))]
     sizes = [0] * len(groups)
@@ -446,7 +446,7 @@ def digest_positions(excluded: OffsetSets, table: TableFiles) -> PositionDigest:
     """Return the digest of the rows whose offsets are not excluded."""
     rows = total = 0
     for batch in scan(table, [PARTITION, OFFSET]):
-        kept = ~offsets_mask(batch, excluded)
+        kept = ~compute_offsets_mask(batch, excluded)
         partitions, offsets = (batch.column(name).to_numpy()[kept].astype(np.uint64) for name in (PARTITION, OFFSET))
         rows += len(offsets)
         total += int(_mix_bits(offsets + _mix_bits(partitions + np.uint64(1))).sum(dtype=np.uint64))
@@ -468,7 +468,7 @@ def read_first_offsets(table: TableFiles) -> dict[int, int]:
 
 def sample_values(table: TableFiles, records_max: int) -> list[bytes | None]:
     """Return values of rows from all files, at most `records_max` in total but at least one per file."""
-    columns = record_source_columns(table.schema)
+    columns = list_source_columns(table.schema)
     values: list[bytes | None] = []
     for file in table.files:
         count = max(1, records_max // len(table.files))

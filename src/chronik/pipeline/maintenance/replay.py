@@ -162,7 +162,12 @@ def replay(
     while rest.ranges:
         round_tasks = [
             ReplayTask(
-                table.files_overlapping(partition, low, high), partition, low, high, publish, keep_partition_numbers
+                table.select_overlapping_files(partition, low, high),
+                partition,
+                low,
+                high,
+                publish,
+                keep_partition_numbers,
             )
             for partition, (low, high) in plan_next_round_ranges(rest, offsets_per_round).items()
         ]
@@ -209,7 +214,9 @@ def plan_replay_ranges(
     ranges = {}
     for partition in starts.keys() & ends.keys():
         landed = next_offsets[partition]
-        first = min((file.offsets[0] for file in table.files_overlapping(partition, 0, landed).files), default=landed)
+        first = min(
+            (file.offsets[0] for file in table.select_overlapping_files(partition, 0, landed).files), default=landed
+        )
         start, end = max(first, starts[partition]), min(landed, ends[partition])
         if start < end:
             ranges[partition] = (start, end)

@@ -21,7 +21,7 @@ from chronik.pipeline.tables.table_files import TableFiles, scan
 from chronik.pipeline.tables.values.record_rebuild import (
     build_outgoing_rows,
     count_replaced_header_names,
-    record_source_columns,
+    list_source_columns,
 )
 
 WINDOW_BYTES = 64 * MIB
@@ -88,7 +88,7 @@ def replay_range(task: ReplayTask) -> RangeReplayResult:
 
 def read_ordered_rows(table: TableFiles, partition: int, start: int, end: int) -> Iterator[pa.Table]:
     """Yield the rows of the offset range in chunks, sorted by offset regardless of their order in the files."""
-    columns = record_source_columns(table.schema)
+    columns = list_source_columns(table.schema)
     for low, high in split_into_windows(list_row_groups(table, partition), start, end):
         offset = ds.field(OFFSET)
         where = (ds.field(PARTITION) == partition) & (offset >= low) & (offset < high)

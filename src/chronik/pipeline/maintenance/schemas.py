@@ -27,8 +27,8 @@ from chronik.pipeline.tables.values.table_schema import (
     TableSchema,
     UnknownFields,
     check_schema,
-    column_from_field,
     format_path,
+    restore_column_from_field,
 )
 
 ERRORS_SHOWN: Final = 3
@@ -56,7 +56,9 @@ def infer_schema(values: Sequence[bytes | None], detect: Iterable[DetectedType] 
     empty = initial_schema(TableKind.DECODED)
     plan = plan_new_columns(INFERRED, empty, infer_statistics(values), detect)
     return check_schema(
-        TableSchema(tuple(column_from_field(field) for field in plan.added), unknown_fields=UnknownFields.RESCUE)
+        TableSchema(
+            tuple(restore_column_from_field(field) for field in plan.added), unknown_fields=UnknownFields.RESCUE
+        )
     )
 
 

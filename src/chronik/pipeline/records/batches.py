@@ -11,7 +11,7 @@ from heapq import heapify, heappop
 from typing import NamedTuple
 
 from chronik.protocol.batch import LENGTH_END, MAGIC, MAGIC_POSITION, BatchHeader, Bytes, parse_header
-from chronik.protocol.control_records import parse_marker
+from chronik.protocol.control_records import parse_transaction_marker
 from chronik.protocol.errors import CorruptRecords
 from chronik.protocol.records import decode_batch
 
@@ -89,7 +89,7 @@ def filter_visible_batches(
 def is_abort_marker(buffer: Bytes, batch: StoredBatch) -> bool:
     """Return whether a control batch is an abort marker. Compaction may have removed the control record."""
     for record in decode_batch(buffer, batch.position):
-        marker = parse_marker(record)
+        marker = parse_transaction_marker(record)
         if marker is not None:
             return not marker.is_commit
     return False

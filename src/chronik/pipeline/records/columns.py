@@ -53,7 +53,7 @@ class RecordWithTimestampType(NamedTuple):
     timestamp_type: int
 
 
-def build_columns(typed: Iterable[RecordWithTimestampType], wanted: ColumnSelection) -> RecordColumns:
+def convert_records_to_columns(typed: Iterable[RecordWithTimestampType], wanted: ColumnSelection) -> RecordColumns:
     """Convert records to Arrow columns, one record at a time."""
     rows = list(typed)
     records = [row.record for row in rows]

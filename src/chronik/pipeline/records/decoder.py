@@ -31,7 +31,7 @@ from chronik.pipeline.records.columns import (
     ColumnSelection,
     RecordColumns,
     RecordWithTimestampType,
-    build_columns,
+    convert_records_to_columns,
     iter_legacy_messages,
     iter_records_of_batches,
 )
@@ -160,7 +160,7 @@ def _find_plausible_starts(data: ByteArray, guesses: IntArray, ends: IntArray, w
     origins = np.repeat(np.arange(len(guesses)), window)
     at = candidates
     for _ in range(CHAIN_RECORDS):
-        following, plausible = _step(data, at)
+        following, plausible = _parse_candidate_records(data, at)
         plausible &= following <= ends[origins]
         chosen = np.flatnonzero(plausible)
         candidates, origins, at = candidates[chosen], origins[chosen], following[chosen]
@@ -168,7 +168,7 @@ def _find_plausible_starts(data: ByteArray, guesses: IntArray, ends: IntArray, w
     return candidates[firsts]
 
 
-def _step(data: ByteArray, at: IntArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
+def _parse_candidate_records(data: ByteArray, at: IntArray) -> tuple[IntArray, npt.NDArray[np.bool_]]:
     """Parse a record length at each position; return where the record would end, and whether it is plausible.
 
     A plausible record has a sufficient length, encoded in one or two bytes, and attributes of 0.
@@ -221,7 +221,9 @@ def decode_batches(
             yield from _decode_group(decompressed, start, end, wanted)
             decompressed, decompressed_bytes = [], 0
             yield from _skip_empty_columns(
-                build_columns(_filter_offset_range(iter_legacy_messages(buffer, batch), start, end), wanted)
+                convert_records_to_columns(
+                    _filter_offset_range(iter_legacy_messages(buffer, batch), start, end), wanted
+                )
             )
             continue
         body = _decompress_body(buffer, batch.position, batch.header)
@@ -250,7 +252,9 @@ def _decode_group(
     try:
         columns = _decode_vectorised(decompressed, start, end, wanted)
     except VectorizedDecodeError:
-        columns = build_columns(_filter_offset_range(iter_records_of_batches(decompressed), start, end), wanted)
+        columns = convert_records_to_columns(
+            _filter_offset_range(iter_records_of_batches(decompressed), start, end), wanted
+        )
     yield from _skip_empty_columns(columns)
 
 

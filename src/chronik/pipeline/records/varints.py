@@ -57,13 +57,15 @@ def _read(data: ByteArray, at: IntArray, bytes_max: int) -> tuple[IntArray, IntA
     after = at + 1
     continued = np.flatnonzero(first & 0x80)
     if continued.size == at.size:  # no need to select and merge
-        return _read_multi_byte(data, at, first, bytes_max)
+        return _read_multi_byte_varints(data, at, first, bytes_max)
     if continued.size:
-        values[continued], after[continued] = _read_multi_byte(data, at[continued], first[continued], bytes_max)
+        values[continued], after[continued] = _read_multi_byte_varints(data, at[continued], first[continued], bytes_max)
     return values, after
 
 
-def _read_multi_byte(data: ByteArray, at: IntArray, first: ByteArray, bytes_max: int) -> tuple[IntArray, IntArray]:
+def _read_multi_byte_varints(
+    data: ByteArray, at: IntArray, first: ByteArray, bytes_max: int
+) -> tuple[IntArray, IntArray]:
     """Read varints of two bytes or more."""
     raw = (first & 0x7F).astype(np.uint64)
     after = at + 2

@@ -70,9 +70,9 @@ class _RangeReader:
             try:
                 throttled, data = self._cluster.retry(lambda at=position: self._fetch(at))  # type: ignore[misc]
             except KafkaError as error:
-                position = self._skip_deleted(position, error)
+                position = self._skip_deleted_records(position, error)
                 continue
-            chunk = self._parse_chunk(position, data)
+            chunk = self._parse_fetch_response(position, data)
             if chunk is not None:
                 return chunk
             complete = self._get_readable_end_offset(data) >= self._target.end and not throttled and not data.records
@@ -99,7 +99,7 @@ class _RangeReader:
         raise_for_code(data.error_code, str(target.topic_partition))
         return response.throttle_time_ms > 0, data
 
-    def _parse_chunk(self, position: int, data: PartitionData) -> RecordChunk | None:
+    def _parse_fetch_response(self, position: int, data: PartitionData) -> RecordChunk | None:
         raw = cast(Bytes, data.records or b"")  # decoded responses never hold a list of buffers
         batches = [batch for batch in iter_batches(raw) if batch.last_offset >= position]
         if batches:
@@ -124,7 +124,7 @@ class _RangeReader:
         message = f"{target.topic_partition}: no records of offsets {position} to {target.end - 1} within {waited}"
         return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{message}: the partition's leader does not have them yet")
 
-    def _skip_deleted(self, position: int, error: KafkaError) -> int:
+    def _skip_deleted_records(self, position: int, error: KafkaError) -> int:
         """Return the offset after the records that retention has deleted, or re-raise an error with another cause."""
         target = self._target
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

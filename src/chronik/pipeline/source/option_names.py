@@ -116,7 +116,7 @@ _TUNING_SUFFIXES: Final = (".ms", ".seconds", ".jitter", ".factor")
 """Suffixes of security configs that set times: ignoring them does not weaken security."""
 
 
-class _Side(NamedTuple):
+class _OptionNames(NamedTuple):
     """The option names that the source or the sink accepts, ignores or rejects."""
 
     name: str
@@ -136,10 +136,10 @@ class _Side(NamedTuple):
         return {name.lower(): name for name in names if name not in self.rejected}
 
 
-_SOURCE: Final = _Side(
+_SOURCE: Final = _OptionNames(
     "source", SOURCE_OPTIONS, IGNORED_OPTIONS, SOURCE_CONFIGS, REJECTED_BY_SOURCE, SINK_OPTIONS, "writes", _FOR_WRITES
 )
-_SINK: Final = _Side(
+_SINK: Final = _OptionNames(
     "sink", SINK_OPTIONS, OPTIONS_IGNORED_BY_SINK, SINK_CONFIGS, REJECTED_BY_SINK, SOURCE_OPTIONS, "reads", _FOR_READS
 )
 
@@ -181,7 +181,7 @@ def is_unsupported_security_config(config: str) -> bool:
     )
 
 
-def _check_names(names: Iterable[str], side: _Side) -> None:
+def _check_names(names: Iterable[str], side: _OptionNames) -> None:
     lowered = [name.lower() for name in names]
     if "provider" in lowered:  # Spark passes the properties of a table, and none of its options when it is read
         raise OptionError(
@@ -194,7 +194,7 @@ def _check_names(names: Iterable[str], side: _Side) -> None:
             raise OptionError(_describe_rejected_name(name, side, known))
 
 
-def _describe_rejected_name(name: str, side: _Side, known: Mapping[str, str]) -> str:
+def _describe_rejected_name(name: str, side: _OptionNames, known: Mapping[str, str]) -> str:
     if name in side.rejected:
         return f"option {name} is not supported: {side.rejected[name]}"
     if name == "__clustering_columns":
@@ -215,7 +215,7 @@ def _list_similar_candidates(name: str, known: Mapping[str, str]) -> list[str]:
     return [each for each in known.values() if each.startswith(PREFIX) == name.startswith(PREFIX)]
 
 
-def _log_ineffective_options(names: Iterable[str], side: _Side, ineffective: Collection[str]) -> None:
+def _log_ineffective_options(names: Iterable[str], side: _OptionNames, ineffective: Collection[str]) -> None:
     known = side.known
     configs = side.configs | SECURITY_SETTINGS
     ignored = {name.lower() for name in (*side.ignored, *ineffective)}

@@ -120,7 +120,7 @@ class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         # Spark calls this when the previous micro-batch is done. It calls `commit` only when another one follows, so
         # the last micro-batch of a query that ends by itself would never be committed to the group.
-        self._commit_to_group(start)
+        self._commit_offsets_to_group(start)
         # Spark passes a single limit, so a minimum in addition to a maximum comes from the options.
         records_min = None if isinstance(limit, ReadAllAvailable) else self._options.records_per_trigger_min
         records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -145,9 +145,9 @@ class ChronikStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # Progress
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._commit_to_group(end)
+        self._commit_offsets_to_group(end)
 
-    def _commit_to_group(self, offset: dict[str, Any]) -> None:
+    def _commit_offsets_to_group(self, offset: dict[str, Any]) -> None:
         """Commit the stream's offsets to the consumer group, for lag monitoring.
 
         The stream itself relies on its checkpoint, so a failure only leaves the group's offsets stale until the next

@@ -51,8 +51,11 @@ class SegmentFile:
 
 def list_segment_files(directory: str) -> list[SegmentFile]:
     """Return the segment files of a partition directory in order. Swap files replace the segments they merge."""
-    present = _list_until_stable(directory)
-    files = {base: names.offset_file_name(base, names.LOG) for base in names.parse_offsets(present, names.LOG)}
+    present = _list_directory_until_stable(directory)
+    files = {
+        base: names.format_offset_file_name(base, names.LOG)
+        for base in names.parse_file_name_offsets(present, names.LOG)
+    }
     for name in present:
         swap = names.parse_swap_file_name(name)
         if swap is not None:
@@ -61,7 +64,7 @@ def list_segment_files(directory: str) -> list[SegmentFile]:
     return [SegmentFile(f"{directory}/{name}", base) for base, name in sorted(files.items())]
 
 
-def _list_until_stable(directory: str) -> set[str]:
+def _list_directory_until_stable(directory: str) -> set[str]:
     """List the directory until two listings are equal, because one listing may miss a file that is renamed meanwhile.
 
     Raises:
@@ -115,7 +118,7 @@ def read_segment_chunks(cluster: ClusterClient, target: OffsetRange, settings: R
                 return
             # Beyond the end of the range, the missing records are not still to be written: compaction has removed
             # them, or the second attempt finds them.
-            is_log_complete = has_records_from(directory, target.end)
+            is_log_complete = has_records_at_or_after(directory, target.end)
         except SegmentsDeletedError as deleted:
             first_offset = deleted.first_offset
             continue
@@ -132,7 +135,7 @@ def _read_chunks_with_aborted_ranges(
         yield chunk._replace(aborted=_find_overlapping_aborted_ranges(aborted, chunk))
 
 
-def has_records_from(directory: Path, offset: int) -> bool:
+def has_records_at_or_after(directory: Path, offset: int) -> bool:
     """Return whether any record or segment starts at or after the offset.
 
     Raises:

@@ -22,10 +22,10 @@ from pathlib import Path
 
 import chronik
 from chronik.errors import ChronikError
-from chronik.pipeline.spark.environment_checks import installed_version
-from chronik.pipeline.spark.installation import cache_directory
+from chronik.pipeline.spark.environment_checks import get_installed_version
+from chronik.pipeline.spark.installation import get_cache_directory
 from chronik.pipeline.spark.masters import LOCAL_MASTER, LOOPBACK, is_local_master
-from chronik.pipeline.spark.runtime import default_settings, spark_environment
+from chronik.pipeline.spark.runtime import build_default_settings, build_spark_environment
 
 WARM_DAEMON_MODULE = "chronik.pipeline.query.warm_daemon"
 """Python module that Spark runs as the worker daemon. The daemon is a process of its own."""
@@ -77,7 +77,7 @@ def ensure_server(master: str | None = None, directory: Path | None = None) -> C
     Raises:
         ServerStartError, JavaNotFoundError, PySparkNotFoundError: No server could be started.
     """
-    directory = directory or _default_directory()
+    directory = directory or _get_default_server_directory()
     with _lock_directory(directory):
         found = find_matching_server(master, directory)
         if found is not None:
@@ -97,37 +97,37 @@ def find_matching_server(master: str | None = None, directory: Path | None = Non
 
 def find_running_server(directory: Path | None = None) -> ConnectServer | None:
     """Return the recorded Connect server if it is running and accepts connections, or None."""
-    found = _read_server_record(directory or _default_directory())
+    found = _read_server_record(directory or _get_default_server_directory())
     return found if found is not None and _accepts_connections(found.port) else None
 
 
 def stop_server(directory: Path | None = None) -> bool:
     """Stop the Spark Connect server recorded in server.json, and return whether one was running."""
-    directory = directory or _default_directory()
+    directory = directory or _get_default_server_directory()
     with _lock_directory(directory):
         found = _read_server_record(directory)
         if found is not None:
             _terminate_server(found)
-        _record_path(directory).unlink(missing_ok=True)
+        _get_server_record_path(directory).unlink(missing_ok=True)
         return found is not None
 
 
 def _describe_installation() -> str:
-    return f"{sys.executable}, chronik {chronik.__version__}, pyspark {installed_version('pyspark')}"
+    return f"{sys.executable}, chronik {chronik.__version__}, pyspark {get_installed_version('pyspark')}"
 
 
-def _default_directory() -> Path:
-    return cache_directory() / "connect"
+def _get_default_server_directory() -> Path:
+    return get_cache_directory() / "connect"
 
 
-def _record_path(directory: Path) -> Path:
+def _get_server_record_path(directory: Path) -> Path:
     return directory / "server.json"
 
 
 def _read_server_record(directory: Path) -> ConnectServer | None:
     """Return the recorded server if its process is still running, or None."""
     try:
-        server = ConnectServer(**json.loads(_record_path(directory).read_text(encoding="utf-8")))
+        server = ConnectServer(**json.loads(_get_server_record_path(directory).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
     return server if server.is_alive else None
@@ -144,8 +144,8 @@ def _lock_directory(directory: Path) -> Iterator[None]:
 def _start_server(master: str, directory: Path) -> ConnectServer:
     token = secrets.token_urlsafe(32)
     port = _find_free_port()
-    variables = os.environ | spark_environment(master) | {"SPARK_CONNECT_AUTHENTICATE_TOKEN": token}
-    conf = default_settings(master) | {
+    variables = os.environ | build_spark_environment(master) | {"SPARK_CONNECT_AUTHENTICATE_TOKEN": token}
+    conf = build_default_settings(master) | {
         "spark.connect.grpc.binding.address": LOOPBACK,
         "spark.connect.grpc.binding.port": str(port),
     }
@@ -163,7 +163,7 @@ def _start_server(master: str, directory: Path) -> ConnectServer:
         if not server.is_alive or not _accepts_connections(port):
             end = log.read_bytes()[-LOG_BYTES_SHOWN:].decode(errors="replace").strip()
             raise ServerStartError(f"the Spark Connect server did not start; end of its log {log}: {end}")
-        _write_private_file(_record_path(directory), json.dumps(asdict(server)))
+        _write_private_file(_get_server_record_path(directory), json.dumps(asdict(server)))
     except BaseException:
         _terminate_server(server)
         raise

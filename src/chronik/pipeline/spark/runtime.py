@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from chronik.errors import ConfigError
 from chronik.pipeline.spark.installation import (
     find_java,
-    private_spark_home,
-    pyspark_directory,
-    spark_java_home,
+    find_pyspark_directory,
+    prepare_private_spark_home,
+    prepare_spark_java_home,
     worker_python,
 )
 from chronik.pipeline.spark.jvm import describe_ended_jvm, forget_jvm, silence_accumulator_server
@@ -46,15 +46,15 @@ UI_SETTINGS = {UI_SETTING: "true", "spark.ui.killEnabled": "false"}
 """Settings of a read-only web UI."""
 
 
-def spark_environment(master: str = LOCAL_MASTER, given: Mapping[str, str] = os.environ) -> dict[str, str]:
+def build_spark_environment(master: str = LOCAL_MASTER, given: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the environment variables for starting Spark. On a cluster, the user's PYSPARK_PYTHON is preserved.
 
     Raises:
         JavaNotFoundError, PySparkNotFoundError: Spark cannot be started.
     """
-    variables = {"JAVA_HOME": str(spark_java_home(find_java(given)))}
+    variables = {"JAVA_HOME": str(prepare_spark_java_home(find_java(given)))}
     if not given.get("SPARK_HOME"):
-        variables["SPARK_HOME"] = str(private_spark_home(pyspark_directory()))
+        variables["SPARK_HOME"] = str(prepare_private_spark_home(find_pyspark_directory()))
     # By default workers run the `python3` on PATH. In local mode they must run this Python; on a cluster only the user
     # knows its path. The launcher exists only on this machine.
     launcher = worker_python()
@@ -70,7 +70,7 @@ def spark_environment(master: str = LOCAL_MASTER, given: Mapping[str, str] = os.
     return variables
 
 
-def default_settings(master: str = LOCAL_MASTER) -> dict[str, str]:
+def build_default_settings(master: str = LOCAL_MASTER) -> dict[str, str]:
     """Return the default configuration of a session."""
     if not is_local_master(master):
         return dict(COMMON_SETTINGS)
@@ -115,13 +115,13 @@ def session(master: str | None = None, **conf: str) -> SparkSession:
     if master is not None and is_connect_master(master):
         return _create_remote_session(master, conf)
     master = resolve_master(master) or LOCAL_MASTER
-    os.environ.update(spark_environment(master))
+    os.environ.update(build_spark_environment(master))
     from pyspark.sql import SparkSession
 
     with_ui = is_ui_enabled(conf)
     _forget_ended_jvm()
     builder = SparkSession.builder.master(master).appName(APPLICATION_NAME)
-    for name, value in (default_settings(master) | (UI_SETTINGS if with_ui else {}) | conf).items():
+    for name, value in (build_default_settings(master) | (UI_SETTINGS if with_ui else {}) | conf).items():
         builder = builder.config(name, value)
     with _bind_ui_to_loopback() if with_ui and is_local_master(master) else nullcontext():
         spark = builder.getOrCreate()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import pyarrow as pa
 
 from chronik.errors import ChronikError
-from chronik.pipeline.spark.jvm import SparkUnavailableError, get_spark_context, report_ended_jvm, stop_session
+from chronik.pipeline.spark.jvm import SparkUnavailableError, get_spark_context, raise_if_jvm_ended, stop_session
 from chronik.pipeline.spark.masters import RETRYING_LOCAL_MASTER, resolve_master
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class SparkTaskRunner:
             SparkUnavailableError: Spark does not respond.
         """
         try:
-            with report_ended_jvm(self._spark):
+            with raise_if_jvm_ended(self._spark):
                 return self._query_parallelism()
         except SparkUnavailableError:
             raise
@@ -162,7 +162,7 @@ def _run(spark: SparkSession, function: Callable[[Item], Result], items: Sequenc
                 yield _run_item(function, item_index, pickled_items[item_index])
 
     try:
-        with report_ended_jvm(spark):
+        with raise_if_jvm_ended(spark):
             # With as many partitions as items, each partition has exactly one item.
             rows = spark.range(0, len(items), 1, len(items)).mapInArrow(work, SPARK_OUTCOME_SCHEMA).collect()
     except (PySparkException, Py4JError) as error:

@@ -53,22 +53,22 @@ def describe_columns(schema: pa.Schema) -> tuple[ColumnInfo, ...]:
     return tuple(
         ColumnInfo(
             truncate_text(field.name, NAME_CHARACTERS_MAX),
-            truncate_text(sql_type_name(field.type), TYPE_CHARACTERS_MAX),
+            truncate_text(get_sql_type_name(field.type), TYPE_CHARACTERS_MAX),
         )
         for field in schema
     )
 
 
-def sql_type_name(kind: pa.DataType) -> str:
+def get_sql_type_name(kind: pa.DataType) -> str:
     """Return the name of a type in Spark SQL."""
     is_a: Any = pa.types
     if is_a.is_struct(kind):
         fields = [kind.field(index) for index in range(kind.num_fields)]
-        return f"struct<{', '.join(f'{each.name}: {sql_type_name(each.type)}' for each in fields)}>"
+        return f"struct<{', '.join(f'{each.name}: {get_sql_type_name(each.type)}' for each in fields)}>"
     if is_a.is_map(kind):
-        return f"map<{sql_type_name(kind.key_type)}, {sql_type_name(kind.item_type)}>"
+        return f"map<{get_sql_type_name(kind.key_type)}, {get_sql_type_name(kind.item_type)}>"
     if is_a.is_list(kind) or is_a.is_large_list(kind):
-        return f"array<{sql_type_name(kind.value_type)}>"
+        return f"array<{get_sql_type_name(kind.value_type)}>"
     if is_a.is_timestamp(kind):
         return "timestamp" if kind.tz else "timestamp_ntz"
     if is_a.is_decimal(kind):
@@ -132,7 +132,9 @@ def _decode_text(value: bytes, characters_max: int) -> str:
     return f"0x{head.hex()}"
 
 
-def sample_rows_json(root: str, topic: str, rows: int, storage_options: Mapping[str, str] | None = None) -> bytes:
+def read_sample_rows_as_json(
+    root: str, topic: str, rows: int, storage_options: Mapping[str, str] | None = None
+) -> bytes:
     """Return sample rows of a topic's table as JSON. Table errors are returned as JSON, not raised."""
     uri = table_uri(root, topic)
     try:

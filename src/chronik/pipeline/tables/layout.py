@@ -78,7 +78,7 @@ def initial_schema(kind: TableKind, partitioning: Partitioning = Partitioning.DA
     return pa.schema([*fields, *partitioning.computed_fields()])
 
 
-def value_fields(schema: pa.Schema) -> list[pa.Field]:
+def list_value_fields(schema: pa.Schema) -> list[pa.Field]:
     """Return the columns that hold decoded values: those that are neither system columns nor partition columns."""
     return [
         field for field in schema if field.name not in RESERVED_NAMES and PARTITION_KEY not in (field.metadata or {})

@@ -49,7 +49,7 @@ def count_offsets(sets: OffsetSets) -> int:
     return sum(map(len, sets.values()))
 
 
-def offsets_mask(batch: pa.RecordBatch, sets: OffsetSets) -> npt.NDArray[np.bool_]:
+def compute_offsets_mask(batch: pa.RecordBatch, sets: OffsetSets) -> npt.NDArray[np.bool_]:
     """Return a mask that selects the rows whose offsets are in the sets."""
     partitions, offsets = batch.column(PARTITION).to_numpy(), batch.column(OFFSET).to_numpy()
     found = np.zeros(batch.num_rows, np.bool_)
@@ -61,7 +61,7 @@ def offsets_mask(batch: pa.RecordBatch, sets: OffsetSets) -> npt.NDArray[np.bool
     return found
 
 
-def files_containing_offsets(table: TableFiles, sets: OffsetSets) -> list[TableFiles]:
+def find_files_containing_offsets(table: TableFiles, sets: OffsetSets) -> list[TableFiles]:
     """Return the table's files that may contain one of the offsets, each file as a TableFiles of its own."""
     return [
         table.with_files(file)

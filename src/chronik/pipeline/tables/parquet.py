@@ -90,7 +90,7 @@ class PartitionedParquetWriter:
         self._partition_by = partition_by
         self._file_schema = pa.schema([each for each in schema if each.name not in partition_by])
         self._codec = codec
-        self._stats_columns = columns_with_stats(self._file_schema)
+        self._stats_columns = list_columns_with_stats(self._file_schema)
         self._file_bytes = file_bytes
         self._buffered_bytes_max = buffered_bytes_max
         self._open_files_max = open_files_max
@@ -126,7 +126,7 @@ class PartitionedParquetWriter:
     def close(self) -> None:
         """Close all files and make them durable; `files` is complete afterwards."""
         for file in list(self._open.values()):
-            self._finish_file(file)
+            self._close_parquet_file(file)
 
     def abort(self) -> None:
         """Delete all files written so far. Files that cannot be deleted are removed later by a vacuum."""
@@ -146,7 +146,7 @@ class PartitionedParquetWriter:
         file = self._open.pop(values, None)
         if file is None:
             if len(self._open) >= self._open_files_max:
-                self._finish_file(next(iter(self._open.values())))
+                self._close_parquet_file(next(iter(self._open.values())))
             file = self._create_file(values)
         self._open[values] = file
         return file
@@ -186,9 +186,9 @@ class PartitionedParquetWriter:
         file.rows += rows.num_rows
         file.writer.write_table(rows, row_group_size=max(1, rows.num_rows))
         if file.stream.tell() >= self._file_bytes:
-            self._finish_file(file)
+            self._close_parquet_file(file)
 
-    def _finish_file(self, file: _OpenParquetFile) -> None:
+    def _close_parquet_file(self, file: _OpenParquetFile) -> None:
         if file.buffered:
             self._write_row_group(file)
         if self._open.get(file.values) is not file:
@@ -204,7 +204,7 @@ class PartitionedParquetWriter:
                 size_bytes=size,
                 rows=file.rows,
                 partition_values=dict(self._name_partition_values(file.values)),
-                stats=delta_stats_json(file.metadata[0], self._stats_columns),
+                stats=build_delta_stats_json(file.metadata[0], self._stats_columns),
                 modified_ms=int(time.time() * 1000),
             )
         )
@@ -273,7 +273,7 @@ def format_partition_value(value: Any) -> str | None:
 # Statistics
 
 
-def columns_with_stats(schema: pa.Schema) -> list[str]:
+def list_columns_with_stats(schema: pa.Schema) -> list[str]:
     """Return the names of the columns for which statistics are written: integers, dates and timestamps.
 
     Floats are excluded because their minimum ignores NaN, which Spark sorts above all numbers, so readers would skip
@@ -289,7 +289,7 @@ def _has_stats(field: pa.Field) -> bool:
     )
 
 
-def delta_stats_json(metadata: Any, columns: list[str]) -> str:
+def build_delta_stats_json(metadata: Any, columns: list[str]) -> str:
     """Return the statistics of a Parquet file as Delta's JSON, with which readers skip files."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}

@@ -32,11 +32,11 @@ def table_uri(root: str, topic: str) -> str:
     return f"{root.rstrip('/')}/{topic}"
 
 
-def dead_letters_uri(root: str, topic: str) -> str:
+def build_dead_letters_uri(root: str, topic: str) -> str:
     return table_uri(root, topic) + DEAD_LETTERS_SUFFIX
 
 
-def parent_uri(uri: str) -> str:
+def get_parent_uri(uri: str) -> str:
     """Return the URI of the table root that contains a table."""
     return uri.rstrip("/").rpartition("/")[0]
 
@@ -130,7 +130,7 @@ class TableStorage:
             fsync_path(self._directory / path)
             fsync_path((self._directory / path).parent)
 
-    def modification_times(self, paths: Sequence[str]) -> dict[str, float]:
+    def get_modification_times(self, paths: Sequence[str]) -> dict[str, float]:
         """Return the modification time of each existing file, in seconds since the Unix epoch."""
         full_paths = [self.full_path(path) for path in paths]
         if self._directory is not None:

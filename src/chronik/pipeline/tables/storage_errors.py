@@ -197,7 +197,7 @@ def build_storage_error(uri: str, error: object, options: Mapping[str, str] | No
 def find_known_cause(uri: str, error: object, options: Mapping[str, str] | None = None) -> TableStorageError | None:
     """Return an error with the cause and the remedy of a failed request, or None if the cause is unknown."""
     text = _join_lines(str(error))
-    request = _FailedRequest(bucket_uri(uri), text, options or {})
+    request = _FailedRequest(extract_bucket_uri(uri), text, options or {})
     for pattern, describe in CAUSES:
         if re.search(pattern, text):
             kind = TableStorageError if TRANSIENT.search(text) else TableStorageAccessError
@@ -215,7 +215,7 @@ def summarize_storage_error(text: str) -> str:
     return message if len(message) <= MESSAGE_CHARACTERS_MAX else f"{message[: MESSAGE_CHARACTERS_MAX - 1]}…"
 
 
-def bucket_uri(uri: str) -> str:
+def extract_bucket_uri(uri: str) -> str:
     """Return the URI of a table's bucket, such as `s3://lake`."""
     parts = urlsplit(uri)
     return f"{parts.scheme}://{parts.netloc}"

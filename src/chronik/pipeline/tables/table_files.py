@@ -104,7 +104,7 @@ class TableFiles(TableDescriptor):
 
     files: tuple[LiveFile, ...] = ()
 
-    def files_overlapping(self, partition: int, start: int, end: int) -> TableFiles:
+    def select_overlapping_files(self, partition: int, start: int, end: int) -> TableFiles:
         """Return the table with only the files that may contain records of the range."""
         return self.with_files(*(file for file in self.files if file.may_contain(partition, start, end)))
 
@@ -147,6 +147,6 @@ def scan(
 
 def find_uncommittable_files(storage: TableStorage, files: Sequence[WrittenFile]) -> list[str]:
     """Return the paths of written files that must not be committed: deleted, or old enough for a vacuum to delete."""
-    modified_s = storage.modification_times([file.path for file in files])
+    modified_s = storage.get_modification_times([file.path for file in files])
     oldest_commit_s = time.time() - COMMIT_HOURS_MAX * 3600
     return [file.path for file in files if modified_s.get(file.path, -math.inf) < oldest_commit_s]

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from chronik.limits import QUOTA_NAME_CHARACTERS_MAX
-from chronik.metadata.records import CLIENT_ID_ENTITY, DEFAULT_ENTITY, IP_ENTITY, USER_ENTITY, Entity, normalize_entity
+from chronik.metadata.records import (
+    CLIENT_ID_ENTITY,
+    DEFAULT_ENTITY,
+    IP_ENTITY,
+    USER_ENTITY,
+    Entity,
+    normalize_quota_entity,
+)
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
@@ -62,7 +69,7 @@ def validate_entity(pairs: Sequence[tuple[str, str | None]]) -> Entity:
             )
         if seen[IP_ENTITY] and to_canonical_address(seen[IP_ENTITY]) is None:
             raise _build_invalid_request_error(f"{seen[IP_ENTITY]} is not a valid IP: host names are not resolved")
-    return normalize_entity(seen.items())
+    return normalize_quota_entity(seen.items())
 
 
 def validate_changes(entity: Entity, changes: Iterable[QuotaValueChange]) -> Mapping[str, float | None]:

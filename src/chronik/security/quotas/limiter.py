@@ -80,7 +80,7 @@ class QuotaLimiter:
 
     def usage(self, user: str, client_id: str) -> QuotaUsage | None:
         """Return the quota usage for a request of this client, or None if no quota applies."""
-        quotas = self._policy.client_quotas(user, client_id[:QUOTA_NAME_CHARACTERS_MAX])
+        quotas = self._policy.get_client_quotas(user, client_id[:QUOTA_NAME_CHARACTERS_MAX])
         return None if quotas == NO_QUOTAS else QuotaUsage(self, quotas)
 
     def now(self) -> float:

@@ -59,7 +59,7 @@ class QuotaPolicy:
         else:
             self._addresses[to_canonical_address(name) or name] = rate
 
-    def client_quotas(self, user: str, client_id: str) -> ClientQuotas:
+    def get_client_quotas(self, user: str, client_id: str) -> ClientQuotas:
         """Return the quotas that apply to a client."""
         known = self._cache.get((user, client_id))
         if known is None:

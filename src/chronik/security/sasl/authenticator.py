@@ -140,7 +140,7 @@ class ScramUsers:
     def get_keys_of_any_mechanism(self, user: str) -> tuple[ScramMechanism, ScramKeySet, bool]:
         """Return the user's keys for one of the SCRAM mechanisms. A PLAIN password can be verified with any of them."""
         users = self._image().users
-        number = max(users.credentials(user), default=users.most_common_mechanism() or min(MECHANISMS_BY_NUMBER))
+        number = max(users.credentials(user), default=users.find_most_common_mechanism() or min(MECHANISMS_BY_NUMBER))
         scram = MECHANISMS_BY_NUMBER[number]
         return (scram, *self.keys(scram, user))
 
@@ -209,11 +209,11 @@ class Authenticator:
         began = self._clock.monotonic()
         outcome = session.step(data)
         if isinstance(outcome, HashPassword | ValidateToken):
-            return self._answer_in_thread(session, peer, outcome, began)
+            return self._respond_in_thread(session, peer, outcome, began)
         answer = self._process_outcome(session, outcome)
         return self._delay_rejection(answer, peer, began) if answer.is_rejection else answer
 
-    async def _answer_in_thread(
+    async def _respond_in_thread(
         self, session: SaslSession, peer: ConnectedClient, asked: HashPassword | ValidateToken, began: float
     ) -> SaslResponse:
         outcome: SaslOutcome = asked
@@ -229,10 +229,10 @@ class Authenticator:
         """Delay a rejection, and log it if it does not close the connection."""
         if answer.error is None:
             logger.info("SASL login rejected: client %s:%d: %s", peer.host, peer.port, answer.rejection_reason)
-        await self.delay_failure(began)
+        await self.wait_for_failure_delay(began)
         return answer
 
-    async def delay_failure(self, began: float) -> None:
+    async def wait_for_failure_delay(self, began: float) -> None:
         """Wait until the fixed response time of failed authentications has elapsed since `began`."""
         await asyncio.sleep(self._failure_delay_ms() / 1000 - (self._clock.monotonic() - began))
 
@@ -267,14 +267,14 @@ class Authenticator:
         try:
             return await self._token_work.run(client_network(host), validate)
         except KeysLoading as awaited:
-            await _wait_for_keys(awaited.loaded)
+            await _wait_until_keys_loaded(awaited.loaded)
         try:
             return await self._token_work.run(client_network(host), validate)
         except KeysLoading as awaited:
             return InvalidToken(str(awaited))
 
 
-async def _wait_for_keys(reading: Future[None]) -> None:
+async def _wait_until_keys_loaded(reading: Future[None]) -> None:
     """Wait until the keys are loaded or the timeout expires."""
     waiting = asyncio.wrap_future(reading)
     try:

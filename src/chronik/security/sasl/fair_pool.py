@@ -79,7 +79,7 @@ class FairThreadPool:
         if self._running.total() < self._max and self._running[client] < self._per_client_max:
             self._running[client] += 1
         else:
-            await self._wait_for_turn(client, priority)
+            await self._wait_for_thread_slot(client, priority)
         done: asyncio.Future[Any] = asyncio.get_running_loop().run_in_executor(self._executor, function)
         # The slot is released when the thread is free, even if the caller has stopped waiting.
         done.add_done_callback(partial(self._on_function_done, client))
@@ -90,7 +90,7 @@ class FairThreadPool:
         """Shut the pool down without waiting for running functions."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
-    async def _wait_for_turn(self, client: Hashable, priority: Priority) -> None:
+    async def _wait_for_thread_slot(self, client: Hashable, priority: Priority) -> None:
         """Wait until the next function of the client may run, and count it as running."""
         if self._waiting_count >= self._waiting_max:
             self._evict_waiter(client, priority)

@@ -59,7 +59,7 @@ def create_key_reader(url: str) -> KeyReader:
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "file":
         path = Path(urllib.request.url2pathname(parts.path))
-        return lambda: read_bounded(path.open("rb"), JWKS_BYTES_MAX)
+        return lambda: read_with_size_limit(path.open("rb"), JWKS_BYTES_MAX)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(
             f"sasl.oauthbearer.jwks.endpoint.url = {url!r}: expected a URL that starts with file://, http:// or "
@@ -96,16 +96,16 @@ class JwksCache:
         """
         keys = self._keys
         if keys is not None and _find_key(keys, kid) is not None:
-            self._reload_if_older(self._refresh_seconds)
+            self._reload_keys_if_older(self._refresh_seconds)
         else:
-            reading = self._reload_if_older(max(self._retry_seconds, 0.0 if keys is None else UNKNOWN_KEY_SECONDS))
+            reading = self._reload_keys_if_older(max(self._retry_seconds, 0.0 if keys is None else UNKNOWN_KEY_SECONDS))
             if reading is not None:
                 raise KeysLoading(reading)
         if self._keys is None:
             raise KeysUnavailable(KEYS_UNAVAILABLE_MESSAGE)
         return _find_key(self._keys, kid)
 
-    def _reload_if_older(self, seconds: float) -> Future[None] | None:
+    def _reload_keys_if_older(self, seconds: float) -> Future[None] | None:
         """Reload the key set and return the reload's future, or None if the last reload is newer than `seconds`."""
         with self._lock:
             if self._reading is None:
@@ -168,10 +168,10 @@ def download_url(url: str, seconds: float, bytes_max: int) -> bytes:
     """
     with _FetchDeadline(seconds) as deadline:
         opener = urllib.request.build_opener(_HttpHandler(deadline), _HttpsHandler(deadline))
-        return read_bounded(opener.open(url, timeout=seconds), bytes_max)
+        return read_with_size_limit(opener.open(url, timeout=seconds), bytes_max)
 
 
-def read_bounded(source: Any, bytes_max: int) -> bytes:
+def read_with_size_limit(source: Any, bytes_max: int) -> bytes:
     """Read the whole file or response; raise ValueError if it is larger than `bytes_max`."""
     with source:
         data: bytes = source.read(bytes_max + 1)

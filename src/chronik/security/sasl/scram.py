@@ -58,9 +58,13 @@ class ScramServer:
 
     def step(self, data: bytes) -> SaslOutcome:
         """Handle the client's first or final message, and return the challenge or the result of the authentication."""
-        return self._answer_client_first(data) if self._keys is None else self._answer_client_final(data, self._keys)
+        return (
+            self._handle_client_first_message(data)
+            if self._keys is None
+            else self._handle_client_final_message(data, self._keys)
+        )
 
-    def _answer_client_first(self, data: bytes) -> SaslOutcome:
+    def _handle_client_first_message(self, data: bytes) -> SaslOutcome:
         found = _CLIENT_FIRST.fullmatch(data)
         if found is None:
             return SaslFailure("malformed first SCRAM message, or it requires channel binding")
@@ -82,7 +86,7 @@ class ScramServer:
         self._nonce = nonce + self._nonce
         return SaslChallenge(self._first)
 
-    def _answer_client_final(self, data: bytes, keys: ScramKeySet) -> SaslOutcome:
+    def _handle_client_final_message(self, data: bytes, keys: ScramKeySet) -> SaslOutcome:
         found = _CLIENT_FINAL.fullmatch(data)
         if found is None:
             return SaslFailure("malformed final SCRAM message", user=self._user)
@@ -119,9 +123,13 @@ class ScramClient:
 
     def step(self, data: bytes) -> SaslOutcome:
         """Handle the server's first or final message, and return the next action or the result."""
-        return self._check_server_final(data) if self._salted_password else self._answer_server_first(data)
+        return (
+            self._verify_server_final_message(data)
+            if self._salted_password
+            else self._handle_server_first_message(data)
+        )
 
-    def _answer_server_first(self, data: bytes) -> SaslOutcome:
+    def _handle_server_first_message(self, data: bytes) -> SaslOutcome:
         found = _SERVER_FIRST.fullmatch(data)
         if found is None:
             return SaslFailure("malformed first SCRAM message of the server")
@@ -147,7 +155,7 @@ class ScramClient:
         proof = compute_client_proof(self._scram, salted_password, self._build_auth_message())
         return SaslChallenge(self._without_proof + b",p=" + b64encode(proof))
 
-    def _check_server_final(self, data: bytes) -> SaslOutcome:
+    def _verify_server_final_message(self, data: bytes) -> SaslOutcome:
         found = _SERVER_FINAL.fullmatch(data)
         if found is None:
             return SaslFailure("malformed final SCRAM message of the server")

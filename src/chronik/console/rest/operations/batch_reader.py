@@ -100,14 +100,14 @@ class BatchReader:
             return
         raise_for_code(data.error_code, str(partition))
         raw = cast(memoryview, data.records or b"")  # the decoder returns no lists here
-        aborted = _AbortedTransactions(data) if self._committed else None
+        aborted = _AbortedTransactionFilter(data) if self._committed else None
         for position, header in iter_batches(raw, partial_tail=True):
             if aborted is None or not aborted.hides(header, raw, position):
                 yield FetchedBatch(partition, header, raw, position)
             self.positions[partition] = max(self.positions[partition], header.next_offset)
 
 
-class _AbortedTransactions:
+class _AbortedTransactionFilter:
     """A filter that skips control batches and the batches of aborted transactions in a fetch response."""
 
     def __init__(self, data: PartitionData) -> None:
@@ -118,12 +118,12 @@ class _AbortedTransactions:
         while self._upcoming and self._upcoming[0][0] <= header.last_offset:
             self._producers.add(self._upcoming.pop(0)[1])
         if header.is_control:
-            if _marker_type(decode_batch(raw, position)) == ABORT_MARKER:
+            if _read_marker_type(decode_batch(raw, position)) == ABORT_MARKER:
                 self._producers.discard(header.producer_id)
             return True
         return header.is_transactional and header.producer_id in self._producers
 
 
-def _marker_type(records: Sequence[Record]) -> int | None:
+def _read_marker_type(records: Sequence[Record]) -> int | None:
     key = records[0].key if records else None
     return None if key is None or len(key) < _CONTROL_KEY.size else int(_CONTROL_KEY.unpack_from(key)[1])

@@ -15,7 +15,7 @@ from chronik.console.rest.node_interface import NodeInterface
 from chronik.console.state_comparison import compare_states
 from chronik.errors import ChronikError
 from chronik.metadata.image import Image
-from chronik.metadata.levels import cluster_level
+from chronik.metadata.levels import get_cluster_level
 from chronik.metadata.records import TransactionState
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_nodes import DescribedNode, DescribeNodesRequest, DescribeNodesResponse
@@ -105,7 +105,7 @@ def _nodes_from_image(image: Image) -> DescribeNodesResponse:
             )
         )
     return DescribeNodesResponse(
-        cluster_id=image.cluster_id or None, level=cluster_level(image.features), nodes=described
+        cluster_id=image.cluster_id or None, level=get_cluster_level(image.features), nodes=described
     )
 
 
@@ -219,7 +219,7 @@ def build_cluster_view(context: OperationContext) -> ClusterView:
     image = context.node.services.image
     counted = count_partitions(image)
     nodes = build_nodes(context, described, statuses, counted)
-    verdict, agrees, index = _compare_nodes(nodes, statuses)
+    verdict, agrees, index = _compare_node_metadata(nodes, statuses)
     controller = context.node.services.controller_id()
     open_since = [each.began_ms for each in list(image.unfinished_transactions()) if _is_open(each.state)]
     view = ClusterView(
@@ -254,7 +254,9 @@ def _is_open(state: TransactionState) -> bool:
     return state is TransactionState.ONGOING
 
 
-def _compare_nodes(nodes: Sequence[Node], statuses: dict[int, StatusFields]) -> tuple[str, bool | None, int | None]:
+def _compare_node_metadata(
+    nodes: Sequence[Node], statuses: dict[int, StatusFields]
+) -> tuple[str, bool | None, int | None]:
     """Compare the nodes' metadata at a common log index. Return a summary, whether they agree, and the index."""
     if len(nodes) == 1:
         return "1 node", True, nodes[0].applied_index

@@ -31,8 +31,8 @@ from chronik.console.rest.operations.positions import parse_timestamp_ms
 from chronik.console.rest.operations.shared import (
     fetch_available_offsets,
     fetch_topic_metadata,
+    group_partitions_by_leader,
     paginate_names,
-    partitions_by_leader,
 )
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -69,7 +69,7 @@ def list_all(context: OperationContext, params: Searching) -> Page[Group]:
                 node_id,
                 len(more.members) if more is not None else 0,
                 len({each.topic for each in offsets[name]}),
-                total_lag(offsets[name], ends),
+                compute_total_lag(offsets[name], ends),
             )
         )
     return Page(items, page.next, page.total)
@@ -120,11 +120,11 @@ def fetch_end_offsets(context: OperationContext, partitions: Iterable[TopicParti
     """Return the end offsets of partitions. Omit those that do not exist or that the principal may not describe."""
     wanted = set(partitions)
     topics = fetch_topic_metadata(context.cluster, sorted({each.topic for each in wanted}))
-    found = fetch_available_offsets(context, partitions_by_leader(topics.values(), wanted), LATEST_TIMESTAMP)
+    found = fetch_available_offsets(context, group_partitions_by_leader(topics.values(), wanted), LATEST_TIMESTAMP)
     return {each: offset for each, (offset, _) in found.items()}
 
 
-def total_lag(offsets: Offsets, ends: Mapping[TopicPartition, int]) -> int | None:
+def compute_total_lag(offsets: Offsets, ends: Mapping[TopicPartition, int]) -> int | None:
     """Return the total lag of a group, or None if an end offset is unknown or no offsets are committed."""
     if not offsets or any(each not in ends for each in offsets):
         return None
@@ -144,7 +144,9 @@ def show(context: OperationContext, params: NoQuestion) -> GroupDetails:
     partitions = sorted({*offsets, *assigned})
     ends = fetch_end_offsets(context, partitions)
     seconds = _fetch_lag_seconds(context, offsets, ends)
-    rows = [_build_row(each, assigned, offsets.get(each), ends.get(each), seconds.get(each)) for each in partitions]
+    rows = [
+        _build_group_row(each, assigned, offsets.get(each), ends.get(each), seconds.get(each)) for each in partitions
+    ]
     members = [
         Member(
             member.member_id,
@@ -164,13 +166,13 @@ def show(context: OperationContext, params: NoQuestion) -> GroupDetails:
         coordinator=coordinator,
         members=len(members),
         topics=len({each.topic for each in offsets}),
-        lag=total_lag(offsets, ends),
+        lag=compute_total_lag(offsets, ends),
         member_list=members,
         partitions=rows,
     )
 
 
-def _build_row(
+def _build_group_row(
     partition: TopicPartition,
     assigned: Mapping[TopicPartition, str],
     committed: GroupOffset | None,

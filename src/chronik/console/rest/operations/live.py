@@ -20,7 +20,7 @@ from chronik.console.rest.errors import RestError
 from chronik.console.rest.models.cluster import GroupLag, Latency, LiveCluster, Overview, Percentiles, Rates
 from chronik.console.rest.models.common import Error, NoQuestion
 from chronik.console.rest.operations.cluster import build_cluster_view
-from chronik.console.rest.operations.groups import fetch_end_offsets, list_groups, total_lag
+from chronik.console.rest.operations.groups import compute_total_lag, fetch_end_offsets, list_groups
 from chronik.console.rest.operations.shared import call_or_none_if_unauthorized
 from chronik.console.rest.streams import CONTENT_TYPE, ServerSentEvent, encode_event
 from chronik.console.status_source import LatencyQuantiles as Seconds
@@ -42,7 +42,9 @@ QUEUED_EVENTS_MAX: Final = 4
 
 async def stream(context: AsyncOperationContext, params: NoQuestion) -> HttpResponse:
     """Stream overview events with the state of the cluster, the node's rates and the lag of groups."""
-    tickers: dict[tuple[Principal, str], OverviewTicker] = context.application.shared_state.setdefault("tickers", {})
+    tickers: dict[tuple[Principal, str], OverviewEventProducer] = context.application.shared_state.setdefault(
+        "tickers", {}
+    )
     if context.node.services.authorizer is not None:
         right = AclOperation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME
         if context.node.services.authorizer.is_authorized(context.principal, context.host, *right):
@@ -50,12 +52,14 @@ async def stream(context: AsyncOperationContext, params: NoQuestion) -> HttpResp
     key = context.principal, context.host
     ticker = tickers.get(key)
     if ticker is None:
-        ticker = tickers[key] = OverviewTicker(context.application, context)
+        ticker = tickers[key] = OverviewEventProducer(context.application, context)
     return HttpResponse(HTTPStatus.OK, CONTENT_TYPE, events=_subscribe_events(tickers, key, ticker))
 
 
 async def _subscribe_events(
-    tickers: dict[tuple[Principal, str], OverviewTicker], key: tuple[Principal, str], ticker: OverviewTicker
+    tickers: dict[tuple[Principal, str], OverviewEventProducer],
+    key: tuple[Principal, str],
+    ticker: OverviewEventProducer,
 ) -> AsyncGenerator[bytes, None]:
     queue: asyncio.Queue[bytes] = asyncio.Queue(QUEUED_EVENTS_MAX)
     ticker.subscribe(queue)
@@ -67,7 +71,7 @@ async def _subscribe_events(
             tickers.pop(key, None)
 
 
-class OverviewTicker:
+class OverviewEventProducer:
     """A producer of overview events, shared by all streams of one principal from one host."""
 
     def __init__(self, application: RestApplication, context: OperationContext) -> None:
@@ -191,7 +195,7 @@ def _find_largest_lags(context: OperationContext) -> list[GroupLag]:
         if committed:
             offsets[name] = committed
     ends = fetch_end_offsets(context, {each for group_offsets in offsets.values() for each in group_offsets})
-    lags = [GroupLag(name, total_lag(committed, ends)) for name, committed in offsets.items()]
+    lags = [GroupLag(name, compute_total_lag(committed, ends)) for name, committed in offsets.items()]
     return sorted(lags, key=lambda each: (-(each.lag or 0), each.group))[:GROUPS_SHOWN_MAX]
 
 

@@ -19,7 +19,7 @@ from chronik.console.rest.operations.batch_reader import BatchReader
 from chronik.console.rest.operations.message_format import format_messages, value_bytes_max
 from chronik.console.rest.operations.positions import (
     Offsets,
-    available_partitions,
+    fetch_available_partitions,
     fetch_offset_bounds,
     format_page_token,
     resolve_position,
@@ -33,7 +33,7 @@ WIDENING_FACTOR: Final = 4
 def read(context: OperationContext, params: ReadMessages) -> Messages:
     """Read a page of messages."""
     committed = params.isolation == "committed"
-    topic, partitions = available_partitions(context, context.path_parameters["topic"], params.partition)
+    topic, partitions = fetch_available_partitions(context, context.path_parameters["topic"], params.partition)
     starts, ends = fetch_offset_bounds(context, topic, partitions, int(committed))
     start_offsets = resolve_position(context, topic, params.from_, starts, ends)
     end_offsets = {each.partition: offset for each, offset in ends.items()}

@@ -47,12 +47,12 @@ def show(context: OperationContext, params: NoQuestion) -> NodeDetails:
         raise build_not_found_error(f"node {node_id} does not exist in this cluster")
     values = {name: getattr(found[0], name) for name in Node.__struct_fields__}
     directories = _describe_log_dirs(context, node_id)
-    details = NodeDetails(**values, configs=_list_non_default_configs(context, node_id), log_dirs=directories)
+    details = NodeDetails(**values, configs=_fetch_non_default_configs(context, node_id), log_dirs=directories)
     details.bytes = sum(each.bytes for each in directories) if directories else None
     return details
 
 
-def _list_non_default_configs(context: OperationContext, node_id: int) -> list[Config]:
+def _fetch_non_default_configs(context: OperationContext, node_id: int) -> list[Config]:
     """Return a broker's non-default configs; empty if the principal is not authorized or the node is unreachable."""
 
     def send() -> list[Config]:

@@ -30,15 +30,21 @@ from chronik.console.rest.models.pipelines import (
     TableColumn,
 )
 from chronik.console.rest.operations.batch_reader import BatchReader
-from chronik.console.rest.operations.positions import available_partitions, fetch_offset_bounds
+from chronik.console.rest.operations.positions import fetch_available_partitions, fetch_offset_bounds
 from chronik.console.rest.operations.shared import (
     fetch_available_offsets,
     fetch_topic_metadata,
+    group_partitions_by_leader,
     paginate_names,
-    partitions_by_leader,
 )
 from chronik.metadata.names import PIPELINES_TOPIC
-from chronik.pipeline_journal import DRIVER_SILENT_SECONDS, JournalState, LandingState, PipelineTopicKey, TableSample
+from chronik.pipeline_journal import (
+    DRIVER_SILENT_SECONDS,
+    LandingState,
+    PipelineJournalState,
+    PipelineTopicKey,
+    TableSample,
+)
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.sample_table import SampleTableRequest, SampleTableResponse
 
@@ -76,18 +82,18 @@ def _limit_driver_requests(account: str) -> Iterator[None]:
                 del _driver_requests[account]
 
 
-def _read_journal(context: OperationContext) -> JournalState:
+def _read_journal(context: OperationContext) -> PipelineJournalState:
     """Read the pipeline journal, the topic with the drivers' status reports. If it does not exist, return an empty one.
 
     Raises:
         KafkaError: The topic cannot be read, or not in time.
         ClientError: A broker cannot be reached.
     """
-    journal = JournalState()
+    journal = PipelineJournalState()
     (found,) = context.cluster.retry(lambda: context.cluster.metadata([PIPELINES_TOPIC])).topics
     if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return journal
-    topic, partitions = available_partitions(context, PIPELINES_TOPIC, None)
+    topic, partitions = fetch_available_partitions(context, PIPELINES_TOPIC, None)
     starts, ends = fetch_offset_bounds(context, topic, partitions, 0)
     reader = BatchReader(context, starts, committed=False)
     deadline = time.monotonic() + READ_SECONDS_MAX
@@ -135,7 +141,7 @@ def show(context: OperationContext, params: NoQuestion) -> PipelineDetails:
     return PipelineDetails(name, topics)
 
 
-def _build_topics(context: OperationContext, journal: JournalState, name: str) -> list[PipelineTopic]:
+def _build_topics(context: OperationContext, journal: PipelineJournalState, name: str) -> list[PipelineTopic]:
     found = {journal_key for journal_key in journal.progress if journal_key.pipeline == name}
     ends = _fetch_end_offsets(context, sorted({journal_key.topic for journal_key in found}))
     return [_build_topic(journal, journal_key, ends) for journal_key in sorted(found)]
@@ -147,13 +153,13 @@ def _fetch_end_offsets(context: OperationContext, topics: list[str]) -> dict[Top
     return {
         each: offset
         for each, (offset, _) in fetch_available_offsets(
-            context, partitions_by_leader(known.values()), LATEST_TIMESTAMP
+            context, group_partitions_by_leader(known.values()), LATEST_TIMESTAMP
         ).items()
     }
 
 
 def _build_topic(
-    journal: JournalState, journal_key: PipelineTopicKey, ends: dict[TopicPartition, int]
+    journal: PipelineJournalState, journal_key: PipelineTopicKey, ends: dict[TopicPartition, int]
 ) -> PipelineTopic:
     progress, at_ms = journal.progress[journal_key]
     schema = journal.schemas.get(journal_key)
@@ -202,7 +208,7 @@ def sample(context: OperationContext, params: SampleRows) -> Sample:
     return Sample(found.columns, found.columns_left_out, found.rows)
 
 
-def require_running_driver(journal: JournalState, journal_key: PipelineTopicKey, now_s: float) -> None:
+def require_running_driver(journal: PipelineJournalState, journal_key: PipelineTopicKey, now_s: float) -> None:
     """Raise RestError unless a driver of the pipeline is running."""
     report = journal.progress.get(journal_key)
     if report is None:

@@ -9,7 +9,7 @@ from typing import Final
 from chronik.client.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from chronik.client.records import TopicPartition
 from chronik.console.rest.context import OperationContext, build_bad_request_error
-from chronik.console.rest.operations.shared import fetch_available_offsets, partitions_by_leader
+from chronik.console.rest.operations.shared import fetch_available_offsets, group_partitions_by_leader
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.metadata import MetadataResponseTopic
 
@@ -24,7 +24,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 EXPECTED_POSITION: Final = "expected start, end, an offset, -N (the last N), @TIME or the `next` of a page"
 
 
-def available_partitions(
+def fetch_available_partitions(
     context: OperationContext, name: str, only: int | None
 ) -> tuple[MetadataResponseTopic, list[TopicPartition]]:
     """Return a topic's metadata and those of its partitions that have a leader.
@@ -50,7 +50,7 @@ def fetch_offset_bounds(
     context: OperationContext, topic: MetadataResponseTopic, partitions: list[TopicPartition], isolation: int
 ) -> tuple[Offsets, Offsets]:
     """Return the start and end offsets of partitions, omitting those whose leader does not respond."""
-    led = partitions_by_leader([topic], set(partitions))
+    led = group_partitions_by_leader([topic], set(partitions))
     starts, ends = (
         fetch_available_offsets(context, led, EARLIEST_TIMESTAMP),
         fetch_available_offsets(context, led, LATEST_TIMESTAMP, isolation),
@@ -88,7 +88,7 @@ def resolve_position(
 def _find_offsets_at_time(
     context: OperationContext, topic: MetadataResponseTopic, moment_ms: int, starts: Offsets, ends: Offsets
 ) -> Offsets:
-    found = fetch_available_offsets(context, partitions_by_leader([topic], set(starts)), moment_ms)
+    found = fetch_available_offsets(context, group_partitions_by_leader([topic], set(starts)), moment_ms)
     return {
         each: _clamp_offset(found[each][0], starts[each], ends[each]) if each in found else ends[each]
         for each in starts

@@ -22,7 +22,7 @@ def start(context: OperationContext, params: Reassignments) -> Plan:
     wanted = {TopicPartition(each.topic, each.partition): each.replicas for each in params.partitions}
     if params.dry_run:
         describe_nodes(context.cluster)  # A plan requires the Describe permission on the cluster.
-        return _build_plan(context, wanted)
+        return _build_reassignment_plan(context, wanted)
     plan = Plan([_describe_move(each, None, replicas) for each, replicas in wanted.items()])
     for partition, error in reassign_partitions(context.cluster, wanted).items():
         raise type(error)(error.code, f"{partition}: {error.code.message}")
@@ -30,7 +30,7 @@ def start(context: OperationContext, params: Reassignments) -> Plan:
     return plan
 
 
-def _build_plan(context: OperationContext, wanted: dict[TopicPartition, list[int] | None]) -> Plan:
+def _build_reassignment_plan(context: OperationContext, wanted: dict[TopicPartition, list[int] | None]) -> Plan:
     topics = fetch_topic_metadata(context.cluster, sorted({each.topic for each in wanted}))
     current = {
         TopicPartition(name, each.partition_index): each.replica_nodes

@@ -14,7 +14,7 @@ from chronik.console.rest.operations.batch_reader import BatchReader, FetchedBat
 from chronik.console.rest.operations.message_format import format_message, format_messages, value_bytes_max
 from chronik.console.rest.operations.positions import (
     Offsets,
-    available_partitions,
+    fetch_available_partitions,
     fetch_offset_bounds,
     resolve_position,
 )
@@ -40,7 +40,7 @@ def search(context: OperationContext, params: SearchMessages) -> Iterator[Server
     event.
     """
     committed = params.isolation == "committed"
-    topic, partitions = available_partitions(context, context.path_parameters["topic"], params.partition)
+    topic, partitions = fetch_available_partitions(context, context.path_parameters["topic"], params.partition)
     starts, ends = fetch_offset_bounds(context, topic, partitions, int(committed))
     start_offsets = resolve_position(context, topic, params.from_, starts, ends)
     until = resolve_position(context, topic, params.until, starts, ends)
@@ -140,7 +140,7 @@ def _contains_text(record: Record, text: bytes) -> bool:
 def tail(context: OperationContext, params: TailMessages) -> Iterator[ServerSentEvent]:
     """Stream the new messages of a topic. An invalid request fails before the first event."""
     committed = params.isolation == "committed"
-    topic, partitions = available_partitions(context, context.path_parameters["topic"], params.partition)
+    topic, partitions = fetch_available_partitions(context, context.path_parameters["topic"], params.partition)
     _, ends = fetch_offset_bounds(context, topic, partitions, int(committed))
     reader = BatchReader(context, ends, committed=committed)
     first = reader.fetch(list(ends))
@@ -177,7 +177,7 @@ def _tail(
 
 def _skip_lagging_partitions(context: OperationContext, params: TailMessages, reader: BatchReader) -> int:
     """Skip to the end offset of partitions that lag too far behind, and return the number of skipped messages."""
-    topic, partitions = available_partitions(context, context.path_parameters["topic"], params.partition)
+    topic, partitions = fetch_available_partitions(context, context.path_parameters["topic"], params.partition)
     _, ends = fetch_offset_bounds(context, topic, partitions, int(params.isolation == "committed"))
     skipped = 0
     for partition, end in ends.items():

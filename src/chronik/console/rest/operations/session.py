@@ -9,7 +9,7 @@ import msgspec
 import chronik
 from chronik.console.http import HttpResponse
 from chronik.console.rest.application import AsyncOperationContext
-from chronik.console.rest.authentication import parse_session_token, session_cookie_header
+from chronik.console.rest.authentication import build_session_cookie_header, parse_session_token
 from chronik.console.rest.errors import JSON, RestError
 from chronik.console.rest.models.common import Done, NoBody, NoQuestion
 from chronik.console.rest.models.security import Login, Session
@@ -33,14 +33,14 @@ async def login(context: AsyncOperationContext, params: Login) -> HttpResponse:
     identity = context.application.authenticator
     user = await identity.log_in(params.username, params.password, context.client)
     identity.sessions.remove(parse_session_token(context.request.header(b"cookie")))
-    cookie = session_cookie_header(identity.sessions.create(user), is_encrypted=context.client.is_encrypted)
+    cookie = build_session_cookie_header(identity.sessions.create(user), is_encrypted=context.client.is_encrypted)
     return _build_response(_build_session(context, user), cookie)
 
 
 async def logout(context: AsyncOperationContext, params: NoBody) -> HttpResponse:
     """End the session and delete its cookie."""
     context.application.authenticator.sessions.remove(parse_session_token(context.request.header(b"cookie")))
-    return _build_response(Done(), session_cookie_header("", is_encrypted=context.client.is_encrypted))
+    return _build_response(Done(), build_session_cookie_header("", is_encrypted=context.client.is_encrypted))
 
 
 async def openapi(context: AsyncOperationContext, params: NoQuestion) -> HttpResponse:

@@ -70,7 +70,7 @@ def fetch_topic_metadata(cluster: ClusterClient, topics: Sequence[str]) -> dict[
     return {topic.name or "": topic for topic in found if not topic.error_code}
 
 
-def partitions_by_leader(
+def group_partitions_by_leader(
     topics: Iterable[MetadataResponseTopic], only: set[TopicPartition] | None = None
 ) -> PartitionsByLeader:
     """Return the partitions that have a leader, grouped by leader."""

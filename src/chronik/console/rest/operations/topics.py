@@ -26,8 +26,8 @@ from chronik.console.rest.models.topics import (
 from chronik.console.rest.operations.shared import (
     fetch_available_offsets,
     fetch_partition_sizes,
+    group_partitions_by_leader,
     paginate_names,
-    partitions_by_leader,
     sum_or_none,
 )
 from chronik.ids import format_id
@@ -58,7 +58,7 @@ def list_all(context: OperationContext, params: ListTopics) -> Page[Topic]:
 
 
 def _build_topics(context: OperationContext, topics: Sequence[MetadataResponseTopic]) -> Sequence[Topic]:
-    led = partitions_by_leader(topics)
+    led = group_partitions_by_leader(topics)
     partition_bytes = fetch_partition_sizes(context, led)
     starts, ends = (
         fetch_available_offsets(context, led, EARLIEST_TIMESTAMP),
@@ -118,7 +118,7 @@ def show(context: OperationContext, params: NoQuestion) -> TopicDetails:
     name = context.path_parameters["topic"]
     topic = context.cluster.retry(lambda: context.cluster.topic(name))
     (summary,) = _build_topics(context, [topic])
-    led = partitions_by_leader([topic])
+    led = group_partitions_by_leader([topic])
     partition_bytes = fetch_partition_sizes(context, led)
     starts, ends = (
         fetch_available_offsets(context, led, EARLIEST_TIMESTAMP),

@@ -19,8 +19,8 @@ from chronik.console.rest.models.transactions import Holding, Transaction, Trans
 from chronik.console.rest.operations.shared import (
     fetch_available_offsets,
     fetch_topic_metadata,
+    group_partitions_by_leader,
     paginate_names,
-    partitions_by_leader,
 )
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_transactions import (
@@ -84,7 +84,7 @@ def _find_blocked_partitions(context: OperationContext, items: list[Transaction]
     }
     wanted = set(sorted(wanted)[:EXAMINED_PARTITIONS_MAX])
     topics = fetch_topic_metadata(context.cluster, sorted({each.topic for each in wanted}))
-    led = partitions_by_leader(topics.values(), wanted)
+    led = group_partitions_by_leader(topics.values(), wanted)
     ends = fetch_available_offsets(context, led, LATEST_TIMESTAMP)
     stable = fetch_available_offsets(context, led, LATEST_TIMESTAMP, READ_COMMITTED)
     held = sorted(each for each in ends if each in stable and stable[each][0] < ends[each][0])

@@ -50,9 +50,9 @@ from chronik.pipeline.tables.partitioning import parse_partitioning
 from chronik.pipeline.tables.storage import (
     TableStorage,
     check_table_uri,
+    get_parent_uri,
     local_directory,
     make_directory_durably,
-    parent_uri,
 )
 from chronik.pipeline.tables.storage_errors import (
     TableStorageAccessError,
@@ -87,7 +87,7 @@ from chronik.pipeline.tables.values.field_statistics import FieldStatistics
 from chronik.pipeline.tables.values.json_decoder import check_codecs
 from chronik.pipeline.tables.values.schema_evolution import (
     EvolvedSchema,
-    has_columns,
+    has_unchanged_columns,
     plan_new_columns,
     reads_same_values,
 )
@@ -98,13 +98,13 @@ from chronik.pipeline.tables.values.table_schema import (
     SETTINGS_KEY,
     Column,
     TableSchema,
-    check_paths,
-    column_from_field,
+    build_schema_document,
+    check_column_paths,
     format_path,
     is_declared,
     parse_schema_document,
-    schema_document,
-    without_settings,
+    restore_column_from_field,
+    without_declared_settings,
 )
 from chronik.wording import pluralize
 
@@ -173,7 +173,7 @@ def convert_delta_errors(uri: str) -> Iterator[None]:
         raise build_storage_error(uri, error) from error
 
 
-def delta_arrow_schema(table: DeltaTable) -> pa.Schema:
+def get_delta_arrow_schema(table: DeltaTable) -> pa.Schema:
     """Return the Arrow schema of a Delta table."""
     return pa.schema(table.schema().to_arrow())
 
@@ -326,7 +326,7 @@ class DeltaTopicTable:
             found = cls(uri, storage_options)
         if found.spec != spec:
             raise TableMismatchError(
-                f"{uri} was created for {_describe_spec(found.spec)}, not for {_describe_spec(spec)}"
+                f"{uri} was created for {_describe_table_spec(found.spec)}, not for {_describe_table_spec(spec)}"
             )
         found._upgrade_decoding_rules()
         return found
@@ -407,7 +407,7 @@ class DeltaTopicTable:
         columns = tuple(table.metadata().partition_columns)
         return TableDescriptor(
             self.uri,
-            delta_arrow_schema(table),
+            get_delta_arrow_schema(table),
             columns,
             self._storage_options,
             _read_value_schema(table),
@@ -423,7 +423,7 @@ class DeltaTopicTable:
 
         def attempt(table: DeltaTable) -> CommitResult:
             self._check_written_with(table, written_with)
-            before = self._lookup_offsets(table, partitions)
+            before = self._look_up_next_offsets(table, partitions)
             choice = plan_commit(landed, before, allow_gaps=gaps)
             if choice.new_outputs:
                 files = [file for each in choice.new_outputs for file in each.files]
@@ -451,7 +451,7 @@ class DeltaTopicTable:
     def _check_written_with(self, table: DeltaTable, written_with: pa.Schema | None) -> None:
         """Check that files written with this schema and this driver's decoding rules may be appended."""
         self._read_decoding_rules_version(table)
-        if written_with is not None and not has_columns(delta_arrow_schema(table), written_with):
+        if written_with is not None and not has_unchanged_columns(get_delta_arrow_schema(table), written_with):
             raise SchemaChangedError(f"{self.uri}: columns were changed, or the table was rebuilt")
 
     def next_sequence_number(self, sequence: str) -> int:
@@ -460,12 +460,12 @@ class DeltaTopicTable:
 
     def add_columns(self, unknown_fields: FieldStatistics) -> EvolvedSchema:
         def attempt(table: DeltaTable) -> EvolvedSchema:
-            plan = plan_new_columns(_read_value_schema(table), delta_arrow_schema(table), unknown_fields)
+            plan = plan_new_columns(_read_value_schema(table), get_delta_arrow_schema(table), unknown_fields)
             if plan.added:
                 fields_added = [Field.from_arrow(field) for field in plan.added]
                 table.alter.add_columns(fields_added, commit_properties=WITHOUT_RETRIES)
                 table = self._open_current()
-            return EvolvedSchema(delta_arrow_schema(table), plan.rejected)
+            return EvolvedSchema(get_delta_arrow_schema(table), plan.rejected)
 
         return self._commit_with_retries(attempt)
 
@@ -474,12 +474,12 @@ class DeltaTopicTable:
 
         def attempt(table: DeltaTable) -> int:
             # Each commit leaves a valid table, and a call after a crash completes the rest.
-            missing = _find_missing_columns(self.uri, schema, delta_arrow_schema(table))
+            missing = _find_missing_columns(self.uri, schema, get_delta_arrow_schema(table))
             if missing:
                 fields = [Field.from_arrow(column.to_field()) for column in missing]
                 table.alter.add_columns(fields, commit_properties=WITHOUT_RETRIES)
                 table = self._open_synced()
-            for field in _find_changed_fields(schema, delta_arrow_schema(table)):
+            for field in _find_changed_fields(schema, get_delta_arrow_schema(table)):
                 table.alter.set_column_metadata(
                     field.name, _build_field_metadata(field), commit_properties=WITHOUT_RETRIES
                 )
@@ -597,7 +597,7 @@ class DeltaTopicTable:
         if target.value_schema != INFERRED:
             self.set_schema(target.value_schema)
         else:
-            self._unset_schema()
+            self._remove_declared_schema()
         return int(self._open_current().version())
 
     def _overwrite(self, table: DeltaTable, written: Sequence[WrittenFile], target: TableDescriptor) -> None:
@@ -609,7 +609,7 @@ class DeltaTopicTable:
             commit_properties=WITHOUT_RETRIES,
         )
 
-    def _unset_schema(self) -> None:
+    def _remove_declared_schema(self) -> None:
         """Remove the declared schema, so that the table infers its columns again."""
 
         def attempt(table: DeltaTable) -> None:
@@ -624,7 +624,7 @@ class DeltaTopicTable:
             table = self._open_current()
             listed = table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=orphans)
             # delta-rs also lists removed files that are deleted already, as long as the log contains them.
-            existing = list(self.storage.modification_times(listed))
+            existing = list(self.storage.get_modification_times(listed))
             if existing and not dry_run:
                 self._require_conditional_writes()
                 before = table.version()
@@ -665,9 +665,9 @@ class DeltaTopicTable:
         return transactions
 
     def _read_next_offsets(self, table: DeltaTable) -> dict[int, int]:
-        return self._lookup_offsets(table, range(self._read_partition_count(table)))
+        return self._look_up_next_offsets(table, range(self._read_partition_count(table)))
 
-    def _lookup_offsets(self, table: DeltaTable, partitions: Iterable[int]) -> dict[int, int]:
+    def _look_up_next_offsets(self, table: DeltaTable, partitions: Iterable[int]) -> dict[int, int]:
         """Return the next offsets of the given partitions only, as each lookup takes delta-rs up to a millisecond."""
         versions = ((number, table.transaction_version(self._build_partition_app_id(number))) for number in partitions)
         return {number: version for number, version in versions if version is not None}
@@ -704,7 +704,7 @@ class DeltaTopicTable:
                 attempts.record_failure(error)
 
     def _require_conditional_writes(self) -> None:
-        require_conditional_writes(parent_uri(self.uri), self._storage_options)
+        require_conditional_writes(get_parent_uri(self.uri), self._storage_options)
 
     def _open_current(self) -> DeltaTable:
         return open_delta(self.uri, self._storage_options)
@@ -728,7 +728,7 @@ def _create_table(
     directory = local_directory(uri)
     if directory is not None:
         make_directory_durably(directory)
-    require_conditional_writes(parent_uri(uri), storage_options or {})
+    require_conditional_writes(get_parent_uri(uri), storage_options or {})
     try:
         DeltaTable.create(
             uri,
@@ -791,7 +791,7 @@ def _read_stored_version(table: DeltaTable) -> int:
 
 def _read_rebuild_metadata(table: DeltaTable) -> dict[str, str]:
     """Return what the last rebuild stored in the metadata of the field `_rescued`."""
-    schema = delta_arrow_schema(table)
+    schema = get_delta_arrow_schema(table)
     metadata = schema.field(RESCUED).metadata if RESCUED in schema.names else None
     return {key.decode(): value.decode() for key, value in (metadata or {}).items()}
 
@@ -804,7 +804,7 @@ def _mark_as_rebuilt(table: DeltaTable, target: TableDescriptor) -> pa.Schema:
     version, known = _read_declared_schema(table)
     metadata = {REBUILT_VERSION: str(table.version())}
     if target.value_schema != known:
-        metadata[SCHEMA_PROPERTY] = json.dumps(schema_document(target.value_schema))
+        metadata[SCHEMA_PROPERTY] = json.dumps(build_schema_document(target.value_schema))
         metadata[SCHEMA_VERSION_PROPERTY] = str(version + 1)
     return pa.schema([field.with_metadata(metadata) if field.name == RESCUED else field for field in target.schema])
 
@@ -821,7 +821,7 @@ def _read_schema_versions(table: DeltaTable) -> dict[int, TableSchema]:
 
 
 def _build_schema_properties(schema: TableSchema, version: int) -> dict[str, str]:
-    text = json.dumps(schema_document(schema))
+    text = json.dumps(build_schema_document(schema))
     properties = {
         SCHEMA_PROPERTY: text,
         SCHEMA_VERSION_PROPERTY: str(version),
@@ -836,12 +836,12 @@ def _find_changed_fields(schema: TableSchema, table: pa.Schema) -> Iterator[pa.F
     for field in table:
         column = declared.get(field.name)
         if column is not None:
-            known = column_from_field(field)
+            known = restore_column_from_field(field)
             column = replace(column, data_type=known.data_type)  # landing may have added nested fields
             if known != column or not is_declared(field):
                 yield column.to_field()
         elif is_declared(field):
-            yield without_settings(column_from_field(field)).to_field(is_declared=False)
+            yield without_declared_settings(restore_column_from_field(field)).to_field(is_declared=False)
 
 
 def _build_field_metadata(field: pa.Field) -> dict[str, str]:
@@ -861,7 +861,7 @@ def _find_missing_columns(uri: str, schema: TableSchema, table: pa.Schema) -> li
     names = {column.name for column in schema.columns}
     others = [column for column in schema.resolve_columns(table) if column.name not in names]
     try:
-        check_paths([*schema.columns, *others])
+        check_column_paths([*schema.columns, *others])
     except ConfigError as error:
         raise SchemaConflictError(f"{uri}: {error}: remove a column with 'chronik pipeline rebuild'") from None
     fields = {field.name.casefold(): field for field in table}
@@ -872,7 +872,7 @@ def _find_missing_columns(uri: str, schema: TableSchema, table: pa.Schema) -> li
             missing.append(column)
         elif field.name != column.name:
             raise SchemaConflictError(f"{uri}: column {column.name!r} differs from column {field.name!r} only in case")
-        elif not reads_same_values(known := column_from_field(field), column):
+        elif not reads_same_values(known := restore_column_from_field(field), column):
             raise SchemaConflictError(
                 f"{uri}: column {column.name!r} {_describe_conflict(known, column)}: "
                 "change it with 'chronik pipeline rebuild'"
@@ -890,7 +890,7 @@ def _describe_conflict(known: Column, declared: Column) -> str:
     return f"has zone {known.zone or 'UTC'}, not {declared.zone or 'UTC'}"
 
 
-def _describe_spec(spec: TableSpec) -> str:
+def _describe_table_spec(spec: TableSpec) -> str:
     return f"topic {spec.topic} ({spec.topic_id}), {spec.kind}, partitioned by {spec.partitioning}"
 
 

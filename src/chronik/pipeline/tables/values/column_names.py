@@ -53,13 +53,13 @@ def choose_column_name(source: str, taken: Iterable[str], reserved: frozenset[st
     return name
 
 
-def field_source(field: pa.Field) -> str:
+def get_json_key(field: pa.Field) -> str:
     """Return the key of the JSON object from which a nested field is read."""
     metadata = field.metadata or {}
     return str(json.loads(metadata[PATH_KEY])[0]) if PATH_KEY in metadata else field.name
 
 
-def with_source(field: pa.Field, source: str) -> pa.Field:
+def with_json_key(field: pa.Field, source: str) -> pa.Field:
     """Return a copy of a nested field that is read from the JSON key `source` instead of its own name."""
     metadata = {key: value for key, value in (field.metadata or {}).items() if key != PATH_KEY}
     if field.name != source:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from chronik.pipeline.tables.values.column_names import choose_column_name, with_source
+from chronik.pipeline.tables.values.column_names import choose_column_name, with_json_key
 from chronik.pipeline.tables.values.exact_json import parse_exact_float
 from chronik.pipeline.tables.values.sql_types import JSON_FORMAT, SqlType
 from chronik.pipeline.tables.values.table_schema import Path, is_parsable_key
@@ -143,7 +143,7 @@ class FieldStatistics:
             if pattern.fullmatch(value):
                 self.timestamp_styles[style] = self.timestamp_styles.get(style, 0) + 1
 
-    def add_at(self, path: Path, value: Any) -> None:
+    def add_nested_value(self, path: Path, value: Any) -> None:
         """Count a value of a nested field, and the objects that contain it."""
         node = self
         for key in path:
@@ -231,7 +231,7 @@ class FieldStatistics:
             chosen = each._choose_nested_type(detect)
             if chosen is not None and is_parsable_key(source):
                 name = choose_column_name(source, [known.name for known in fields], frozenset())
-                fields.append(with_source(chosen.to_field(name), source))
+                fields.append(with_json_key(chosen.to_field(name), source))
         return SqlType(pa.struct(fields)) if fields else None
 
 

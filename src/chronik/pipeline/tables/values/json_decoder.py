@@ -6,7 +6,7 @@ exactly, takes the slow path: it is taken apart key by key, and what does not fi
 codecs, so a record gives the same row on either.
 
 The row and `_rescued` together give the record back: columns are put back to their paths, and `_rescued` is merged over
-them (`merge_json`).
+them (`merge_json_values`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from chronik.pipeline.tables.values.value_codecs import (
     JsonValue,
     MisfitError,
     ValueCodec,
-    attribute_name,
+    build_attribute_name,
     build_with_misfits,
     create_column_codec,
     define_struct,
@@ -55,7 +55,7 @@ from chronik.pipeline.tables.values.value_codecs import (
 )
 
 UNKNOWN_NAMES_MAX: Final = 200
-"""Maximum number of fields without a column that the typed parser learns, so that their records take the fast path."""
+"""Maximum number of JSON fields without a column that are added to the typed parser to speed up decoding."""
 
 PARSER_ERRORS: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 """Errors of the typed parser for values that it rejects."""
@@ -65,7 +65,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class UnknownField(NamedTuple):
-    """A value without a column, or the part of a column's value that has none."""
+    """A JSON value without a column, or the part of a JSON value that its column cannot store."""
 
     path: Path
     value: JsonValue
@@ -73,25 +73,25 @@ class UnknownField(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DecodedValues:
-    """Decoded values: columns of the records that could be decoded, and the errors of the others."""
+    """The result of decoding a batch of JSON values: the columns, and the errors of values that cannot be decoded."""
 
     columns: dict[str, pa.Array]
-    """Value columns and `_rescued`, with a row for each record without an error."""
+    """Arrow arrays of the value columns and `_rescued`, with one row for each record without an error."""
     errors: dict[int, str]
     """Error message of each dead-letter record, by row."""
     unknown_fields: list[UnknownField]
-    """Fields without a column, if columns are to be added for them."""
+    """JSON fields without a column, if the schema adds columns for them; otherwise empty."""
     misfits: Counter[str]
-    """Number of values that did not fit, by column."""
+    """Number of values that did not fit their column's type, by column name."""
 
 
 @dataclass(slots=True)
 class _ObjectNode:
-    """An object in the records, by the paths of the columns: its fields are columns or further objects."""
+    """A node of the tree of JSON objects that contain columns. Each of its fields is a column or another object."""
 
     path: Path = ()
     columns: dict[str, int] = field(default_factory=dict)
-    """Index of the column of each key."""
+    """Index of the column that stores each key's value."""
     objects: dict[str, _ObjectNode] = field(default_factory=dict)
 
     def add(self, path: Path, column: int) -> None:
@@ -101,14 +101,14 @@ class _ObjectNode:
         node.columns[path[-1]] = column
 
     def iter_columns(self) -> Iterable[int]:
-        """Yield the columns of the object and of the objects inside of it."""
+        """Yield the indexes of the columns in this object and in its nested objects."""
         yield from self.columns.values()
         for node in self.objects.values():
             yield from node.iter_columns()
 
 
 class _ObjectCodec(ValueCodec):
-    """Stands for an object in the parser's struct type whose fields are columns."""
+    """A placeholder codec for a JSON object whose fields are stored in separate columns."""
 
     def __init__(self, struct: Any) -> None:
         super().__init__(pa.null())
@@ -116,7 +116,7 @@ class _ObjectCodec(ValueCodec):
 
 
 class _RawCodec(ValueCodec):
-    """Stands for a field without a column in the parser's struct type."""
+    """A placeholder codec for a JSON field without a column, whose value the parser returns as raw JSON."""
 
     fast_type = msgspec.Raw
     missing = NULL
@@ -147,44 +147,44 @@ class JsonDecoder:
             for column in self._columns
         ]
         self._defaults = [
-            codec.missing if column.default is None else adapt_default(column, codec)
+            codec.missing if column.default is None else convert_default_value(column, codec)
             for column, codec in zip(self._columns, self._codecs, strict=True)
         ]
-        self._policies = [schema.policy_of(column) for column in self._columns]
+        self._policies = [schema.get_invalid_values_policy(column) for column in self._columns]
         self._root = _ObjectNode()
         for index, column in enumerate(self._columns):
             self._root.add(column.path, index)
         self._unknown_names: list[str] = []
-        self._compile()
+        self._compile_typed_parser()
 
-    def _compile(self) -> None:
-        """Define the types of the typed parser: an attribute per column, object and learned field of the root."""
+    def _compile_typed_parser(self) -> None:
+        """Define the msgspec types of the typed parser, with a field for each column, object and learned key."""
         self._attributes: dict[Path, dict[str, str]] = {}
-        struct = self._define_node(self._root, self._unknown_names)
+        struct = self._define_object_struct(self._root, self._unknown_names)
         self._empty = struct()
         self._decode = msgspec.json.Decoder(struct).decode
 
-    def _define_node(self, node: _ObjectNode, unknown_names: Sequence[str] = ()) -> Any:
+    def _define_object_struct(self, node: _ObjectNode, unknown_names: Sequence[str] = ()) -> Any:
         fields: list[tuple[str, ValueCodec]] = [(key, self._codecs[index]) for key, index in node.columns.items()]
-        fields += [(key, _ObjectCodec(self._define_node(each))) for key, each in node.objects.items()]
+        fields += [(key, _ObjectCodec(self._define_object_struct(each))) for key, each in node.objects.items()]
         fields += [(name, _RawCodec()) for name in unknown_names]
-        self._attributes[node.path] = {key: attribute_name(index) for index, (key, _) in enumerate(fields)}
+        self._attributes[node.path] = {key: build_attribute_name(index) for index, (key, _) in enumerate(fields)}
         return define_struct(fields, forbid_unknown_fields=not self._drops_unknown)
 
     def decode(self, values: Sequence[bytes | None]) -> DecodedValues:
-        """Decode values; None is a tombstone, whose columns are all null."""
-        result = _Rows(len(values))
+        """Decode a batch of JSON values into columns. None is a tombstone, for which all columns are null."""
+        result = _RowResults(len(values))
         objects = self._parse(values, result)
         arrays = self._build_columns(objects, values, result)
         self._rescue_learned_fields(objects, result)
         if result.slow_rows:
-            arrays = self._decode_slowly(values, arrays, result)
-        return self._assemble(arrays, result)
+            arrays = self._decode_slow_rows(values, arrays, result)
+        return self._assemble_decoded_values(arrays, result)
 
     # Fast path
 
-    def _parse(self, values: Sequence[bytes | None], result: _Rows) -> list[Any]:
-        """Parse all values. Rows that the typed parser rejects take the slow path."""
+    def _parse(self, values: Sequence[bytes | None], result: _RowResults) -> list[Any]:
+        """Parse all values with the typed parser. Values that it rejects are decoded on the slow path."""
         decode, empty = self._decode, self._empty
         try:
             objects = [empty if value is None else decode(value) for value in values]
@@ -203,14 +203,14 @@ class JsonDecoder:
                     result.slow_rows.add(row)
         return objects
 
-    def _try_parse(self, row: int, value: bytes, result: _Rows) -> Any:
+    def _try_parse(self, row: int, value: bytes, result: _RowResults) -> Any:
         try:
             return self._decode(value)
         except PARSER_ERRORS:
             result.slow_rows.add(row)
             return self._empty
 
-    def _build_columns(self, objects: list[Any], values: Sequence[bytes | None], result: _Rows) -> list[pa.Array]:
+    def _build_columns(self, objects: list[Any], values: Sequence[bytes | None], result: _RowResults) -> list[pa.Array]:
         arrays: list[pa.Array] = [None] * len(self._columns)
         self._build_node(self._root, objects, values, arrays, result)
         for index, column in enumerate(self._columns):
@@ -225,18 +225,20 @@ class JsonDecoder:
         objects: list[Any],
         values: Sequence[bytes | None],
         arrays: list[pa.Array],
-        result: _Rows,
+        result: _RowResults,
     ) -> None:
         attributes = self._attributes[node.path]
         for key, index in node.columns.items():
-            taken = _take_attribute(objects, attributes[key], self._codecs[index].missing, is_root=not node.path)
+            taken = _get_attribute_values(objects, attributes[key], self._codecs[index].missing, is_root=not node.path)
             arrays[index] = self._build_column(index, taken, values, result)
         for key, child in node.objects.items():
-            children = _take_attribute(objects, attributes[key], None, is_root=not node.path)
+            children = _get_attribute_values(objects, attributes[key], None, is_root=not node.path)
             self._build_node(child, children, values, arrays, result)
-            self._find_empty_objects(child, children, arrays, result)
+            self._mark_empty_objects_as_slow(child, children, arrays, result)
 
-    def _build_column(self, index: int, taken: list[Any], values: Sequence[bytes | None], result: _Rows) -> pa.Array:
+    def _build_column(
+        self, index: int, taken: list[Any], values: Sequence[bytes | None], result: _RowResults
+    ) -> pa.Array:
         column, codec, default = self._columns[index], self._codecs[index], self._defaults[index]
         if column.default is not None:
             taken = [
@@ -250,17 +252,19 @@ class JsonDecoder:
                 result.rescue(row, column.path, taken[row])
         return built.array
 
-    def _find_empty_objects(self, node: _ObjectNode, objects: list[Any], arrays: list[pa.Array], result: _Rows) -> None:
-        """Send objects of which no column has a value to the slow path, since their columns do not restore them."""
+    def _mark_empty_objects_as_slow(
+        self, node: _ObjectNode, objects: list[Any], arrays: list[pa.Array], result: _RowResults
+    ) -> None:
+        """Mark rows with an object without column values for the slow path, as its columns do not restore it."""
         is_empty = np.array([each is not None for each in objects], bool)
         for index in node.columns.values():
             is_empty &= arrays[index].is_null().to_numpy(zero_copy_only=False)
         for key in node.objects:
-            children = _take_attribute(objects, self._attributes[node.path][key], None, is_root=False)
+            children = _get_attribute_values(objects, self._attributes[node.path][key], None, is_root=False)
             is_empty &= np.array([each is None for each in children], bool)
         result.slow_rows.update(np.flatnonzero(is_empty).tolist())
 
-    def _rescue_learned_fields(self, objects: list[Any], result: _Rows) -> None:
+    def _rescue_learned_fields(self, objects: list[Any], result: _RowResults) -> None:
         for name in self._unknown_names:
             raws = map(attrgetter(self._attributes[()][name]), objects)
             for row, raw in enumerate(raws):
@@ -273,11 +277,13 @@ class JsonDecoder:
                     result.slow_rows.add(row)
                     continue
                 result.rescue(row, (name,), raw)
-                self._note_unknown_field(result, (name,), raw)
+                self._record_unknown_field(result, (name,), raw)
 
     # Slow path
 
-    def _decode_slowly(self, values: Sequence[bytes | None], arrays: list[pa.Array], result: _Rows) -> list[pa.Array]:
+    def _decode_slow_rows(
+        self, values: Sequence[bytes | None], arrays: list[pa.Array], result: _RowResults
+    ) -> list[pa.Array]:
         slow_values: list[list[Any]] = [[] for _ in self._columns]
         kept: list[int] = []
         for row in sorted(result.slow_rows):
@@ -286,7 +292,7 @@ class JsonDecoder:
             assert value is not None, "tombstones take the fast path"
             noted, misfits = len(result.unknown_fields), result.misfits.copy()
             try:
-                found = self._take_apart(row, value, result)
+                found = self._split_record_into_columns(row, value, result)
             except MisfitError as error:
                 result.errors[row] = str(error)
                 result.forget(row)
@@ -305,8 +311,8 @@ class JsonDecoder:
             for array, codec, each in zip(arrays, self._codecs, slow_values, strict=True)
         ]
 
-    def _take_apart(self, row: int, value: bytes, result: _Rows) -> list[Any]:
-        """Return the values of a record's columns, and rescue what does not fit.
+    def _split_record_into_columns(self, row: int, value: bytes, result: _RowResults) -> list[Any]:
+        """Split a JSON record into column values, and rescue the values that do not fit their column.
 
         Raises:
             MisfitError: The record becomes a dead-letter record.
@@ -317,9 +323,9 @@ class JsonDecoder:
             value.decode()
             fields = _decode_keys(value)
         except (msgspec.DecodeError, UnicodeError) as error:
-            raise MisfitError(self._describe_invalid(value, error)) from error
+            raise MisfitError(self._describe_invalid_json(value, error)) from error
         found = list(self._defaults)
-        self._take_object(self._root, fields, row, found, result)
+        self._decode_object_columns(self._root, fields, row, found, result)
         for column, codec, each in zip(self._columns, self._codecs, found, strict=True):
             if column.required and is_missing(codec, each):
                 raise MisfitError(
@@ -327,7 +333,7 @@ class JsonDecoder:
                 )
         return found
 
-    def _describe_invalid(self, value: bytes, error: Exception) -> str:
+    def _describe_invalid_json(self, value: bytes, error: Exception) -> str:
         try:
             found = decode_exact_json(value)
         except (msgspec.DecodeError, UnicodeError) as invalid:
@@ -336,28 +342,30 @@ class JsonDecoder:
             return f"a JSON object was expected, this is {describe_json_type(found)}"
         return str(error)
 
-    def _take_object(
-        self, node: _ObjectNode, fields: Mapping[str, msgspec.Raw], row: int, found: list[Any], result: _Rows
+    def _decode_object_columns(
+        self, node: _ObjectNode, fields: Mapping[str, msgspec.Raw], row: int, found: list[Any], result: _RowResults
     ) -> bool:
-        """Take the columns of one object, and return whether the row will restore the object."""
+        """Decode the columns of one JSON object; return whether the row's values restore the object."""
         is_restored = False
         for key, raw in fields.items():
             if bytes(raw) == b"null":
                 continue
             path = (*node.path, key)
             if key in node.columns:
-                is_restored |= self._take_column(node.columns[key], raw, row, found, result)
+                is_restored |= self._decode_column_value(node.columns[key], raw, row, found, result)
             elif key in node.objects:
-                is_restored |= self._take_nested(node.objects[key], raw, row, found, result)
+                is_restored |= self._decode_nested_object(node.objects[key], raw, row, found, result)
             elif not self._drops_unknown:
                 result.rescue(row, path, raw)
                 is_restored = True
                 if not node.path:
-                    self._learn(key)
-                self._note_unknown_field(result, path, raw)
+                    self._learn_unknown_field(key)
+                self._record_unknown_field(result, path, raw)
         return is_restored
 
-    def _take_nested(self, node: _ObjectNode, raw: msgspec.Raw, row: int, found: list[Any], result: _Rows) -> bool:
+    def _decode_nested_object(
+        self, node: _ObjectNode, raw: msgspec.Raw, row: int, found: list[Any], result: _RowResults
+    ) -> bool:
         try:
             fields = _decode_keys(raw)
         except msgspec.DecodeError:  # not an object
@@ -367,13 +375,15 @@ class JsonDecoder:
             result.rescue(row, node.path, raw)
             result.misfits.update(self._columns[index].name for index in below)
             return True
-        is_restored = self._take_object(node, fields, row, found, result)
+        is_restored = self._decode_object_columns(node, fields, row, found, result)
         if not is_restored and all(is_missing(self._codecs[index], found[index]) for index in node.iter_columns()):
             result.rescue(row, node.path, msgspec.Raw(b"{}"))
         return True
 
-    def _take_column(self, index: int, raw: msgspec.Raw, row: int, found: list[Any], result: _Rows) -> bool:
-        """Take the value of one column, and return whether the row will restore it."""
+    def _decode_column_value(
+        self, index: int, raw: msgspec.Raw, row: int, found: list[Any], result: _RowResults
+    ) -> bool:
+        """Decode the JSON value of one column; return whether the row's values restore it."""
         column, codec, policy = self._columns[index], self._codecs[index], self._policies[index]
         try:
             adapted = self._adapt(index, raw, cast=policy is InvalidValues.CAST)
@@ -386,14 +396,14 @@ class JsonDecoder:
                 raise MisfitError(f"column {column.name}: {reason}")
             result.misfits[column.name] += 1
         elif adapted.leftover is not NOTHING and not isinstance(adapted.leftover, msgspec.Raw):
-            self._note_nested_fields(column, adapted.leftover, result)
+            self._record_nested_fields(column, adapted.leftover, result)
         found[index] = adapted.value
         if adapted.leftover is not NOTHING:
             result.rescue(row, column.path, adapted.leftover)
         return True
 
     def _adapt(self, index: int, raw: msgspec.Raw, *, cast: bool) -> AdaptedValue:
-        """Return a value in the form that the codec builds from: as the fast path does if possible.
+        """Convert a JSON value to the input of the column's codec, with the typed parser if it accepts the value.
 
         Raises:
             BUILD_ERRORS: The value does not fit.
@@ -413,8 +423,8 @@ class JsonDecoder:
     def _typed_decoders(self) -> list[Any]:
         return [msgspec.json.Decoder(codec.fast_type).decode for codec in self._codecs]
 
-    def _learn(self, name: str) -> None:
-        """Add a field to the typed parser, so that the next records with it take the fast path."""
+    def _learn_unknown_field(self, name: str) -> None:
+        """Add a JSON field to the typed parser, so that later records with this field are decoded on the fast path."""
         is_new = name not in self._unknown_names and is_parsable_key(name)
         if is_new and len(self._unknown_names) < UNKNOWN_NAMES_MAX:
             self._unknown_names.append(name)
@@ -422,21 +432,21 @@ class JsonDecoder:
 
     _is_outdated = False
 
-    def _note_unknown_field(self, result: _Rows, path: Path, raw: msgspec.Raw) -> None:
+    def _record_unknown_field(self, result: _RowResults, path: Path, raw: msgspec.Raw) -> None:
         if self._schema.unknown_fields is UnknownFields.COLUMN:
             result.unknown_fields.append(UnknownField(path, decode_exact_json(bytes(raw))))
 
-    def _note_nested_fields(self, column: Column, leftover: JsonValue, result: _Rows) -> None:
-        """Note what is left over of an object, of which new fields may extend the column."""
+    def _record_nested_fields(self, column: Column, leftover: JsonValue, result: _RowResults) -> None:
+        """Record the fields of an object that its column lacks, so that they can be added to the column."""
         if self._schema.unknown_fields is UnknownFields.COLUMN and column.path:
             result.unknown_fields.append(UnknownField(column.path, leftover))
 
     # Result
 
-    def _assemble(self, arrays: list[pa.Array], result: _Rows) -> DecodedValues:
+    def _assemble_decoded_values(self, arrays: list[pa.Array], result: _RowResults) -> DecodedValues:
         if self._is_outdated:
             self._is_outdated = False
-            self._compile()
+            self._compile_typed_parser()
         columns = {column.name: array for column, array in zip(self._columns, arrays, strict=True)}
         if self._has_rescued:
             columns[RESCUED] = result.build_rescued()
@@ -458,16 +468,16 @@ def check_codecs(schema: TableSchema, partition_by: Collection[str] = ()) -> Non
         except ConfigError as error:
             raise ConfigError(f"column {column.name!r}: {error}") from None
         if column.default is not None:
-            adapt_default(column, codec)
+            convert_default_value(column, codec)
 
 
 def is_missing(codec: ValueCodec, value: Any) -> bool:
-    """Return whether a value of the codec's `fast_type` stands for null."""
+    """Return whether a value from the typed parser stands for a missing JSON value or null."""
     return value is None or (codec.missing is NULL and bytes(value) == b"null")
 
 
-def adapt_default(column: Column, codec: ValueCodec) -> Any:
-    """Return a column's default in the form that its codec builds from.
+def convert_default_value(column: Column, codec: ValueCodec) -> Any:
+    """Convert a column's default value to the input of its codec.
 
     Raises:
         ConfigError: The default does not fit the type.
@@ -482,7 +492,7 @@ def adapt_default(column: Column, codec: ValueCodec) -> Any:
     return adapted.value
 
 
-def _take_attribute(objects: list[Any], name: str, missing: Any, *, is_root: bool) -> list[Any]:
+def _get_attribute_values(objects: list[Any], name: str, missing: Any, *, is_root: bool) -> list[Any]:
     getter = attrgetter(name)
     if is_root:
         return list(map(getter, objects))
@@ -497,27 +507,27 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-class _Rows:
-    """What a batch of values gives besides columns."""
+class _RowResults:
+    """The per-row results of decoding a batch of JSON values, in addition to the columns."""
 
     def __init__(self, count: int) -> None:
         self.count = count
         self.slow_rows: set[int] = set()
-        """Rows that take the slow path."""
+        """Indexes of the rows that are decoded on the slow path."""
         self.errors: dict[int, str] = {}
         self.misfits: Counter[str] = Counter()
         self.unknown_fields: list[UnknownField] = []
         self._rescued: dict[int, dict[str, Any]] = {}
 
     def rescue(self, row: int, path: Path, value: JsonValue) -> None:
-        """Put a value at its path into the row's `_rescued`."""
+        """Store a JSON value at its path in the row's `_rescued` column."""
         target = self._rescued.setdefault(row, {})
         for key in path[:-1]:
             target = target.setdefault(key, {})
         target[path[-1]] = value
 
     def forget(self, row: int) -> None:
-        """Forget what was rescued of a row, which is decoded again."""
+        """Discard the rescued values of a row, because it is decoded again."""
         self._rescued.pop(row, None)
 
     def build_rescued(self) -> pa.Array:
@@ -529,8 +539,8 @@ class _Rows:
         return pa.array(texts, pa.string())
 
 
-def merge_json(base: JsonValue, over: JsonValue) -> JsonValue:
-    """Merge a rescued value over the restored one: objects key by key, all else is replaced."""
+def merge_json_values(base: JsonValue, over: JsonValue) -> JsonValue:
+    """Merge a rescued JSON value into the restored one: objects recursively; any other value replaces the old one."""
     if type(base) is not dict or type(over) is not dict:
         return over
-    return {**base, **{key: merge_json(base[key], each) if key in base else each for key, each in over.items()}}
+    return {**base, **{key: merge_json_values(base[key], each) if key in base else each for key, each in over.items()}}

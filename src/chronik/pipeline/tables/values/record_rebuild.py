@@ -27,11 +27,11 @@ from chronik.pipeline.tables.layout import (
     TIMESTAMP_MS,
     VALUE,
     VALUE_CRC32C,
+    list_value_fields,
     restore_timestamps_ms,
-    value_fields,
 )
 from chronik.pipeline.tables.values.exact_json import decode_exact_json
-from chronik.pipeline.tables.values.json_decoder import merge_json
+from chronik.pipeline.tables.values.json_decoder import merge_json_values
 from chronik.pipeline.tables.values.table_schema import Path, TableSchema
 from chronik.pipeline.tables.values.value_codecs import create_column_codec
 
@@ -40,15 +40,15 @@ OUTSIDE_VALUE = (PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS, KEY, HEADERS)
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
-def record_source_columns(schema: pa.Schema) -> list[str]:
+def list_source_columns(schema: pa.Schema) -> list[str]:
     """Return the columns of a table that are needed to reconstruct its records."""
     if VALUE in schema.names:
         return [*OUTSIDE_VALUE, VALUE]
-    return [*OUTSIDE_VALUE, VALUE_CRC32C, RESCUED, *(field.name for field in value_fields(schema))]
+    return [*OUTSIDE_VALUE, VALUE_CRC32C, RESCUED, *(field.name for field in list_value_fields(schema))]
 
 
 def build_outgoing_rows(rows: pa.Table, schema: TableSchema) -> pa.RecordBatch:
-    """Return rows in the format of `Publisher.publish`, from the columns that `record_source_columns` returns."""
+    """Return rows in the format of `Publisher.publish`, from the columns that `list_source_columns` returns."""
     values = rows[VALUE].combine_chunks() if VALUE in rows.column_names else encode_json_values(rows, schema)
     return pa.RecordBatch.from_pydict(
         {
@@ -98,7 +98,7 @@ def _restore_values(rows: pa.Table, schema: TableSchema) -> Iterator[dict[str, A
         for column, codec, array in zip(columns, codecs, arrays, strict=True):
             if array[row] is not None:
                 _put(value, column.path, codec.restore(array[row]))
-        yield value if rescued is None else merge_json(value, _decode_rescued(rescued))
+        yield value if rescued is None else merge_json_values(value, _decode_rescued(rescued))
 
 
 _encode = msgspec.json.Encoder().encode

@@ -65,12 +65,12 @@ class RowDecoder:
         if not decoded.errors:
             return DecodedRows({**own, **decoded.columns}, decoded.unknown_fields, decoded.misfits, None)
         decodable = [row for row in range(len(own[VALUE])) if row not in decoded.errors]
-        dead = _take_rows(own, list(decoded.errors)) | {ERROR: pa.array(decoded.errors.values(), pa.string())}
-        rows = _take_rows(own, decodable) | decoded.columns
+        dead = _select_rows(own, list(decoded.errors)) | {ERROR: pa.array(decoded.errors.values(), pa.string())}
+        rows = _select_rows(own, decodable) | decoded.columns
         return DecodedRows(rows, decoded.unknown_fields, decoded.misfits, dead)
 
 
-def _take_rows(columns: Mapping[str, pa.Array], rows: list[int]) -> dict[str, pa.Array]:
+def _select_rows(columns: Mapping[str, pa.Array], rows: list[int]) -> dict[str, pa.Array]:
     indices = pa.array(rows, pa.int64())
     return {name: values.take(indices) for name, values in columns.items()}
 
@@ -79,7 +79,7 @@ def collect_statistics(unknown_fields: list[UnknownField]) -> FieldStatistics:
     """Return the statistics of the JSON fields for which the table has no column."""
     statistics = FieldStatistics()
     for path, value in unknown_fields:
-        statistics.add_at(path, value)
+        statistics.add_nested_value(path, value)
     return statistics
 
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from chronik.pipeline.tables.layout import RESERVED_NAMES
-from chronik.pipeline.tables.values.column_names import choose_column_name, field_source, with_source
+from chronik.pipeline.tables.values.column_names import choose_column_name, get_json_key, with_json_key
 from chronik.pipeline.tables.values.field_statistics import DetectedType, FieldStatistics
 from chronik.pipeline.tables.values.table_schema import (
     COLUMNS_MAX,
     Column,
     Path,
     TableSchema,
-    count_leaves,
+    count_leaf_columns,
     format_path,
     is_declared,
     is_parsable_key,
@@ -49,7 +49,7 @@ def plan_new_columns(
 ) -> PlannedColumns:
     """Plan the columns to add for JSON fields without a column. `statistics` describe complete records."""
     planner = _ColumnPlanner(schema.resolve_columns(table), table, tuple(detect))
-    planner.plan_object((), statistics)
+    planner.plan_object_columns((), statistics)
     return PlannedColumns(tuple(planner.added.values()), planner.rejected)
 
 
@@ -63,16 +63,16 @@ class _ColumnPlanner:
         self._parents = {column.path[:length] for column in columns for length in range(1, len(column.path))}
         self._names = list(table.names)
         self._fields = {field.name: field for field in table}
-        self._columns_left = COLUMNS_MAX - sum(count_leaves(each.type) for each in table)
+        self._columns_left = COLUMNS_MAX - sum(count_leaf_columns(each.type) for each in table)
         self._detect = detect
 
-    def plan_object(self, path: Path, statistics: FieldStatistics) -> None:
+    def plan_object_columns(self, path: Path, statistics: FieldStatistics) -> None:
         for key, found in statistics.fields.items():
             inner = (*path, key)
             if inner in self._columns:
                 self._extend_column(self._columns[inner], found)
             elif inner in self._parents:
-                self.plan_object(inner, found)
+                self.plan_object_columns(inner, found)
             else:
                 self._add_column(inner, found)
 
@@ -83,7 +83,7 @@ class _ColumnPlanner:
         if not is_parsable_key(path[-1]):
             self.rejected[format_path(path)] = "the name has a quote, backslash or control character"
             return
-        if not self._reserve(path, count_leaves(chosen.data_type)):
+        if not self._reserve_columns(path, count_leaf_columns(chosen.data_type)):
             return
         name = choose_column_name("_".join(path), self._names, RESERVED_NAMES)
         self._names.append(name)
@@ -94,13 +94,13 @@ class _ColumnPlanner:
         if chosen is None:
             return
         extended = extend_type(column.data_type, chosen.data_type)
-        if extended != column.data_type and self._reserve(
-            column.path, count_leaves(extended) - count_leaves(column.data_type)
+        if extended != column.data_type and self._reserve_columns(
+            column.path, count_leaf_columns(extended) - count_leaf_columns(column.data_type)
         ):
             is_old_declared = is_declared(self._fields[column.name])
             self.added[column.name] = replace(column, data_type=extended).to_field(is_declared=is_old_declared)
 
-    def _reserve(self, path: Path, leaves: int) -> bool:
+    def _reserve_columns(self, path: Path, leaves: int) -> bool:
         if leaves > self._columns_left:
             self.rejected[format_path(path)] = f"the table would have more than {COLUMNS_MAX} columns"
             return False
@@ -112,16 +112,16 @@ def extend_type(old_type: pa.DataType, wanted: pa.DataType) -> pa.DataType:
     """Return `old_type` extended by the nested fields that only `wanted` has."""
     if pa.types.is_struct(old_type) and pa.types.is_struct(wanted):
         fields = list(old_type)
-        by_source = {field_source(field): index for index, field in enumerate(fields)}
+        by_source = {get_json_key(field): index for index, field in enumerate(fields)}
         for field in wanted:
-            source = field_source(field)
+            source = get_json_key(field)
             if source in by_source:
                 index = by_source[source]
                 fields[index] = fields[index].with_type(extend_type(fields[index].type, field.type))
             else:
                 name = choose_column_name(source, [each.name for each in fields], frozenset())
                 by_source[source] = len(fields)
-                fields.append(with_source(field.with_name(name), source))
+                fields.append(with_json_key(field.with_name(name), source))
         return pa.struct(fields)
     if pa.types.is_list(old_type) and pa.types.is_list(wanted):
         return pa.list_(old_type.value_field.with_type(extend_type(old_type.value_type, wanted.value_type)))
@@ -148,7 +148,7 @@ def _default_format(data_type: pa.DataType) -> str | None:
     return "base64" if pa.types.is_binary(data_type) else None
 
 
-def has_columns(table: pa.Schema, written: pa.Schema) -> bool:
+def has_unchanged_columns(table: pa.Schema, written: pa.Schema) -> bool:
     """Return whether a table still has all columns of the written files, with the same types and settings.
 
     The table may have more columns, and more fields in nested objects.

@@ -6,12 +6,12 @@ import json
 import re
 from typing import Any
 
-from chronik.pipeline.tables.values.table_schema import TableSchema, schema_document
+from chronik.pipeline.tables.values.table_schema import TableSchema, build_schema_document
 
 
 def format_schema_toml(schema: TableSchema) -> str:
     """Return a schema as a TOML document."""
-    document = schema_document(schema)
+    document = build_schema_document(schema)
     tables = [(name, document.pop(name)) for name in ("columns", "properties") if name in document]
     lines = [f"{name} = {_format_value(value)}" for name, value in document.items()]
     for name, content in tables:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from chronik.errors import ConfigError
-from chronik.pipeline.tables.values.column_names import choose_column_name, field_source, with_source
+from chronik.pipeline.tables.values.column_names import choose_column_name, get_json_key, with_json_key
 from chronik.wording import format_spelling_suggestion
 
 FORMAT_KEY: Final = b"chronik.format"
@@ -69,13 +69,13 @@ class SqlType(NamedTuple):
         return pa.field(name, self.data_type, metadata=None if self.format is None else {FORMAT_KEY: self.format})
 
 
-def field_format(field: pa.Field) -> str | None:
+def get_json_format(field: pa.Field) -> str | None:
     """Return the JSON format of a field's values, or None for the default format of the field's type."""
     value = (field.metadata or {}).get(FORMAT_KEY)
     return value.decode() if value else None
 
 
-def element_formats(data_type: pa.DataType, path: bytes = FORMAT_KEY) -> dict[bytes, str]:
+def collect_element_formats(data_type: pa.DataType, path: bytes = FORMAT_KEY) -> dict[bytes, str]:
     """Return the metadata of a column that stores the JSON formats of its list elements and map values.
 
     Delta tables store metadata of columns and of nested fields, but not of elements and map values.
@@ -83,14 +83,14 @@ def element_formats(data_type: pa.DataType, path: bytes = FORMAT_KEY) -> dict[by
     found: dict[bytes, str] = {}
     for name, child in _iter_children(data_type):
         inner = path + b"." + name.encode()
-        format = field_format(child)
+        format = get_json_format(child)
         if format is not None and not pa.types.is_struct(data_type):
             found[inner] = format
-        found |= element_formats(child.type, inner)
+        found |= collect_element_formats(child.type, inner)
     return found
 
 
-def with_element_formats(
+def restore_element_formats(
     data_type: pa.DataType, metadata: Mapping[bytes, bytes], path: bytes = FORMAT_KEY
 ) -> pa.DataType:
     """Restore the JSON formats of list elements and map values from the column's metadata into its type."""
@@ -99,7 +99,7 @@ def with_element_formats(
     children: list[pa.Field] = []
     for name, child in _iter_children(data_type):
         inner = path + b"." + name.encode()
-        child = child.with_type(with_element_formats(child.type, metadata, inner))
+        child = child.with_type(restore_element_formats(child.type, metadata, inner))
         children.append(child.with_metadata({FORMAT_KEY: metadata[inner]}) if metadata.get(inner) else child)
     if pa.types.is_struct(data_type):
         return pa.struct(children)
@@ -153,7 +153,7 @@ class _TypeParser:
         self._position = 0
 
     def parse_type(self) -> SqlType:
-        name = self._take_name("a type").lower()
+        name = self._consume_name("a type").lower()
         if name == "array":
             self._expect("<")
             element = self.parse_type()
@@ -166,7 +166,7 @@ class _TypeParser:
             fields: list[pa.Field] = []
             for source, kind in self.parse_fields():
                 field_name = choose_column_name(source, [field.name for field in fields], frozenset())
-                fields.append(with_source(kind.to_field(field_name), source))
+                fields.append(with_json_key(kind.to_field(field_name), source))
             self._expect(">")
             return SqlType(pa.struct(fields))
         if name in ("decimal", "numeric", "dec"):
@@ -184,14 +184,14 @@ class _TypeParser:
         """Parse `name type` or `name: type`, separated by commas."""
         taken: set[str] = set()
         while True:
-            name = self._take_name("a name")
+            name = self._consume_name("a name")
             name = name[1:-1].replace("``", "`") if name.startswith("`") else name
             if name in taken:
                 raise self._error(f"the name {name!r} occurs twice")
             taken.add(name)
-            self._take_if(":")
+            self._consume_if_present(":")
             yield name, self.parse_type()
-            if not self._take_if(","):
+            if not self._consume_if_present(","):
                 return
 
     def _parse_map(self) -> SqlType:
@@ -206,29 +206,29 @@ class _TypeParser:
 
     def _parse_decimal(self) -> pa.DataType:
         precision, scale = DEFAULT_DECIMAL
-        if self._take_if("("):
-            precision, scale = self._take_number(), 0
-            if self._take_if(","):
-                scale = self._take_number()
+        if self._consume_if_present("("):
+            precision, scale = self._consume_number(), 0
+            if self._consume_if_present(","):
+                scale = self._consume_number()
             self._expect(")")
         if not 0 < precision <= DECIMAL_PRECISION_MAX or scale > precision:
             raise self._error(f"invalid decimal({precision},{scale}): at most {DECIMAL_PRECISION_MAX} digits in total")
         return pa.decimal128(precision, scale)
 
-    def _take_number(self) -> int:
-        text = self._take_name("a number")
+    def _consume_number(self) -> int:
+        text = self._consume_name("a number")
         if not text.isdecimal():
             raise self._error(f"expected a number instead of {text!r}")
         return int(text)
 
-    def _take_name(self, expected: str) -> str:
+    def _consume_name(self, expected: str) -> str:
         kind, text, _ = self._tokens[self._position]
         if kind != "name":
             raise self._error(f"expected {expected}")
         self._position += 1
         return text
 
-    def _take_if(self, symbol: str) -> bool:
+    def _consume_if_present(self, symbol: str) -> bool:
         kind, text, _ = self._tokens[self._position]
         if kind != "symbol" or text != symbol:
             return False
@@ -236,7 +236,7 @@ class _TypeParser:
         return True
 
     def _expect(self, symbol: str) -> None:
-        if not self._take_if(symbol):
+        if not self._consume_if_present(symbol):
             raise self._error(f"expected {symbol!r}")
 
     def expect_end(self) -> None:
@@ -254,7 +254,7 @@ def format_sql_type(data_type: pa.DataType, format: str | None = None) -> str:
     if format == JSON_FORMAT:
         return "json"
     if is_a.is_struct(data_type):
-        fields = (f"{_quote(field_source(field))}: {format_field_type(field)}" for field in data_type)
+        fields = (f"{_quote(get_json_key(field))}: {format_field_type(field)}" for field in data_type)
         return f"struct<{', '.join(fields)}>"
     if is_a.is_map(data_type):
         return f"map<{format_sql_type(data_type.key_type)}, {format_field_type(data_type.item_field)}>"
@@ -269,7 +269,7 @@ def format_sql_type(data_type: pa.DataType, format: str | None = None) -> str:
 
 def format_field_type(field: pa.Field) -> str:
     """Return the name of a field's type in Spark SQL, or `json` for JSON text."""
-    return format_sql_type(field.type, field_format(field))
+    return format_sql_type(field.type, get_json_format(field))
 
 
 def _quote(name: str) -> str:

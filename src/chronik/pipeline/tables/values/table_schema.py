@@ -29,17 +29,17 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from chronik.errors import ConfigError
-from chronik.pipeline.tables.layout import RESERVED_NAMES, value_fields
-from chronik.pipeline.tables.values.column_names import PATH_KEY, choose_column_name, field_source, find_name_problem
+from chronik.pipeline.tables.layout import RESERVED_NAMES, list_value_fields
+from chronik.pipeline.tables.values.column_names import PATH_KEY, choose_column_name, find_name_problem, get_json_key
 from chronik.pipeline.tables.values.sql_types import (
     FORMAT_KEY,
     JSON_FORMAT,
-    element_formats,
-    field_format,
+    collect_element_formats,
     format_sql_type,
+    get_json_format,
     parse_sql_columns,
     parse_sql_type,
-    with_element_formats,
+    restore_element_formats,
 )
 from chronik.wording import format_spelling_suggestion
 
@@ -118,8 +118,8 @@ class Column:
         return format_sql_type(self.data_type, self.format)
 
     def to_field(self, *, is_declared: bool = True) -> pa.Field:
-        """Return the Arrow field of the column, from which `column_from_field` restores it."""
-        metadata = element_formats(self.data_type)
+        """Return the Arrow field of the column, from which `restore_column_from_field` restores it."""
+        metadata = collect_element_formats(self.data_type)
         if self.path != (self.name,):
             metadata[PATH_KEY] = json.dumps(self.path)
         if self.format is not None:
@@ -142,7 +142,7 @@ class Column:
         return pa.field(self.name, self.data_type, metadata=metadata or None)
 
 
-def column_from_field(arrow_field: pa.Field) -> Column:
+def restore_column_from_field(arrow_field: pa.Field) -> Column:
     """Restore a column and its settings from the Arrow field to which `Column.to_field` converted it."""
     metadata = arrow_field.metadata or {}
     path = json.loads(metadata[PATH_KEY]) if PATH_KEY in metadata else [arrow_field.name]
@@ -150,9 +150,9 @@ def column_from_field(arrow_field: pa.Field) -> Column:
     comment = metadata.get(COMMENT_KEY)
     return Column(
         arrow_field.name,
-        with_element_formats(arrow_field.type, metadata),
+        restore_element_formats(arrow_field.type, metadata),
         tuple(path),
-        field_format(arrow_field),
+        get_json_format(arrow_field),
         settings.get("zone"),
         settings.get("required", False),
         settings.get("default"),
@@ -161,7 +161,7 @@ def column_from_field(arrow_field: pa.Field) -> Column:
     )
 
 
-def without_settings(column: Column) -> Column:
+def without_declared_settings(column: Column) -> Column:
     """Return the column without its declared settings. It still reads the same JSON values."""
     return Column(column.name, column.data_type, column.path, column.format, column.zone)
 
@@ -186,13 +186,14 @@ class TableSchema:
 
     def resolve_columns(self, table: pa.Schema) -> tuple[Column, ...]:
         """Return all value columns of a table, restored from its Arrow schema, in their order."""
-        return tuple(map(column_from_field, value_fields(table)))
+        return tuple(map(restore_column_from_field, list_value_fields(table)))
 
     @property
     def rejects_records(self) -> bool:
         """Whether valid JSON objects can become dead-letter records."""
         return any(
-            column.required or self.policy_of(column) is InvalidValues.DEAD_LETTER for column in self.columns
+            column.required or self.get_invalid_values_policy(column) is InvalidValues.DEAD_LETTER
+            for column in self.columns
         ) or (self.invalid_values is InvalidValues.DEAD_LETTER)
 
     @property
@@ -201,7 +202,8 @@ class TableSchema:
         return (
             self.unknown_fields is UnknownFields.DROP
             or any(
-                column.default is not None or self.policy_of(column) is InvalidValues.CAST for column in self.columns
+                column.default is not None or self.get_invalid_values_policy(column) is InvalidValues.CAST
+                for column in self.columns
             )
             or self.invalid_values is InvalidValues.CAST
         )
@@ -214,11 +216,11 @@ class TableSchema:
             if each.name in declared:
                 each = declared[each.name].to_field()
             elif is_declared(each):
-                each = without_settings(column_from_field(each)).to_field(is_declared=False)
+                each = without_declared_settings(restore_column_from_field(each)).to_field(is_declared=False)
             fields.append(each)
         return pa.schema(fields)
 
-    def policy_of(self, column: Column) -> InvalidValues:
+    def get_invalid_values_policy(self, column: Column) -> InvalidValues:
         """Return the policy for values that do not fit the column."""
         return column.invalid_values or self.invalid_values
 
@@ -403,13 +405,13 @@ def check_schema(schema: TableSchema) -> TableSchema:
                 " remove the column, and read the field from _rescued"
             )
         names.append(column.name)
-    if sum(count_leaves(column.data_type) for column in schema.columns) > COLUMNS_MAX:
+    if sum(count_leaf_columns(column.data_type) for column in schema.columns) > COLUMNS_MAX:
         raise ConfigError(f"the schema has more than {COLUMNS_MAX} columns, including nested fields")
-    check_paths(schema.columns)
+    check_column_paths(schema.columns)
     return schema
 
 
-def check_paths(columns: Iterable[Column]) -> None:
+def check_column_paths(columns: Iterable[Column]) -> None:
     """Check that no two columns read the same value, and none reads a part of another's.
 
     Raises:
@@ -435,7 +437,7 @@ def find_type_problem(data_type: pa.DataType) -> str | None:
         names: list[str] = []
         for each in data_type:
             problem = find_name_problem(each.name, names) or find_type_problem(each.type)
-            if not is_parsable_key(field_source(each)):
+            if not is_parsable_key(get_json_key(each)):
                 problem = "the name has a quote, backslash or control character"
             if problem is not None:
                 return f"nested field {each.name!r}: {problem}"
@@ -446,13 +448,13 @@ def find_type_problem(data_type: pa.DataType) -> str | None:
     return find_type_problem(data_type.item_type) if pa.types.is_map(data_type) else None
 
 
-def count_leaves(data_type: pa.DataType) -> int:
+def count_leaf_columns(data_type: pa.DataType) -> int:
     """Return the number of columns for which a type counts: one for each nested field."""
     if pa.types.is_struct(data_type):
-        return sum(count_leaves(each.type) for each in data_type)
+        return sum(count_leaf_columns(each.type) for each in data_type)
     if pa.types.is_map(data_type):
-        return count_leaves(data_type.item_type)
-    return count_leaves(data_type.value_type) if pa.types.is_list(data_type) else 1
+        return count_leaf_columns(data_type.item_type)
+    return count_leaf_columns(data_type.value_type) if pa.types.is_list(data_type) else 1
 
 
 _PATH_STEPS: Final = re.compile(r"""\.(?P<plain>[^.\[\]'"\s]+)|\[(?P<quote>['"])(?P<quoted>.*?)(?P=quote)\]""")
@@ -492,12 +494,12 @@ def _format_path_step(key: str) -> str:
     return f'["{key}"]' if "'" in key else f"['{key}']"  # paths of columns have no double quotes
 
 
-def schema_document(schema: TableSchema) -> dict[str, Any]:
+def build_schema_document(schema: TableSchema) -> dict[str, Any]:
     """Return a schema as the content of a TOML or JSON file."""
     document: dict[str, Any] = {
         "unknown_fields": schema.unknown_fields.value,
         "invalid_values": schema.invalid_values.value,
-        "columns": {column.name: _column_document(column) for column in schema.columns},
+        "columns": {column.name: _build_column_document(column) for column in schema.columns},
     }
     if schema.name is not None:
         document["name"] = schema.name
@@ -508,7 +510,7 @@ def schema_document(schema: TableSchema) -> dict[str, Any]:
     return document
 
 
-def _column_document(column: Column) -> str | dict[str, Any]:
+def _build_column_document(column: Column) -> str | dict[str, Any]:
     document: dict[str, Any] = {"type": column.type_name}
     if column.path != (column.name,):
         document["path"] = format_path(column.path)

@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chronik.errors import ConfigError
-from chronik.pipeline.tables.values.column_names import field_source
+from chronik.pipeline.tables.values.column_names import get_json_key
 from chronik.pipeline.tables.values.exact_json import parse_exact_float
-from chronik.pipeline.tables.values.sql_types import JSON_FORMAT, field_format, format_sql_type
+from chronik.pipeline.tables.values.sql_types import JSON_FORMAT, format_sql_type, get_json_format
 from chronik.pipeline.tables.values.table_schema import Column
 from chronik.wording import format_spelling_suggestion
 
@@ -446,18 +446,18 @@ class IsoTimestampCodec(TextCodec):
         texts = pa.array(values, pa.string())
         is_canonical = pc.match_substring_regex(texts, self._canonical)
         if pc.all(is_canonical, min_count=0).as_py():  # nulls do not count
-            return BuiltColumn(self._check_years(self._parse_canonical(texts)))
+            return BuiltColumn(self._check_years(self._parse_canonical_timestamps(texts)))
         others = pc.invert(is_canonical).fill_null(False)
-        canonical = self._parse_canonical(pc.if_else(others, pa.scalar(None, pa.string()), texts))
-        array = pc.replace_with_mask(canonical, others, self._parse_any(texts.filter(others)))
+        canonical = self._parse_canonical_timestamps(pc.if_else(others, pa.scalar(None, pa.string()), texts))
+        array = pc.replace_with_mask(canonical, others, self._parse_iso_timestamps(texts.filter(others)))
         return BuiltColumn(
             self._check_years(array), tuple(np.flatnonzero(others.to_numpy(zero_copy_only=False)).tolist())
         )
 
-    def _parse_canonical(self, texts: pa.Array) -> pa.Array:
-        return texts.cast(self.data_type) if self._suffix or not self._has_zone else self._localize(texts)
+    def _parse_canonical_timestamps(self, texts: pa.Array) -> pa.Array:
+        return texts.cast(self.data_type) if self._suffix or not self._has_zone else self._parse_local_timestamps(texts)
 
-    def _localize(self, texts: pa.Array) -> pa.Array:
+    def _parse_local_timestamps(self, texts: pa.Array) -> pa.Array:
         # Where clocks are set back, a local time occurs twice; where they are set forward, it does not exist.
         local = texts.cast(pa.timestamp("us"))
         is_late = pc.greater_equal(local, ARROW_ZONES_END)
@@ -478,7 +478,7 @@ class IsoTimestampCodec(TextCodec):
             raise MisfitError(f"{local} does not exist in time zone {self._zone_name}")
         return absolute
 
-    def _parse_any(self, texts: pa.Array) -> pa.Array:
+    def _parse_iso_timestamps(self, texts: pa.Array) -> pa.Array:
         has_offset = pc.match_substring_regex(texts, f"^{_ISO_TIMESTAMP}{_ISO_OFFSET}$")
         is_local = pc.match_substring_regex(texts, f"^({_ISO_DATE}|{_ISO_TIMESTAMP})$")
         if not pc.all(pc.or_(has_offset, is_local) if self._has_zone else is_local, min_count=0).as_py():
@@ -487,7 +487,7 @@ class IsoTimestampCodec(TextCodec):
             return texts.cast(self.data_type)
         nothing = pa.scalar(None, pa.string())
         absolute = pc.if_else(has_offset, texts, nothing).cast(self.data_type)
-        return pc.coalesce(absolute, self._localize(pc.if_else(has_offset, nothing, texts)))
+        return pc.coalesce(absolute, self._parse_local_timestamps(pc.if_else(has_offset, nothing, texts)))
 
     def _check_years(self, timestamps: pa.Array) -> pa.Array:
         """Return the timestamps if all are in years 1 to 9999, in UTC and in the column's time zone."""
@@ -609,13 +609,15 @@ class EpochDaysCodec(IntegerCodec):
     """A codec for dates that are numbers of days since 1970."""
 
     def build(self, values: Sequence[Any], *, is_adapted: bool = False) -> BuiltColumn:
-        return BuiltColumn(pa.array([None if days is None else _date_of_day(days) for days in values], self.data_type))
+        return BuiltColumn(
+            pa.array([None if days is None else _convert_day_to_date(days) for days in values], self.data_type)
+        )
 
     def restore(self, value: Any) -> JsonValue:
         return (value - EPOCH.date()).days
 
 
-def _date_of_day(days: int) -> date:
+def _convert_day_to_date(days: int) -> date:
     return EPOCH.date() + timedelta(days=days)
 
 
@@ -642,7 +644,7 @@ class ListCodec(ValueCodec):
     def adapt(self, value: JsonValue, *, cast: bool = False) -> AdaptedValue:
         if type(value) is not list:
             raise MisfitError(f"{describe_json_type(value)} is not valid for type {format_sql_type(self.data_type)}")
-        adapted = [adapt_nested(self._element, each, cast=cast) for each in value]
+        adapted = [adapt_nested_value(self._element, each, cast=cast) for each in value]
         is_complete = all(each.leftover is NOTHING for each in adapted)
         # Elements cannot be merged one by one, so the whole list is left over if one of them does not fit.
         leftover = NOTHING if is_complete else value
@@ -653,7 +655,7 @@ class ListCodec(ValueCodec):
             self._element, [element for each in values if each is not None for element in each], is_adapted
         )
         mask = pa.array([each is None for each in values], pa.bool_())
-        ends = pa.array(_compute_ends(values))
+        ends = pa.array(_compute_list_offsets(values))
         return BuiltColumn(pa.ListArray.from_arrays(ends, elements, type=self.data_type, mask=mask))
 
     def restore(self, value: Any) -> JsonValue:
@@ -671,7 +673,7 @@ class MapCodec(ValueCodec):
     def adapt(self, value: JsonValue, *, cast: bool = False) -> AdaptedValue:
         if type(value) is not dict:
             raise MisfitError(f"{describe_json_type(value)} is not valid for type {format_sql_type(self.data_type)}")
-        adapted = {key: adapt_nested(self._value, each, cast=cast) for key, each in value.items()}
+        adapted = {key: adapt_nested_value(self._value, each, cast=cast) for key, each in value.items()}
         leftover = {key: each.leftover for key, each in adapted.items() if each.leftover is not NOTHING}
         has_misfit = any(each.has_misfit for each in adapted.values())
         return AdaptedValue({key: each.value for key, each in adapted.items()}, leftover or NOTHING, has_misfit)
@@ -681,7 +683,7 @@ class MapCodec(ValueCodec):
         items = _build_nested(
             self._value, [item for each in values if each is not None for item in each.values()], is_adapted
         )
-        ends = pa.array(_compute_ends(values), mask=np.array([*(each is None for each in values), False], bool))
+        ends = pa.array(_compute_list_offsets(values), mask=np.array([*(each is None for each in values), False], bool))
         return BuiltColumn(pa.MapArray.from_arrays(ends, keys, items, type=self.data_type))
 
     def restore(self, value: Any) -> JsonValue:
@@ -695,7 +697,7 @@ class StructCodec(ValueCodec):
         super().__init__(data_type)
         self._drops_unknown = drops_unknown
         self._fields = [
-            (field.name, field_source(field), create_field_codec(field, drops_unknown=drops_unknown))
+            (field.name, get_json_key(field), create_field_codec(field, drops_unknown=drops_unknown))
             for field in data_type
         ]
         self._by_source = {source: index for index, (_, source, _) in enumerate(self._fields)}
@@ -718,8 +720,8 @@ class StructCodec(ValueCodec):
                 if not self._drops_unknown:
                     leftover[key] = each
                 continue
-            adapted = adapt_nested(self._fields[index][2], each, cast=cast)
-            arguments[attribute_name(index)] = adapted.value
+            adapted = adapt_nested_value(self._fields[index][2], each, cast=cast)
+            arguments[build_attribute_name(index)] = adapted.value
             has_misfit |= adapted.has_misfit
             if adapted.leftover is not NOTHING:
                 leftover[key] = adapted.leftover
@@ -728,7 +730,7 @@ class StructCodec(ValueCodec):
     def build(self, values: Sequence[Any], *, is_adapted: bool = False) -> BuiltColumn:
         children = []
         for index, (_, _, codec) in enumerate(self._fields):
-            name = attribute_name(index)
+            name = build_attribute_name(index)
             missing = codec.missing
             children.append(
                 _build_nested(codec, [missing if each is None else getattr(each, name) for each in values], is_adapted)
@@ -740,14 +742,14 @@ class StructCodec(ValueCodec):
         return {source: codec.restore(value[name]) for name, source, codec in self._fields if value[name] is not None}
 
 
-def attribute_name(index: int) -> str:
+def build_attribute_name(index: int) -> str:
     """Return the attribute name for a field of the parser's struct types, since JSON keys may be any text."""
     return f"f{index}"
 
 
 def define_struct(fields: Sequence[tuple[str, ValueCodec]], *, forbid_unknown_fields: bool = True) -> type:
     """Define a msgspec struct for the typed parser, with a field for each JSON key."""
-    names = [attribute_name(index) for index in range(len(fields))]
+    names = [build_attribute_name(index) for index in range(len(fields))]
     return msgspec.defstruct(
         "Object",
         [(name, codec.fast_type, codec.missing) for name, (_, codec) in zip(names, fields, strict=True)],
@@ -757,7 +759,7 @@ def define_struct(fields: Sequence[tuple[str, ValueCodec]], *, forbid_unknown_fi
     )
 
 
-def adapt_nested(codec: ValueCodec, value: JsonValue, *, cast: bool) -> AdaptedValue:
+def adapt_nested_value(codec: ValueCodec, value: JsonValue, *, cast: bool) -> AdaptedValue:
     """Convert a value nested in a list or object. A value that does not fit becomes null and is kept as a leftover."""
     if value is None:
         return AdaptedValue(codec.missing)
@@ -783,7 +785,7 @@ def _build_nested(codec: ValueCodec, values: Sequence[Any], is_adapted: bool) ->
     return built.array
 
 
-def _compute_ends(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.int32]]:
+def _compute_list_offsets(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.int32]]:
     """Return the offsets array of a list column: the cumulative number of elements, starting with 0."""
     ends = np.zeros(len(values) + 1, np.int32)
     np.cumsum([0 if each is None else len(each) for each in values], dtype=np.int32, out=ends[1:])
@@ -807,7 +809,7 @@ def create_column_codec(column: Column, *, drops_unknown: bool = False, rejects_
 
 def create_field_codec(field: pa.Field, *, drops_unknown: bool) -> ValueCodec:
     """Create the codec of a field that is nested in a column's type."""
-    return _create_codec(field.type, field_format(field), None, drops_unknown)
+    return _create_codec(field.type, get_json_format(field), None, drops_unknown)
 
 
 def _create_codec(data_type: pa.DataType, format: str | None, zone: str | None, drops_unknown: bool) -> ValueCodec:
