@@ -146,7 +146,7 @@ def test_table_settings_precedence_is_option_then_topic_then_default() -> None:
 
 @pytest.mark.parametrize(
     ("root", "group"),
-    [("/data/tables", "tables"), ("s3://lake/my tables/", "my-tables"), ("/", "tables")],
+    [("/data/tables", "tables"), ("s3://lake/my tables/", "lake-my-tables"), ("s3://lake", "lake"), ("/", "tables")],
 )
 def test_default_group_is_derived_from_table_root(root: str, group: str) -> None:
     assert derive_group_name(root) == f"chronik-pipeline-{group}"

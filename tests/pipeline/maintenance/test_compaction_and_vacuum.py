@@ -425,7 +425,8 @@ def test_only_named_topics_are_compacted(tmp_path: Path) -> None:
     assert len(compact_tables(str(tmp_path), [TOPIC])) == 2
     with pytest.raises(TableMissingError, match="orderz"):
         compact_tables(str(tmp_path), ["orderz"])
-    assert compact_tables(str(tmp_path / "nowhere")) == []
+    with pytest.raises(TableMissingError, match="no tables under .*nowhere"):
+        compact_tables(str(tmp_path / "nowhere"))
 
 
 def test_completed_merges_survive_later_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,13 +141,18 @@ def test_list_shows_beginning_of_long_value(tmp_path: Path) -> None:
     assert (letter.value, letter.value_bytes) == (b"x" * dead_letters.VALUE_BYTES_SHOWN, 5000)
 
 
+def test_list_and_retry_reject_a_root_without_tables(tmp_path: Path) -> None:
+    for command in (list_dead_letters, retry_dead_letters):
+        with pytest.raises(TableMissingError, match=f"no tables under {tmp_path}"):
+            command(str(tmp_path))
+
+
 def test_list_and_retry_reject_topic_without_table(tmp_path: Path) -> None:
     create_empty_table(tmp_path, TableKind.DECODED)
     assert list_dead_letters(str(tmp_path), [TOPIC]).count == 0
     assert retry_dead_letters(str(tmp_path), [TOPIC]) == []
     with pytest.raises(TableMissingError):
         list_dead_letters(str(tmp_path), ["orderz"])
-    assert list_dead_letters(str(tmp_path / "nowhere")).count == 0
 
 
 def test_dead_letters_of_deleted_topic_are_not_added_to_recreated_topic(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from chronik.client.records import TopicPartition
 from chronik.errors import ConfigError
@@ -177,6 +178,21 @@ def test_crash_before_the_commit_leaves_the_old_rows(landed: LandedTopic, monkey
     assert landed.dead_letters() == [1]
     assert rebuild(landed, required).rows == 1
     assert ([row["id"] for row in landed.rows()], landed.dead_letters()) == (["1"], [1])
+
+
+@pytest.mark.parametrize("damage", ["lost", "duplicated"])
+def test_rebuild_from_the_topic_repairs_a_damaged_table(landed: LandedTopic, damage: str) -> None:
+    landed.send(b'{"id": 1}', b'{"id": 2}', b'{"id": 3}')
+    landed.land()
+    table = DeltaTable(landed.uri)
+    if damage == "lost":
+        table.delete("id = 2")
+    else:
+        write_deltalake(table, pa.table(table.to_pyarrow_dataset().to_table()).slice(0, 1), mode="append")
+    assert len(landed.offsets()) != 3
+    assert rebuild(landed, None).source is RebuildSource.TOPIC
+    assert landed.offsets() == [0, 1, 2]
+    assert [row["id"] for row in landed.rows()] == [1, 2, 3]
 
 
 def test_raw_table_cannot_be_rebuilt(landed: LandedTopic) -> None:

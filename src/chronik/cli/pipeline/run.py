@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 EXIT_OK = 0
 INTERVAL_SECONDS = 10.0
 STARTING = "starting Spark …"
+STOPPING = "stopping after the current round; press Ctrl-C again to stop immediately"
 
 
 class InterruptedRun(ChronikError):
@@ -170,11 +171,16 @@ def _install_stop_handlers() -> threading.Event:
     """
     stop = threading.Event()
 
+    def request_stop(number: int) -> None:
+        stop.set()
+        if number == signal.SIGINT:
+            print(STOPPING, file=sys.stderr, flush=True)
+
     def handle(number: int, _: FrameType | None) -> None:
         if stop.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
-        # In another thread, because this one may hold the event's lock.
-        threading.Thread(target=stop.set, daemon=True).start()
+        # In another thread, because this one may hold the lock of the event or of the stream.
+        threading.Thread(target=request_stop, args=(number,), daemon=True).start()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, handle)

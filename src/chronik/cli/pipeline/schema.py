@@ -211,7 +211,7 @@ def run_infer(arguments: argparse.Namespace) -> int:
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    from chronik.pipeline.tables.values.table_schema import read_schema
+    from chronik.pipeline.tables.values.table_schema import format_path, read_schema
 
     schema = read_schema(arguments.schema)
     values = _read_sample(arguments)
@@ -231,6 +231,9 @@ def run_check(arguments: argparse.Namespace) -> int:
         print(format_table(("COLUMN", "TYPE", "MISFITS", "NULLS"), rows))
         print(f"{pluralize(found.records, 'record')}, {found.rescued:,} with rescued fields, "
               f"{pluralize(found.dead_letters, 'dead-letter record')}")  # fmt: skip
+        for column in schema.columns:
+            if found.records and found.nulls[column.name] == found.records:
+                print(f"column {column.name}: no record has a value at {format_path(column.path)}", file=sys.stderr)
         for error in found.errors:
             print(f"dead-letter record: {error}", file=sys.stderr)
     return EXIT_OK if found.is_clean else EXIT_FAILED

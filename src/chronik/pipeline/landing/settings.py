@@ -173,8 +173,10 @@ def _parse_partitioning(text: str, name: str) -> Partitioning:
 
 
 def derive_group_name(root: str) -> str:
-    """Return a group name derived from the table root, so that each table root has its own pipeline."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", root.rstrip("/").rsplit("/", 1)[-1]).strip("-")
+    """Return the default name of a pipeline: the last component of a directory, or all of an object store's prefix."""
+    _, is_object_store, prefix = root.rstrip("/").partition("://")
+    name = prefix if is_object_store else root.rstrip("/").rsplit("/", 1)[-1]
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-")
     return f"{GROUP_PREFIX}{name or 'tables'}"
 
 

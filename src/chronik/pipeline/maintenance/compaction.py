@@ -20,7 +20,7 @@ from chronik.errors import ChronikError, check_invariant
 from chronik.limits import MIB
 from chronik.pipeline.maintenance.row_order import RowOrder
 from chronik.pipeline.spark.tasks import TaskFailedError, TaskRunner, run_locally
-from chronik.pipeline.tables.catalog import list_table_names, open_table
+from chronik.pipeline.tables.catalog import list_existing_tables, list_table_names, open_table
 from chronik.pipeline.tables.commit_plan import WrittenFile
 from chronik.pipeline.tables.layout import DATE
 from chronik.pipeline.tables.parquet import FILE_BYTES_TARGET
@@ -190,7 +190,7 @@ def compact_tables(
 def _open_tables(
     root: str, topics: Sequence[str] | None, storage_options: Mapping[str, str] | None
 ) -> list[_CompactedTable]:
-    names = list_table_names(root, storage_options)
+    names = (list_existing_tables if topics is None else list_table_names)(root, storage_options)
     if topics is not None:
         missing = [topic for topic in topics if topic not in names]
         if missing:

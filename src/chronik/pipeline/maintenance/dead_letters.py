@@ -33,7 +33,7 @@ from chronik.pipeline.maintenance.dead_letter_tasks import (
     write_decoded_rows,
 )
 from chronik.pipeline.spark.tasks import TaskRunner, run_locally
-from chronik.pipeline.tables.catalog import list_topics_with_dead_letters, open_table
+from chronik.pipeline.tables.catalog import list_existing_tables, list_topics_with_dead_letters, open_table
 from chronik.pipeline.tables.commit_plan import SchemaChangedError, WrittenFile, WrittenFilesLostError
 from chronik.pipeline.tables.layout import (
     ERROR,
@@ -175,6 +175,8 @@ def retry_dead_letters(
 def _select_topics(root: str, topics: Sequence[str] | None, storage_options: Mapping[str, str] | None) -> list[str]:
     found = list_topics_with_dead_letters(root, storage_options)
     if topics is None:
+        if not found:
+            list_existing_tables(root, storage_options)  # raises TableMissingError if there are no tables at all
         return found
     for topic in topics:
         if topic not in found:

@@ -42,7 +42,14 @@ from chronik.pipeline.spark.tasks import TaskFailedError, TaskRunner, run_locall
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.commit_plan import PartitionRange, WrittenFile
 from chronik.pipeline.tables.layout import OFFSET, PARTITION, TableKind, initial_schema
-from chronik.pipeline.tables.offset_sets import OffsetSets, collect_offsets, compute_offsets_mask
+from chronik.pipeline.tables.offset_sets import (
+    OffsetSets,
+    collect_offsets,
+    compute_offsets_mask,
+    count_offsets,
+    subtract_offsets,
+    union_offsets,
+)
 from chronik.pipeline.tables.storage import build_dead_letters_uri, table_uri
 from chronik.pipeline.tables.table_files import LiveFile, TableDescriptor, TableFiles, scan
 from chronik.pipeline.tables.topic_table import (
@@ -365,21 +372,32 @@ class _Rebuild:
     def _check_positions(self) -> None:
         """Check that the rebuild kept every row, as a row or a dead-letter record, before it replaces the old rows.
 
+        The topic may have more records than the table: then the table was damaged, and the rebuild repairs it.
+
         Raises:
-            _RecordsMissingError: The topic does not have exactly the table's records.
+            _RecordsMissingError: The topic does not have all records of the table.
         """
-        old, new, dead = self._state.files, self._target, self._dead.descriptor()
-        expected = self._digest_files([old.with_files(file) for file in old.files], self._dead_letter_offsets)
+        new, dead = self._target, self._dead.descriptor()
+        old = [self._state.files.with_files(file) for file in self._state.files.files]
         late = [file for result in self._results for file in result.late_dead_letters] + self._uncounted_dead_letters
-        found = self._digest_files(
-            [_describe_written_file(new, each) for each in self._written]
-            + [_describe_written_file(dead, each) for each in late],
-            {},
-        )
-        topic = self._table.spec.topic
-        if found != expected and self._source is RebuildSource.TOPIC:
-            raise _RecordsMissingError(f"topic {topic} has {found.rows:,} of the table's {expected.rows:,} records")
-        check_invariant(found == expected, f"{self._table.uri}: {found.rows} of {expected.rows} rows were rebuilt")
+        written = [_describe_written_file(new, each) for each in self._written]
+        written += [_describe_written_file(dead, each) for each in late]
+        expected, found = self._digest_files(old, self._dead_letter_offsets), self._digest_files(written, {})
+        if found == expected:
+            return
+        if self._source is RebuildSource.TOPIC:
+            expected_offsets = subtract_offsets(self._read_offsets(old), self._dead_letter_offsets)
+            missing = count_offsets(subtract_offsets(expected_offsets, self._read_offsets(written)))
+            if not missing:
+                return
+            count = count_offsets(expected_offsets)
+            raise _RecordsMissingError(
+                f"topic {self._table.spec.topic} has {count - missing:,} of the table's {count:,} records"
+            )
+        check_invariant(False, f"{self._table.uri}: {found.rows} of {expected.rows} rows were rebuilt")
+
+    def _read_offsets(self, files: list[TableFiles]) -> OffsetSets:
+        return union_offsets(self._tasks(read_offsets, files))
 
     def _digest_files(self, files: list[TableFiles], excluded: OffsetSets) -> PositionDigest:
         digests = self._tasks(partial(digest_positions, excluded), files)
@@ -451,6 +469,11 @@ def digest_positions(excluded: OffsetSets, table: TableFiles) -> PositionDigest:
         rows += len(offsets)
         total += int(_mix_bits(offsets + _mix_bits(partitions + np.uint64(1))).sum(dtype=np.uint64))
     return PositionDigest(rows, total % 2**64)
+
+
+def read_offsets(table: TableFiles) -> OffsetSets:
+    """Return the offsets of all rows in the files, by partition."""
+    return collect_offsets(scan(table, [PARTITION, OFFSET]))
 
 
 def _mix_bits(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

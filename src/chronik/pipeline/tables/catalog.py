@@ -16,7 +16,7 @@ from chronik.pipeline.tables.storage import (
     check_table_uri,
     local_directory,
 )
-from chronik.pipeline.tables.topic_table import TableSpec, TopicTable
+from chronik.pipeline.tables.topic_table import TableMissingError, TableSpec, TopicTable
 from chronik.pipeline.tables.values.table_schema import TableSchema
 
 
@@ -66,6 +66,18 @@ def list_table_names(root: str, storage_options: Mapping[str, str] | None = None
     # Each check is a request.
     with ThreadPoolExecutor(REQUESTS_MAX) as pool:
         return sorted(name for name, found in zip(names, pool.map(is_table, names), strict=True) if found)
+
+
+def list_existing_tables(root: str, storage_options: Mapping[str, str] | None = None) -> list[str]:
+    """Return the sorted names of the tables under a root, as `list_table_names` does.
+
+    Raises:
+        TableMissingError: There are none, probably because the root is misspelled.
+    """
+    names = list_table_names(root, storage_options)
+    if not names:
+        raise TableMissingError(f"no tables under {root}")
+    return names
 
 
 def list_topics_with_dead_letters(root: str, storage_options: Mapping[str, str] | None = None) -> list[str]:

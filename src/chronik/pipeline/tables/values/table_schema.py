@@ -305,7 +305,12 @@ def read_schema(text: str) -> TableSchema:
         ConfigError: The file cannot be read, or the schema is invalid.
     """
     if not text.endswith((".toml", ".json")):
-        return parse_schema_text(text)
+        try:
+            return parse_schema_text(text)
+        except ConfigError as error:
+            if len(text.split()) == 1:  # a list of columns has a name and a type
+                raise ConfigError(f"{error}; the name of a schema file ends in .toml or .json") from None
+            raise
     try:
         content = pathlib.Path(text).read_text(encoding="utf-8")
         if text.endswith(".json"):
