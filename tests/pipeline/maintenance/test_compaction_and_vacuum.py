@@ -425,7 +425,7 @@ def test_only_named_topics_are_compacted(tmp_path: Path) -> None:
     assert len(compact_tables(str(tmp_path), [TOPIC])) == 2
     with pytest.raises(TableMissingError, match="orderz"):
         compact_tables(str(tmp_path), ["orderz"])
-    with pytest.raises(TableMissingError, match="no tables under .*nowhere"):
+    with pytest.raises(TableMissingError, match=r"no tables under .*nowhere"):
         compact_tables(str(tmp_path / "nowhere"))
 
 
