@@ -1,4 +1,4 @@
-"""The pipeline's commands with tables on S3: landing, SQL, audit, compaction, dead-letter records and replay."""
+"""The pipeline's commands with tables on S3: landing, SQL, audit, compaction, rebuild, dead-letter records, replay."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
 from chronik.pipeline.journal.reports import ProgressReporter
 from chronik.pipeline.landing import run
+from chronik.pipeline.landing.settings import derive_group_name
 from chronik.pipeline.query import landed_dataframe
 from chronik.pipeline.query.s3a import build_s3a_options, has_s3a, to_s3a_uri
 from chronik.pipeline.query.sql import query
@@ -80,7 +81,7 @@ def test_landed_topics_are_queried_audited_compacted_and_replayed(pipeline: S3Pi
     landing = ["run", "--once", "--topics", decoded, "--format", "json"]
     assert f"landed: {RECORDS} rows, 1 dead-letter record; topics: 1" in pipeline(*landing).out
 
-    group = f"chronik-pipeline-{pipeline.root.rpartition('/')[2]}"
+    group = derive_group_name(pipeline.root)
     status = {
         topic["topic"]: topic for topic in pipeline("status", "--pipeline", group, "--json", root=False).json["topics"]
     }
@@ -104,6 +105,13 @@ def test_landed_topics_are_queried_audited_compacted_and_replayed(pipeline: S3Pi
     assert compacted[decoded]["files_removed"] > compacted[decoded]["files_added"] > 0
     assert compacted[decoded]["vacuumed"] >= compacted[decoded]["files_removed"]
     assert compacted.keys() == {raw, decoded, f"{decoded}~dead_letters"}
+
+    rebuilt = pipeline("rebuild", decoded, "--schema", "id double, customer string")
+    assert rebuilt.out == f"{decoded}: {2 * RECORDS} rows rebuilt from the topic, 0 new dead-letter records\n"
+    average = pipeline(
+        "sql", "--no-server", "--json", f"SELECT typeof(id) AS t, avg(id) AS a FROM `{decoded}` GROUP BY 1"
+    )
+    assert average.json == {"t": "double", "a": (RECORDS - 1) / 2}
 
     letters = pipeline("dlq", "list", "--json").json
     assert (letters["count"], letters["letters"][0]["value"]) == (1, "no json")

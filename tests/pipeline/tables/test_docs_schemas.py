@@ -1,4 +1,4 @@
-"""Tests of the table "What lands where" in docs/guides/schemas.md: each row is tried."""
+"""Tests of the tables "What is inferred" and "What lands where" in docs/guides/schemas.md: each row is tried."""
 
 from __future__ import annotations
 
@@ -11,15 +11,22 @@ import pytest
 
 from chronik.pipeline.tables.layout import RESCUED
 from chronik.pipeline.tables.values.json_decoder import JsonDecoder
-from chronik.pipeline.tables.values.table_schema import TableSchema, parse_schema_document
+from chronik.pipeline.tables.values.row_decoder import infer_statistics
+from chronik.pipeline.tables.values.schema_evolution import plan_new_columns
+from chronik.pipeline.tables.values.table_schema import (
+    INFERRED,
+    TableSchema,
+    parse_schema_document,
+    restore_column_from_field,
+)
 from tests.docs.blocks import ROOT
 
 PAGE = ROOT / "docs" / "guides" / "schemas.md"
 
 
-def read_rows() -> list[list[str]]:
-    """Return the cells of the table's rows."""
-    section = PAGE.read_text(encoding="utf-8").partition("## What lands where")[2].partition("\n## ")[0]
+def read_rows(heading: str = "What lands where") -> list[list[str]]:
+    """Return the cells of the rows of the table under a heading."""
+    section = PAGE.read_text(encoding="utf-8").partition(f"## {heading}")[2].partition("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("| ")][1:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
@@ -72,6 +79,20 @@ def test_documented_value_lands_where_the_page_says(cells: list[str]) -> None:
         assert json.loads(rescued) == json.loads(value)
     else:
         assert rescued == (cells[2].strip("`") or None)
+
+
+@pytest.mark.parametrize("cells", read_rows("What is inferred"), ids=lambda cells: cells[0])
+def test_documented_columns_are_inferred(cells: list[str]) -> None:
+    values = [
+        value.encode() for count, value in re.findall(r"(?:(\d+) × )?`(.*?)`", cells[0]) for _ in range(int(count or 1))
+    ]
+    table = pa.schema([pa.field(RESCUED, pa.string())])
+    planned = plan_new_columns(INFERRED, table, infer_statistics(values)).added
+    columns = [restore_column_from_field(field) for field in planned]
+    assert ", ".join(f"{column.name} {column.type_name}" for column in columns) == cells[1].strip("`")
+    decoded = JsonDecoder(INFERRED, pa.schema([*planned, *table])).decode(values)
+    assert decoded.errors == {}
+    assert [text for text in decoded.columns[RESCUED].to_pylist() if text] == re.findall(r"`(.*?)`", cells[2])
 
 
 def drop_nulls(value: Any) -> Any:
