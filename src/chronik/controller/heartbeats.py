@@ -77,6 +77,6 @@ class HeartbeatConfirmation:
 
 
 def _retrieve_task_exception(batch: asyncio.Task[None]) -> None:
-    """Retrieve the exception of a confirmation that nobody awaits any more, so that asyncio does not log it."""
+    """Retrieve the exception of a confirmation that no task awaits any more, so that asyncio does not log it."""
     if not batch.cancelled():
         batch.exception()
