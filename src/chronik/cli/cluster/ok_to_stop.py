@@ -19,7 +19,7 @@ from chronik.client.nodes import describe_nodes, describe_nodes_from_quorum, to_
 from chronik.errors import ChronikError
 from chronik.planning.shutdown_check import ShutdownObstacle, find_shutdown_obstacles
 from chronik.planning.views import PlannedNode, join_words
-from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.errors import KafkaError
 
 EXIT_SAFE, EXIT_NOT_SAFE, EXIT_UNKNOWN = 0, 1, 2
 """Exit codes: the node can be stopped, it cannot be stopped, or the check itself failed."""
@@ -103,7 +103,7 @@ def wait_until_safe(
 
 def _is_retriable(error: ClientError | KafkaError) -> bool:
     if isinstance(error, KafkaError):
-        return error.code.retriable or error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return error.code.retriable
     return isinstance(error, BrokerUnreachable | ConnectionLost)
 
 
