@@ -28,7 +28,7 @@ LAYERS = (
     {"quorum"},
     {"raft", "peers", "planning"},
     {"log", "wal"},
-    {"protocol"},
+    {"formats", "protocol"},
     {"files", "tls"},
     {"command_parser", "config", "limits", "linear_regex", "log_output", "request_reply"},
     {"listeners", "scheduler"},
