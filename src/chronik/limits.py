@@ -312,3 +312,37 @@ PENDING_SAMPLES_MAX = 64
 PENDING_SAMPLES_PER_ACCOUNT_MAX = 16
 """Maximum number of pending table samples per principal or, without authentication, per client network. Each may take
 30 seconds."""
+
+SUBJECT_NAME_CHARACTERS_MAX = 1024
+"""Maximum characters of the name of a subject with its context, as in ACLs. Names consist of a topic name of up to 249
+characters and, depending on the strategy, the full name of a record type."""
+
+SUBJECTS_MAX = 100_000
+"""Maximum number of subjects of the schema registry, including soft-deleted ones. Each takes 1 kB of memory on every
+node, and is part of every snapshot."""
+
+SUBJECT_VERSIONS_MAX = 2000
+"""Maximum number of versions per subject, including soft-deleted ones. Deleting a subject takes 5 µs per version, and a
+registration under a transitive compatibility level compares with each."""
+
+SCHEMA_BYTES_MAX = 1 * MIB
+"""Maximum size in bytes of the text of a schema. Schemas of a few kB are usual, generated ones have up to 500 kB."""
+
+SCHEMA_PROPERTIES_BYTES_MAX = 256 * KIB
+"""Maximum size in bytes of the metadata and the rule set of a schema, or of the defaults in a config, as JSON."""
+
+SCHEMAS_BYTES_MAX = 128 * MIB
+"""Maximum total size in bytes of the schemas of a cluster. Every node has them in memory and in its snapshots."""
+
+SCHEMA_REFERENCES_MAX = 1000
+"""Maximum number of schemas to which a schema refers, directly or through others."""
+
+SCHEMA_REFERENCE_DEPTH_MAX = 100
+"""Maximum length of a chain of references between schemas. Protobuf files of large projects import each other through
+about 20 levels."""
+
+SCHEMA_REFERENCES_BYTES_MAX = 4 * MIB
+"""Maximum total size in bytes of a schema and all schemas to which it refers. They are parsed together."""
+
+SCHEMA_REFERENCE_NAME_CHARACTERS_MAX = 1024
+"""Maximum characters of the name of a reference: a full name, a URI or a path."""
