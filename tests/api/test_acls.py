@@ -102,6 +102,17 @@ def test_invalid_acls_are_rejected_and_valid_ones_created(client: RawClient) -> 
     assert send_request(client, "DescribeAcls", 3, **acl_filter(operation=0)).error_code == ErrorCode.INVALID_REQUEST
 
 
+def test_acls_on_subjects_are_described_and_deleted_only_by_their_type(client: RawClient) -> None:
+    subject = int(AclResourceType.SUBJECT)
+    creations = [acl("orders"), acl("orders-value", resource_type=subject)]
+    assert not error_codes_in(send_request(client, "CreateAcls", 3, creations=creations))
+    assert described(client) == [("orders", 3, ["User:a"])]
+    assert described(client, resource_type_filter=subject) == [("orders-value", 3, ["User:a"])]
+    deleted = send_request(client, "DeleteAcls", 3, filters=[acl_filter(), acl_filter(resource_type_filter=subject)])
+    assert [len(each.matching_acls) for each in deleted.filter_results] == [1, 1]
+    assert described(client, resource_type_filter=subject) == []
+
+
 def test_partially_failed_acl_deletion_reports_each_error(
     node: AuthorizingNode, client: RawClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

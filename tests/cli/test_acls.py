@@ -47,6 +47,19 @@ def test_acls_are_added_listed_and_removed(broker_with_authorizer: Broker) -> No
     assert acls(broker_with_authorizer, "list", "--json").json == []
 
 
+def test_acls_on_subjects_are_listed_with_all_others(broker_with_authorizer: Broker) -> None:
+    read = ("--allow-principal", "User:x", "--operation", "Read", "--topic", "orders", "--subject", "orders-value")
+    acls(broker_with_authorizer, "add", *read)
+    listed = acls(broker_with_authorizer, "list", "--json").json
+    assert [(each["resource_type"], each["resource_name"]) for each in listed] == [
+        ("Topic", "orders"),
+        ("Subject", "orders-value"),
+    ]
+    assert len(acls(broker_with_authorizer, "list", "--subject", "orders-value", "--json").json) == 1
+    assert len(acls(broker_with_authorizer, "remove", *read, "--json").json) == 2
+    assert acls(broker_with_authorizer, "list", "--json").json == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -44,7 +44,7 @@ def any_acl(rng: random.Random) -> Acl:
     """Return a random ACL, valid half of the time."""
     if rng.random() < 0.5:
         return Acl(
-            rng.choice((AclResourceType.TOPIC, AclResourceType.GROUP)),
+            rng.choice((AclResourceType.TOPIC, AclResourceType.GROUP, AclResourceType.SUBJECT)),
             rng.choice(("a", "ab", "abc", "b", "*", "é")),
             rng.choice((3, 4)),
             rng.choice(("User:alice", "User:*", "User:a:b", "Group:alice")),
@@ -92,7 +92,7 @@ def cases(rng: random.Random) -> Case:
             rng.choice((Principal("User", "alice"), Principal("User", "a:b"), Principal("Group", "alice"))),
             rng.choice(("10.0.0.1", "10.0.0.2", "::1", "host")),
             rng.choice(list(AclOperation)),
-            rng.choice((AclResourceType.TOPIC, AclResourceType.GROUP)),
+            rng.choice((AclResourceType.TOPIC, AclResourceType.GROUP, AclResourceType.SUBJECT)),
             rng.choice([name for name in NAMES if name]),
         )
         for _ in range(6)

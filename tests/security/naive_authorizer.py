@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from chronik.metadata.records import Acl
 from chronik.principals import Principal
-from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.protocol.permissions import KAFKA_RESOURCE_TYPES, AclOperation, AclResourceType
 from chronik.security.acls import AclFilterPattern
 
 DENY, ALLOW = 2, 3
@@ -79,6 +79,8 @@ def _dominates(denied: Acl, allowed: Acl) -> bool:
 def filter_matches(wanted: AclFilterPattern, acl: Acl) -> bool:
     """Kafka's AccessControlEntryFilter and ResourcePatternFilter: 1 matches anything, pattern type 2 what applies."""
     any_number = 1
+    if wanted.resource_type == any_number and acl.resource_type not in KAFKA_RESOURCE_TYPES:
+        return False
     for wanted_value, value in (
         (wanted.resource_type, acl.resource_type),
         (wanted.operation, acl.operation),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from chronik.limits import ACL_NAME_CHARACTERS_MAX
@@ -42,6 +43,12 @@ def test_acl_filter_matches_same_acls_as_kafka(changes: dict[str, object], found
     wanted = EVERYTHING._replace(**changes)  # type: ignore[arg-type]
     assert wanted.is_valid
     assert [acl for acl in ALL if wanted.matches(acl)] == found
+
+
+def test_filter_for_any_resource_type_matches_only_types_of_kafka() -> None:
+    subject = msgspec.structs.replace(ACL, resource_type=AclResourceType.SUBJECT)
+    assert not EVERYTHING.matches(subject)
+    assert EVERYTHING._replace(resource_type=AclResourceType.SUBJECT).matches(subject)
 
 
 def test_filter_without_wildcards_has_exact_acl() -> None:

@@ -20,6 +20,7 @@ RESOURCE_TYPES: Final = {
     "transactional_id": AclResourceType.TRANSACTIONAL_ID,
     "delegation_token": AclResourceType.DELEGATION_TOKEN,
     "user_principal": AclResourceType.USER,
+    "subject": AclResourceType.SUBJECT,
 }
 PATTERNS: Final = {
     "literal": PatternType.LITERAL,

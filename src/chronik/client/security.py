@@ -39,6 +39,7 @@ from chronik.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     ScramUser,
 )
+from chronik.protocol.permissions import AclResourceType
 from chronik.security.sasl.scram_keys import MECHANISMS_BY_NAME, MECHANISMS_BY_NUMBER, generate_salt, salt_password
 
 MATCH_ANY = 1
@@ -65,7 +66,10 @@ class AclBinding(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """A filter for ACL bindings. ANY and None match every value."""
+    """A filter for ACL bindings. ANY and None match every value.
+
+    As a resource type, brokers take ANY for each of Kafka's types. `list_acls` therefore asks for subjects as well.
+    """
 
     resource_type: int = MATCH_ANY
     name: str | None = None
@@ -77,7 +81,22 @@ class AclFilter(NamedTuple):
 
 
 def list_acls(cluster: ClusterClient, wanted: AclFilter) -> list[AclBinding]:
-    """Return the ACLs that match the filter. Raise KafkaError if the request is rejected."""
+    """Return the ACLs that match the filter, including those on subjects of the schema registry.
+
+    Raises:
+        KafkaError: The request is rejected.
+    """
+    found = _describe_acls(cluster, wanted)
+    if wanted.resource_type == MATCH_ANY:
+        try:
+            found += _describe_acls(cluster, wanted._replace(resource_type=AclResourceType.SUBJECT))
+        except KafkaError as error:  # brokers without a schema registry do not know the resource type
+            if error.code is not ErrorCode.INVALID_REQUEST:
+                raise
+    return found
+
+
+def _describe_acls(cluster: ClusterClient, wanted: AclFilter) -> list[AclBinding]:
     request = DescribeAclsRequest(
         resource_type_filter=wanted.resource_type,
         resource_name_filter=wanted.name,

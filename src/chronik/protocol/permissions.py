@@ -30,7 +30,9 @@ class AclOperation(IntEnum):
 
 
 class AclResourceType(IntEnum):
-    """A type of resource that an access control list (ACL) protects, with Kafka's number."""
+    """A type of resource that an access control list (ACL) protects, with Kafka's number, or 100 and above if only
+    Chronik has it.
+    """
 
     TOPIC = 2
     GROUP = 3
@@ -38,6 +40,12 @@ class AclResourceType(IntEnum):
     TRANSACTIONAL_ID = 5
     DELEGATION_TOKEN = 6
     USER = 7
+    SUBJECT = 100
+    """A subject of the schema registry. Confluent's tools know the type, but Kafka has no number for it."""
+
+
+KAFKA_RESOURCE_TYPES: Final = frozenset(each for each in AclResourceType if each < AclResourceType.SUBJECT)
+"""The resource types that Kafka has."""
 
 
 CLUSTER_NAME: Final = "kafka-cluster"
@@ -87,6 +95,14 @@ TOPIC_OPERATIONS: Final = (
     AclOperation.DESCRIBE_CONFIGS,
     AclOperation.ALTER_CONFIGS,
 )
+SUBJECT_OPERATIONS: Final = (
+    AclOperation.READ,
+    AclOperation.WRITE,
+    AclOperation.DELETE,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+)
 GROUP_OPERATIONS: Final = (
     AclOperation.READ,
     AclOperation.DELETE,
@@ -110,6 +126,7 @@ OPERATIONS_BY_RESOURCE_TYPE: Final = {
     AclResourceType.TRANSACTIONAL_ID: (AclOperation.WRITE, AclOperation.DESCRIBE, AclOperation.TWO_PHASE_COMMIT),
     AclResourceType.DELEGATION_TOKEN: (AclOperation.DESCRIBE,),
     AclResourceType.USER: (AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS),
+    AclResourceType.SUBJECT: SUBJECT_OPERATIONS,
 }
 """The ACL operations that apply to each resource type."""
 

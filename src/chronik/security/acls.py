@@ -9,10 +9,14 @@ from chronik.ip_addresses import normalize_host
 from chronik.limits import ACL_NAME_CHARACTERS_MAX
 from chronik.metadata.records import Acl
 from chronik.principals import Principal
-from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
+from chronik.protocol.permissions import CLUSTER_NAME, KAFKA_RESOURCE_TYPES, AclOperation, AclResourceType
 
 ANY_VALUE: Final = 1
-"""Value of an enum field that matches everything in an ACL filter. For string fields, it is None."""
+"""Value of an enum field that matches everything in an ACL filter. For string fields, it is None.
+
+As a resource type, it matches only Kafka's types, because Kafka's clients reject responses with types that they do not
+know.
+"""
 
 WILDCARD: Final = "*"
 """Resource name that matches all resources of a type, and host that matches all client addresses."""
@@ -100,13 +104,18 @@ class AclFilterPattern(NamedTuple):
     def matches(self, acl: Acl) -> bool:
         """Return whether the filter matches the ACL."""
         return (
-            self.resource_type in (ANY_VALUE, acl.resource_type)
+            self._matches_resource_type(acl)
             and self.operation in (ANY_VALUE, acl.operation)
             and self.permission in (ANY_VALUE, acl.permission)
             and (self.principal is None or self.principal == acl.principal)
             and (self.host is None or self.host == acl.host)
             and self._matches_pattern(acl)
         )
+
+    def _matches_resource_type(self, acl: Acl) -> bool:
+        if self.resource_type == ANY_VALUE:
+            return acl.resource_type in KAFKA_RESOURCE_TYPES
+        return self.resource_type == acl.resource_type
 
     def _matches_pattern(self, acl: Acl) -> bool:
         if self.pattern_type not in (ANY_VALUE, MATCH_PATTERN, acl.pattern_type):

@@ -162,7 +162,7 @@ class Authorizer:
         self, principal: Principal, host: str, operation: AclOperation, resource_type: AclResourceType, name: str
     ) -> bool:
         """Return whether the principal may perform the operation on the resource."""
-        key = (principal, host, operation << 4 | resource_type, name)
+        key = (principal, host, operation << 8 | resource_type, name)
         decision_found = self._decisions.get(key)
         if decision_found is None:
             decision_found = self._compute_decision(principal, host, operation, resource_type, name)
@@ -174,7 +174,7 @@ class Authorizer:
         self, principal: Principal, host: str, operation: AclOperation, resource_type: AclResourceType
     ) -> bool:
         """Return whether the principal may perform the operation on at least one resource of the type."""
-        key = (principal, host, operation << 4 | resource_type, None)
+        key = (principal, host, operation << 8 | resource_type, None)
         decision_found = self._decisions.get(key)
         if decision_found is None:
             decision_found = self._compute_decision(

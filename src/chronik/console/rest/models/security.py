@@ -9,7 +9,7 @@ import msgspec
 from chronik.console.rest.models.common import Body, Name, Words
 
 Mechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
-ResourceName = Literal["topic", "group", "cluster", "transactional-id", "user", "delegation-token"]
+ResourceName = Literal["topic", "group", "cluster", "transactional-id", "user", "delegation-token", "subject"]
 OperationName = Literal[
     "all",
     "read",

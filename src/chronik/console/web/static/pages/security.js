@@ -88,7 +88,7 @@ function deleteUser(name, rows) {
   confirm({ action: "delete-user", title: `Delete user ${name}`, intro: "The user can no longer log in. ACLs with this principal are not deleted.", typed: name, label: "Delete user", tone: "danger", run: () => remove(at("users", name)), success: `User ${name} was deleted.`, done: rows.refresh });
 }
 
-const RESOURCES = ["topic", "group", "cluster", "transactional-id", "user", "delegation-token"];
+const RESOURCES = ["topic", "group", "cluster", "transactional-id", "user", "delegation-token", "subject"];
 const OPERATIONS = ["all", "read", "write", "create", "delete", "alter", "describe", "cluster-action", "describe-configs", "alter-configs", "idempotent-write", "create-tokens", "describe-tokens", "two-phase-commit"];
 
 function acls(state) {
