@@ -1,0 +1,1 @@
+"""Avro: the decoder and the encoder of values."""
