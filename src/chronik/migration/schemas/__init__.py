@@ -1,0 +1,1 @@
+"""Export of a schema registry to a file or into another registry, with ids and versions kept."""
