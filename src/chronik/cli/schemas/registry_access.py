@@ -1,0 +1,128 @@
+"""Arguments and credentials of commands that use a schema registry, and the registry of a cluster."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from base64 import b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from chronik.cli.arguments import CommandRunner, InvalidInput, add_client_arguments, connect_cluster
+from chronik.client.access.settings import ClientSecurity, parse_security, read_properties
+from chronik.client.access.tls import create_ssl_context
+from chronik.client.cluster import ClusterClient
+from chronik.client.configs import BROKER_RESOURCE, ConfigTarget, describe_configs
+from chronik.client.registry import RegistryAccess, RegistryClient, get_user_info, parse_registry_url
+from chronik.console.http import is_loopback_host
+from chronik.errors import ChronikError
+
+REGISTRY_VARIABLE: Final = "CHRONIK_REGISTRY"
+"""Name of the environment variable with the URL of the schema registry."""
+TOKEN_VARIABLE: Final = "CHRONIK_HTTP_TOKEN"
+URL_CONFIG: Final = "confluent.schema.registry.url"
+"""The broker config with the URL of the node's schema registry."""
+
+PREFIX: Final = "schema.registry."
+"""Prefix that settings of a schema registry may have in a client config file."""
+USER_INFO, CREDENTIALS_SOURCE, BEARER_TOKEN = (
+    "basic.auth.user.info", "basic.auth.credentials.source", "bearer.auth.token",
+)  # fmt: skip
+SASL_INHERIT: Final = "SASL_INHERIT"
+
+
+def add_registry_arguments(parser: argparse.ArgumentParser, run: CommandRunner) -> None:
+    parser.add_argument(
+        "-r",
+        "--registry",
+        metavar="URL",
+        default=os.environ.get(REGISTRY_VARIABLE) or None,
+        help=f"URL of a schema registry (default: {REGISTRY_VARIABLE} in the environment, or the cluster's registry)",
+    )
+    add_client_arguments(parser, run)
+
+
+def open_registry(arguments: argparse.Namespace) -> RegistryClient:
+    """Return a client for the registry of --registry, or else for the registry of the cluster.
+
+    Raises:
+        ChronikError: The cluster has no registry or cannot be reached, or settings are invalid.
+    """
+    settings = _read_settings(arguments.client_config)
+    if arguments.registry is not None:
+        access = build_access(arguments.registry, settings)
+    else:
+        with connect_cluster(arguments) as cluster:
+            access = build_access(find_registry_url(cluster), settings, is_own_cluster=True)
+    return RegistryClient(access, timeout_s=arguments.timeout)
+
+
+def open_other_registry(url: str, config: Path | None, timeout_s: float) -> RegistryClient:
+    """Return a client for a registry with its own client config file."""
+    return RegistryClient(build_access(url, _read_settings(config)), timeout_s=timeout_s)
+
+
+def find_registry_url(cluster: ClusterClient) -> str:
+    """Return the URL of a node's schema registry, as the nodes report it.
+
+    Raises:
+        InvalidInput: No reachable node has a registry.
+    """
+    failure: ChronikError | None = None
+    for broker in cluster.metadata([]).brokers:
+        target = ConfigTarget(BROKER_RESOURCE, str(broker.node_id))
+        try:
+            cluster.broker(broker.node_id)  # the config is that of the node itself
+            found = describe_configs(cluster, [target], [URL_CONFIG])[target]
+        except ChronikError as error:
+            failure = error
+            continue
+        if url := next((config.value for config in found if config.value), None):
+            return url
+    if failure is not None:
+        raise failure
+    raise InvalidInput(
+        "the brokers have no schema registry: set http or registry in their config files, or use --registry URL"
+    )
+
+
+def build_access(url: str, settings: Mapping[str, str], *, is_own_cluster: bool = False) -> RegistryAccess:
+    """Return the access to a registry with the credentials in a client config file, if any.
+
+    The SASL user name and password are sent to the cluster's own registry, or with basic.auth.credentials.source =
+    SASL_INHERIT; in plain text only to loopback addresses.
+    """
+    own = {name.removeprefix(PREFIX): value for name, value in settings.items() if name.startswith(PREFIX)}
+    values = {name: value for name, value in settings.items() if not name.startswith(PREFIX)} | own
+    security = parse_security(values)
+    parts = parse_registry_url(url)
+    tls = create_ssl_context(security) if parts.scheme == "https" else None
+    is_private = parts.scheme == "https" or is_loopback_host(parts.netloc.rpartition("@")[2])
+    inherits = is_own_cluster or values.get(CREDENTIALS_SOURCE, "").upper() == SASL_INHERIT
+    token = values.get(BEARER_TOKEN) or (os.environ.get(TOKEN_VARIABLE) if is_own_cluster and is_private else None)
+    if (user := get_user_info(parts)) is not None:
+        authorization = _encode_basic(*user)
+    elif values.get(BEARER_TOKEN):
+        authorization = f"Bearer {values[BEARER_TOKEN]}"
+    elif user_info := values.get(USER_INFO):
+        authorization = _encode_basic(*user_info.partition(":")[::2])
+    elif inherits and is_private and _has_password(security):
+        authorization = _encode_basic(security.username, security.password)
+    elif token:
+        authorization = f"Bearer {token}"
+    else:
+        authorization = None
+    return RegistryAccess(url, authorization, tls)
+
+
+def _has_password(security: ClientSecurity) -> bool:
+    return security.has_login and bool(security.username and security.password)
+
+
+def _encode_basic(name: str, password: str) -> str:
+    return f"Basic {b64encode(f'{name}:{password}'.encode()).decode()}"
+
+
+def _read_settings(path: Path | str | None) -> dict[str, str]:
+    return {} if path is None else read_properties(Path(path))
