@@ -12,8 +12,12 @@ from confluent_kafka import Producer
 from chronik.config import Address
 from chronik.testing.cluster import Cluster, ClusterNode
 
-COMMITS = {1: "5b5ad4aaf794e100b3cfdce8a7b9a59fa2570270", 2: "1676693a353cc88ac61b8bbf2d3f84c926aa497c"}
-"""Commits of 0.2.0 and 0.3.0 by the highest feature level that they support."""
+COMMITS = {
+    1: "5b5ad4aaf794e100b3cfdce8a7b9a59fa2570270",
+    2: "1676693a353cc88ac61b8bbf2d3f84c926aa497c",
+    4: "4e271a74079689e4351d9203ad29e9b7245d7fc9",
+}
+"""Commits of 0.2.0, 0.3.0 and 0.6 by the highest feature level that they support."""
 
 ROOT = Path(__file__).parents[2]
 
