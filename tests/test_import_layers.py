@@ -21,7 +21,7 @@ LAYERS = (
     {"api", "replication"},
     {"admin", "transactions"},
     {"groups", "controller", "broker", "client"},
-    {"coordination"},
+    {"coordination", "registry"},
     {"configs"},
     {"security"},
     {"metadata"},
