@@ -136,7 +136,7 @@ ACL = '[[acls]]\nprincipal = "User:a"\noperations = ["Read"]\n'
         ("[users]\na = 'hunter2'", "file:2: users.a: expected a table"),
         ("[users.'']", 'users."": user names must have 1 to 1024 characters'),
         ("[acls]", r"file:1: acls = {}: expected an array of tables: \[\[acls\]\]"),
-        (ACL, "file:1: acls no. 1: expected one of topic, group, transactional_id, delegation_token, user_principal, s"),
+        (ACL, "file:1: acls no. 1: expected one of topic, group, transactional_id, delegation_token, user_principal, "),
         (f"{ACL}topic = 'a'\n{ACL}topic = 5", "file:8: acls no. 2: topic = 5: expected a string"),
         (f"{ACL}topic = 'a'\ngroup = 'b'", "file:1: acls no. 1: expected one of topic, group"),
         (f"{ACL}cluster = false", "file:4: acls no. 1: cluster = False: expected true"),
