@@ -325,6 +325,13 @@ SUBJECT_VERSIONS_MAX = 2000
 """Maximum number of versions per subject, including soft-deleted ones. Deleting a subject takes 5 µs per version, and a
 registration under a transitive compatibility level compares with each."""
 
+SCHEMA_SETTINGS_MAX = 100_000
+"""Maximum number of subjects and contexts of the schema registry with a config or a mode of their own."""
+
+SCHEMA_CONTEXTS_MAX = 1000
+"""Maximum number of contexts of the schema registry, including deleted ones: their next schema id is kept, because ids
+are never reused. Some deployments have one per tenant or source cluster."""
+
 SCHEMA_BYTES_MAX = 1 * MIB
 """Maximum size in bytes of the text of a schema. Schemas of a few kB are usual, generated ones have up to 500 kB."""
 

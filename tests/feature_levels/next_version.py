@@ -26,7 +26,7 @@ def add_to_commands() -> type[msgspec.Struct]:
     from chronik.metadata.commands import base, envelope, topics
 
     common: dict[str, Any] = {"bases": (base.CommandBase,), "frozen": True, "module": topics.__name__}
-    greet = msgspec.defstruct("Greet", [("text", str)], tag=90, **common)
+    greet = msgspec.defstruct("Greet", [("text", str)], tag=120, **common)
     earlier = topics.DeleteTopic
     fields: list[Any] = [("topic_id", base.UuidBytes), ("reason", str, "")]
     delete_topic = msgspec.defstruct("DeleteTopic", fields, tag=22, **common)

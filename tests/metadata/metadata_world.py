@@ -123,7 +123,14 @@ def image_records(image: Image) -> tuple[object, ...]:
         image.salt_secret,
         dict(image.acls),
         dict(image.quotas),
+        registry_records(image),
     )
+
+
+def registry_records(image: Image) -> tuple[object, ...]:
+    """Return the records of the schema registry by their kind and key."""
+    table = image.schemas
+    return dict(table.schemas), dict(table.subjects), dict(table.settings), dict(table.contexts)
 
 
 def encode_verified_snapshot(image: Image) -> list[bytes]:

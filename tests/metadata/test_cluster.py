@@ -88,7 +88,7 @@ def test_producer_ids_are_allocated_once_to_current_broker_epoch() -> None:
 
 def test_every_command_has_handler_and_unique_tag() -> None:
     kinds = typing.get_args(Command)
-    assert len(kinds) == 47
+    assert len(kinds) == 52
     assert set(HANDLERS) == set(kinds)
     tags = [kind.__struct_config__.tag for kind in kinds]
     assert len(set(tags)) == len(tags)

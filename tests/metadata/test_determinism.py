@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 
 from chronik.metadata import levels
 from chronik.metadata.apply import apply
-from chronik.metadata.commands import brokers, cluster, groups, imports, partitions, security, topics, transactions
+from chronik.metadata.commands import (
+    brokers,
+    cluster,
+    groups,
+    imports,
+    partitions,
+    schemas,
+    security,
+    topics,
+    transactions,
+)
 from chronik.metadata.delta import diff_images
 from chronik.metadata.image import Image
 from chronik.metadata.snapshot import decode_snapshot
@@ -83,7 +93,47 @@ ACLS = st.lists(
     max_size=3,
 ).map(tuple)
 
+SUBJECTS = st.sampled_from(["s", "t", ":.lab:s"])
+SETTINGS_NAMES = SUBJECTS | st.sampled_from(["", ":.lab:", ":.__GLOBAL:"])
+SCHEMA_REFERENCES = st.lists(
+    st.builds(schemas.ReferencedVersion, st.just("n"), SUBJECTS, st.integers(1, 3)), max_size=1
+)
+REGISTRATIONS = st.builds(
+    lambda subject, text, references, properties, revision, schema_id, version: schemas.RegisterSchema(
+        subject,
+        1,
+        text,
+        tuple(references),
+        properties,
+        text.encode() * 16,
+        (1,) * len(references),
+        revision,
+        (),
+        0,
+        schema_id,
+        version,
+    ),
+    SUBJECTS,
+    st.sampled_from("ab"),
+    SCHEMA_REFERENCES,
+    st.sampled_from(["", "{}"]),
+    st.sampled_from([-1, -1, 0, 3]),
+    st.sampled_from([-1, -1, 1, 5]),
+    st.sampled_from([-1, -1, 1, 3]),
+)
+DELETED_VERSIONS = st.lists(st.integers(1, 4), min_size=1, max_size=2).map(tuple)
+
 COMMANDS: st.SearchStrategy[Any] = st.one_of(
+    REGISTRATIONS,
+    st.builds(schemas.DeleteSchemaVersions, SUBJECTS, DELETED_VERSIONS, st.booleans(), st.just(-1)),
+    st.builds(schemas.SetSchemaConfig, SETTINGS_NAMES, st.sampled_from(["", "{}"]), st.sampled_from([-1, 0])),
+    st.builds(
+        schemas.SetSchemaMode,
+        st.lists(SETTINGS_NAMES, min_size=1, max_size=2).map(tuple),
+        st.sampled_from(["", "IMPORT"]),
+        st.booleans(),
+    ),
+    st.builds(schemas.SetSchemaContext, st.sampled_from([".", ".lab"]), st.integers(0, 9), st.booleans()),
     st.builds(security.CreateAcls, ACLS),
     st.builds(security.DeleteAcls, ACLS),
     st.builds(cluster.CreateCluster, st.sampled_from(["x", "y"]), SMALL),

@@ -1,7 +1,8 @@
-"""Golden bytes of every metadata command and of a snapshot: renaming a class or a field must not change what is stored.
+"""Golden bytes of every metadata command and of snapshots: renaming a class or a field must not change what is stored.
 
 `golden/commands.txt` has one line per command in `COMMANDS`: the command's tag and its encoded envelope.
-`golden/snapshot.txt` has one line per chunk. Lines are only ever appended: logs and snapshots with these bytes exist.
+`golden/snapshot.txt` and `golden/registry-snapshot.txt` have one line per chunk. Lines are only ever appended: logs and
+snapshots with these bytes exist.
 """
 
 from __future__ import annotations
@@ -67,6 +68,14 @@ from chronik.metadata.commands.partitions import (
     UpdateISR,
     UpdatePartitionOffset,
 )
+from chronik.metadata.commands.schemas import (
+    DeleteSchemaVersions,
+    ReferencedVersion,
+    RegisterSchema,
+    SetSchemaConfig,
+    SetSchemaContext,
+    SetSchemaMode,
+)
 from chronik.metadata.commands.security import (
     Acl,
     AlterQuotas,
@@ -95,7 +104,7 @@ from chronik.metadata.commands.transactions import (
     StageOffsets,
     TransactionPartition,
 )
-from chronik.metadata.levels import FEATURE_NAME, IMPORTED_GROUPS_LEVEL
+from chronik.metadata.levels import FEATURE_NAME, IMPORTED_GROUPS_LEVEL, SCHEMAS_LEVEL
 from chronik.metadata.snapshot import SnapshotEntry
 from chronik.protocol.errors import ErrorCode
 
@@ -117,6 +126,7 @@ COMMIT = CommitOffset("g1", (OFFSET,), NOW_MS, NOW_MS + 1, 4)
 IMPORTED_GROUP = ImportedGroup("g2", "consumer", (ImportedOffset("orders", 0, 5, 1, "m", NOW_MS, NOW_MS + 1),))
 TRANSACTION_PARTITION = TransactionPartition(TOPIC_ID, 1)
 KEYS = ScramKeys(1, b"salt", bytes(range(32)), bytes(range(32, 64)), 4096)
+REFERENCE = ReferencedVersion("example.Customer", "customers", 3)
 ACL = Acl(2, "orders", 3, "User:alice", "*", 3, 3)
 
 COMMANDS: tuple[Command, ...] = (
@@ -172,6 +182,12 @@ COMMANDS: tuple[Command, ...] = (
     CreateAcls((ACL,)),
     DeleteAcls((ACL,)),
     AlterQuotas((QuotaAlteration((("client-id", "c"), ("user", "alice")), {"producer_byte_rate": 1.5}, ("old",)),)),
+    RegisterSchema(":.lab:orders", 1, '"int"', (REFERENCE,), "{}", build_id(13), (5,), 6, (7, 8, 9, 10), NOW_MS),
+    RegisterSchema("orders", 3, "", (), "", build_id(13), (), -1, (), NOW_MS, 11, 12),
+    DeleteSchemaVersions("orders", (1, 2), True, 6),
+    SetSchemaConfig("orders", '{"compatibilityLevel":"FULL"}', 7),
+    SetSchemaMode(("orders", ":.lab:"), "READONLY", True),
+    SetSchemaContext(".lab", 100, True),
 )
 
 
@@ -235,6 +251,21 @@ def build_world() -> MetadataWorld:
     return world
 
 
+def build_registry_world() -> MetadataWorld:
+    """Apply commands that leave a record of every kind of the schema registry in the image."""
+    world = MetadataWorld(level=SCHEMAS_LEVEL)
+    world.accept(RegisterSchema("customers", 1, '"int"', (), "{}", build_id(13), (), 0, (), NOW_MS, 5, 3))
+    world.accept(DeleteSchemaVersions("customers", (3,), False, world.image.applied_index))
+    world.accept(RegisterSchema("orders", 1, '"long"', (REFERENCE,), "", build_id(14), (5,), 0, (), NOW_MS))
+    world.accept(SetSchemaConfig("orders", '{"compatibilityLevel":"FULL"}', 0))
+    world.accept(SetSchemaMode(("orders", ":.lab:"), "READONLY"))
+    world.accept(SetSchemaContext(".lab", 100, True))
+    return world
+
+
+WORLDS = {"snapshot.txt": build_world, "registry-snapshot.txt": build_registry_world}
+
+
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Split topics and transactions over several entries, as large ones are."""
@@ -242,16 +273,19 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_snapshot_encodes_to_its_golden_bytes() -> None:
-    assert [chunk.hex() for chunk in encode_verified_snapshot(build_world().image)] == golden_lines("snapshot.txt")
+@pytest.mark.parametrize("name", WORLDS)
+def test_snapshot_encodes_to_its_golden_bytes(name: str) -> None:
+    assert [chunk.hex() for chunk in encode_verified_snapshot(WORLDS[name]().image)] == golden_lines(name)
 
 
-def test_golden_snapshot_decodes_to_the_image() -> None:
-    chunks = [bytes.fromhex(line) for line in golden_lines("snapshot.txt")]
-    assert image_records(snapshot.decode_snapshot(chunks)) == image_records(build_world().image)
+@pytest.mark.parametrize("name", WORLDS)
+def test_golden_snapshot_decodes_to_the_image(name: str) -> None:
+    chunks = [bytes.fromhex(line) for line in golden_lines(name)]
+    assert image_records(snapshot.decode_snapshot(chunks)) == image_records(WORLDS[name]().image)
 
 
-def test_golden_snapshot_covers_every_entry_class() -> None:
-    entries = [entry for line in golden_lines("snapshot.txt") for entry in msgspec.msgpack.decode(bytes.fromhex(line))]
+def test_golden_snapshots_cover_every_entry_class() -> None:
+    lines = [line for name in WORLDS for line in golden_lines(name)]
+    entries = [entry for line in lines for entry in msgspec.msgpack.decode(bytes.fromhex(line))]
     classes: tuple[Any, ...] = get_args(SnapshotEntry)
     assert {entry[0] for entry in entries} == {cls.__struct_config__.tag for cls in classes}

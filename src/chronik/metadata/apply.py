@@ -13,7 +13,17 @@ from msgspec.structs import replace
 from chronik.errors import check_invariant
 from chronik.metadata.commands.envelope import Command, Envelope
 from chronik.metadata.delta import Delta
-from chronik.metadata.handlers import brokers, cluster, groups, imports, partitions, security, topics, transactions
+from chronik.metadata.handlers import (
+    brokers,
+    cluster,
+    groups,
+    imports,
+    partitions,
+    schemas,
+    security,
+    topics,
+    transactions,
+)
 from chronik.metadata.image import Image
 from chronik.metadata.records import ApplyResult, CommandRejectedError
 from chronik.metadata.sessions import find_earlier_result
@@ -28,6 +38,7 @@ HANDLERS: Final = (
     | groups.HANDLERS
     | transactions.HANDLERS
     | security.HANDLERS
+    | schemas.HANDLERS
 )
 
 

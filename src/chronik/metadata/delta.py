@@ -62,6 +62,10 @@ class Delta(msgspec.Struct, frozen=True):
     quotas: tuple[Entity, ...] = ()
     users: tuple[str, ...] = ()
     """Names of users whose credentials changed."""
+    subjects: tuple[str, ...] = ()
+    """Names of subjects of the schema registry whose versions changed."""
+    schema_settings: tuple[str, ...] = ()
+    """Names of subjects and contexts whose settings changed, and names of contexts that changed."""
 
     def __bool__(self) -> bool:
         return bool(
@@ -78,6 +82,8 @@ class Delta(msgspec.Struct, frozen=True):
             or self.acls
             or self.quotas
             or self.users
+            or self.subjects
+            or self.schema_settings
         )
 
 
@@ -113,6 +119,8 @@ def diff_images_in_steps(old: Image, new: Image) -> Steps[Delta]:
         acls=(yield from _find_changed_acls(old, new)),
         quotas=(yield from _find_changed_keys(old.quotas, new.quotas)),
         users=(yield from _find_changed_keys(old.users.by_name, new.users.by_name)),
+        subjects=(yield from _find_changed_keys(old.schemas.subjects, new.schemas.subjects)),
+        schema_settings=(yield from _find_changed_schema_settings(old, new)),
     )
 
 
@@ -152,6 +160,12 @@ def _find_changed_acls(old: Image, new: Image) -> Steps[tuple[RecordChange[Acl],
             if count % STEP_RECORDS == 0:
                 yield
     return tuple(changes)
+
+
+def _find_changed_schema_settings(old: Image, new: Image) -> Steps[tuple[str, ...]]:
+    settings = yield from _find_changed_keys(old.schemas.settings, new.schemas.settings)
+    contexts = yield from _find_changed_keys(old.schemas.contexts, new.schemas.contexts)
+    return tuple(sorted({*settings, *contexts}))
 
 
 def _find_groups_with_changed_offsets(old: Image, new: Image) -> Steps[tuple[str, ...]]:

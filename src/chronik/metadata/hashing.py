@@ -33,6 +33,7 @@ TOPIC, PARTITION, GROUP, OFFSET, SESSION, SESSION_RESULT, GROUP_CONFIG = range(6
 TRANSACTION, TRANSACTION_PARTITION, STAGED_OFFSET = range(13, 16)
 IMPORT, HOLD = 16, 17
 USER, SALT_SECRET, ACL, QUOTA = range(18, 22)
+SCHEMA, SUBJECT, SCHEMA_SETTINGS, SCHEMA_CONTEXT = range(22, 26)
 """Record types. The numbers are part of the hash and must never change."""
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode

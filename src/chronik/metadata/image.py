@@ -28,6 +28,7 @@ from chronik.metadata.records import (
     Topic,
     Transaction,
 )
+from chronik.metadata.schemas import RegistryRecord, SchemaTable
 from chronik.metadata.sessions import CommandSession, SessionRecord
 from chronik.metadata.tables import ReplicaIndex, StagedByPartition, StagedOffsetTable, TransactionTable, UserTable
 
@@ -64,6 +65,7 @@ class Image:
         self._salt_secret = b""
         self._acls: dict[Acl, None] = {}
         self._quotas: dict[Entity, QuotaValues] = {}
+        self._schemas = SchemaTable()
         self._sessions: dict[int, CommandSession] = {}
         self._hashes: deque[tuple[int, int]] = deque(maxlen=HASHES_KEPT)
 
@@ -223,6 +225,11 @@ class Image:
         return self._quotas
 
     @property
+    def schemas(self) -> SchemaTable:
+        """Return the subjects, schemas and settings of the schema registry."""
+        return self._schemas
+
+    @property
     def staged_count(self) -> int:
         """Return the number of offsets of all groups that are staged in open transactions."""
         return self._staged.count
@@ -277,6 +284,7 @@ class Image:
             users=(*map(SaltSecret, filter(None, [self._salt_secret])), *self._users.iter_credentials()),
             acls=tuple(self._acls),
             quotas=dict(self._quotas),
+            schemas=self._schemas.freeze(),
             sessions=tuple(SessionRecord.from_session(self._sessions[node_id]) for node_id in sorted(self._sessions)),
         )
 
@@ -308,4 +316,5 @@ class FrozenImage(NamedTuple):
     users: tuple[SaltSecret | ScramCredential, ...]
     acls: tuple[Acl, ...]
     quotas: Mapping[Entity, QuotaValues]
+    schemas: tuple[RegistryRecord, ...]
     sessions: tuple[SessionRecord, ...]

@@ -8,8 +8,8 @@ its bootstrapping node supports.
 
 Classes declare their levels: a command or a snapshot entry with `since_level`, a field with `added_fields`. Level 1 is
 version 0.2.0; level 2 adds transactions, level 3 changes of the cluster's size, level 4 users, ACLs and quotas, level 5
-imports with any number of committed offsets. A field is appended with a default. It is encoded, and included in the
-state hash, only if it has another value, so that older nodes read and hash the same bytes.
+imports with any number of committed offsets, level 6 the schema registry. A field is appended with a default. It is
+encoded, and included in the state hash, only if it has another value, so that older nodes read and hash the same bytes.
 """
 
 from __future__ import annotations
@@ -40,8 +40,11 @@ SECURITY_LEVEL: Final = 4
 IMPORTED_GROUPS_LEVEL: Final = 5
 """The feature level since which an import transfers groups and committed offsets in several commands."""
 
+SCHEMAS_LEVEL: Final = 6
+"""The feature level that introduced the schema registry."""
+
 LOWEST: int = 1
-HIGHEST: int = 5
+HIGHEST: int = 6
 """The lowest and highest feature levels that this version supports. Use them as module attributes: tests patch them."""
 
 AnyClass = TypeVar("AnyClass", bound=type)

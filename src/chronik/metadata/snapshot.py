@@ -55,6 +55,7 @@ from chronik.metadata.records import (
     Transaction,
     TransactionPartition,
 )
+from chronik.metadata.schemas import RegistryRecord, SchemaContext, SchemaSettings, StoredSchema, StoredSubject
 from chronik.metadata.sessions import SessionRecord
 from chronik.metadata.writer import ImageWriter
 
@@ -228,6 +229,10 @@ SnapshotEntry = (
     | ScramCredential
     | AclEntry
     | QuotaEntry
+    | StoredSchema
+    | StoredSubject
+    | SchemaSettings
+    | SchemaContext
     | SessionEntry
 )
 
@@ -340,6 +345,7 @@ def _iter_snapshot_entries(frozen: FrozenImage) -> Iterator[WeightedEntry]:
     yield from ((each, 1) for each in frozen.users)
     yield from ((AclEntry(acl), 1) for acl in frozen.acls)
     yield from ((QuotaEntry(entity, dict(values)), 2) for entity, values in frozen.quotas.items())
+    yield from ((each, _compute_registry_weight(each)) for each in frozen.schemas)
     yield from ((SessionEntry(session), 1 + len(session.results)) for session in frozen.sessions)
 
 
@@ -375,6 +381,18 @@ def _compute_group_weight(group: Group) -> int:
         for member in group.members
     )
     return 1 + len(group.members) + characters // CHARACTERS_PER_RECORD
+
+
+def _compute_registry_weight(record: RegistryRecord) -> int:
+    match record:
+        case StoredSchema():
+            return 1 + len(record.references) + record.size // CHARACTERS_PER_RECORD
+        case StoredSubject():
+            return 1 + len(record.versions)
+        case SchemaSettings():
+            return 1 + len(record.config) // CHARACTERS_PER_RECORD
+        case SchemaContext():
+            return 1
 
 
 def _iter_offset_entries(
@@ -424,6 +442,14 @@ def _compute_entry_hash(entry: SnapshotEntry) -> int:
             return record_hash(hashing.ACL, acl)
         case QuotaEntry(entity, values):
             return record_hash(hashing.QUOTA, entity, values)
+        case StoredSchema():
+            return record_hash(hashing.SCHEMA, entry)
+        case StoredSubject():
+            return record_hash(hashing.SUBJECT, entry)
+        case SchemaSettings():
+            return record_hash(hashing.SCHEMA_SETTINGS, entry)
+        case SchemaContext():
+            return record_hash(hashing.SCHEMA_CONTEXT, entry)
         case SessionEntry(session):
             return compute_session_hash(session) + compute_results_hash(session.node_id, session.results)
         case SnapshotHeader():
@@ -485,5 +511,13 @@ def _load(writer: ImageWriter, entry: SnapshotEntry) -> None:
             writer.add_acl(acl)
         case QuotaEntry(entity, values):
             writer.set_quotas(entity, values)
+        case StoredSchema():
+            writer.add_schema(entry)
+        case StoredSubject():
+            writer.put_subject(entry)
+        case SchemaSettings():
+            writer.put_schema_settings(entry)
+        case SchemaContext():
+            writer.put_schema_context(entry)
         case SessionEntry(session):
             writer.restore_session(session)

@@ -45,6 +45,7 @@ from chronik.metadata.records import (
     Transaction,
     TransactionPartition,
 )
+from chronik.metadata.schemas import SchemaContext, SchemaKey, SchemaSettings, StoredSchema, StoredSubject
 from chronik.metadata.sessions import INCARNATIONS_REMEMBERED_MAX, RESULTS_KEPT_MAX, CommandSession, SessionRecord
 
 OFFSETS_APPENDED_MIN: Final = 8
@@ -70,6 +71,8 @@ class ImageWriter:
         self._old_acls: dict[Acl, Acl | None] = {}
         self._quotas: dict[Entity, None] = {}
         self._users: dict[str, None] = {}
+        self._subjects: dict[str, None] = {}
+        self._schema_settings: dict[str, None] = {}
 
     # --- cluster and nodes ---
 
@@ -381,6 +384,47 @@ class ImageWriter:
             self.image._quotas[entity] = values
         self._quotas[entity] = None
 
+    # --- schema registry ---
+
+    def add_schema(self, schema: StoredSchema) -> None:
+        """Add a schema. The caller also adds a version of a subject that has it."""
+        own_hash = record_hash(hashing.SCHEMA, schema)
+        self.image._schemas._add_schema(schema, own_hash)
+        self._hash_change += own_hash
+
+    def remove_schema(self, key: SchemaKey) -> None:
+        """Remove a schema that no version of a subject has any more."""
+        check_invariant(not self.image._schemas.versions_with_schema(key), f"schema {key} is in use")
+        self._hash_change -= self.image._schemas._remove_schema(key)
+
+    def put_subject(self, subject: StoredSubject) -> None:
+        self._subjects[subject.name] = None
+        old = self.image._schemas._put_subject(subject)
+        self._hash_change += record_hash(hashing.SUBJECT, subject)
+        if old is not None:
+            self._hash_change -= record_hash(hashing.SUBJECT, old)
+
+    def remove_subject(self, name: str) -> None:
+        self._subjects[name] = None
+        self._hash_change -= record_hash(hashing.SUBJECT, self.image._schemas._remove_subject(name))
+
+    def put_schema_settings(self, settings: SchemaSettings) -> None:
+        """Replace the config and mode of a subject or context. If both are empty, the record is removed."""
+        self._schema_settings[settings.name] = None
+        table = self.image._schemas
+        if settings.name in table.settings:
+            self._hash_change -= record_hash(hashing.SCHEMA_SETTINGS, table._remove_settings(settings.name))
+        if settings.config or settings.mode:
+            table._put_settings(settings)
+            self._hash_change += record_hash(hashing.SCHEMA_SETTINGS, settings)
+
+    def put_schema_context(self, context: SchemaContext) -> None:
+        self._schema_settings[context.name] = None
+        old = self.image._schemas._put_context(context)
+        self._hash_change += record_hash(hashing.SCHEMA_CONTEXT, context)
+        if old is not None:
+            self._hash_change -= record_hash(hashing.SCHEMA_CONTEXT, old)
+
     # --- sessions ---
 
     def store_result(self, node_id: int, incarnation: bytes, sequence: int, answered: int, result: ApplyResult) -> None:
@@ -459,6 +503,8 @@ class ImageWriter:
             acls=tuple(RecordChange(old, acl if acl in image._acls else None) for acl, old in self._old_acls.items()),
             quotas=tuple(self._quotas),
             users=tuple(self._users),
+            subjects=tuple(self._subjects),
+            schema_settings=tuple(self._schema_settings),
         )
 
 

@@ -6,7 +6,17 @@ import msgspec
 from msgspec import Meta
 
 from chronik.errors import ChronikError
-from chronik.metadata.commands import brokers, cluster, groups, imports, partitions, security, topics, transactions
+from chronik.metadata.commands import (
+    brokers,
+    cluster,
+    groups,
+    imports,
+    partitions,
+    schemas,
+    security,
+    topics,
+    transactions,
+)
 from chronik.metadata.commands.base import BrokerId, UuidBytes
 from chronik.metadata.levels import omit_default_fields
 
@@ -66,6 +76,11 @@ Command = (
     | security.CreateAcls
     | security.DeleteAcls
     | security.AlterQuotas
+    | schemas.RegisterSchema
+    | schemas.DeleteSchemaVersions
+    | schemas.SetSchemaConfig
+    | schemas.SetSchemaMode
+    | schemas.SetSchemaContext
 )
 
 
