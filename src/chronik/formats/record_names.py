@@ -6,6 +6,8 @@ Only the names are read, without parsing the schema: the text must be one that t
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -14,7 +16,7 @@ from chronik.formats.codec import ValueFormat
 
 
 class _AvroNames(msgspec.Struct):
-    """The parts of an Avro schema that make its full name."""
+    """The parts of an Avro schema that form its full name."""
 
     type: object = None
     name: str = ""
@@ -27,18 +29,14 @@ class _JsonSchemaNames(msgspec.Struct):
     title: str = ""
 
 
-_PROTOBUF_TOKENS: Final = re.compile(
-    r"""
-      //[^\n]* | /\*.*?\*/                                  # comments
-    | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*'                 # strings
-    | \bpackage\s+(?P<package>[\w.]+)\s*;
-    | \b(?P<kind>message|group)\s+(?P<message>\w+)\s*[={]   # a group has a number in front of its brace
-    | (?P<brace>[{}])
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+MESSAGES_MAX: Final = 1000
+"""Maximum number of messages of a Protobuf schema whose names are read."""
+
+_PROTOBUF_PACKAGE: Final = re.compile(r"\npackage ([\w.]+);")
+_PROTOBUF_MESSAGE: Final = re.compile(r"\n((?:  )*)(?:message|\w+ group) (\w+) (?:= \d+ )?\{")
 
 
+@lru_cache(maxsize=64)
 def extract_record_names(format: ValueFormat, text: str) -> frozenset[str]:
     """Return the full names of the types that a value of the schema may have; empty if the schema has no name."""
     match format:
@@ -52,14 +50,14 @@ def extract_record_names(format: ValueFormat, text: str) -> frozenset[str]:
 
 
 def _extract_avro_name(text: str) -> str:
-    schema = msgspec.json.decode(text)
-    while isinstance(schema, dict) and isinstance(schema.get("type"), dict):  # {"type": {"type": "record", …}}
-        schema = schema["type"]
-    if isinstance(schema, str):
-        return schema
-    if not isinstance(schema, dict):  # a union
-        return ""
-    names = msgspec.convert(schema, _AvroNames)
+    match text[0]:
+        case '"':
+            return str(msgspec.json.decode(text))
+        case "[":
+            return ""  # a union
+    names = msgspec.json.decode(text, type=_AvroNames)
+    while isinstance(names.type, dict):  # {"type": {"type": "record", …}}
+        names = msgspec.convert(names.type, _AvroNames)
     if not names.name:
         return names.type if isinstance(names.type, str) else ""
     return names.name if "." in names.name or not names.namespace else f"{names.namespace}.{names.name}"
@@ -73,21 +71,12 @@ def _extract_title(text: str) -> str:
 
 
 def _extract_message_names(text: str) -> frozenset[str]:
-    package, names = "", set()
-    enclosing: list[str] = []
-    opening = ""
-    for token in _PROTOBUF_TOKENS.finditer(text):
-        if token["package"]:
-            package = token["package"]
-        elif token["message"]:
-            names.add(".".join([*filter(None, enclosing), token["message"]]))
-            if token[0].endswith("{"):
-                enclosing.append(token["message"])
-            else:
-                opening = token["message"]
-        elif token["brace"] == "{":
-            enclosing.append(opening)
-            opening = ""
-        elif token["brace"] == "}" and enclosing:
-            enclosing.pop()
-    return frozenset(f"{package}.{name}" if package else name for name in names)
+    """Return the names of messages in canonical Protobuf text, in which indentation shows the nesting."""
+    package = _PROTOBUF_PACKAGE.search(text)
+    prefix = [package[1]] if package else []
+    names, path = set(), list[str]()
+    for message in islice(_PROTOBUF_MESSAGE.finditer("\n" + text), MESSAGES_MAX):
+        del path[len(message[1]) // 2 :]
+        path.append(message[2])
+        names.add(".".join((*prefix, *path)))
+    return frozenset(names)
