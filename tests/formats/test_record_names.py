@@ -64,4 +64,9 @@ message Refund {}
 
 
 def test_protobuf_schema_without_package_has_simple_names() -> None:
-    assert extract_record_names(ValueFormat.PROTOBUF, 'syntax = "proto3"; message A {}') == {"A"}
+    assert extract_record_names(ValueFormat.PROTOBUF, 'syntax = "proto3";\n\nmessage A {\n}\n') == {"A"}
+
+
+def test_protobuf_schema_without_syntax_may_start_with_its_package() -> None:
+    text = "package shop;\n\nmessage A {\n  oneof choice {\n    group B = 1 {\n    }\n  }\n}\n"
+    assert extract_record_names(ValueFormat.PROTOBUF, text) == {"shop.A", "shop.A.B"}

@@ -33,7 +33,7 @@ MESSAGES_MAX: Final = 1000
 """Maximum number of messages of a Protobuf schema whose names are read."""
 
 _PROTOBUF_PACKAGE: Final = re.compile(r"\npackage ([\w.]+);")
-_PROTOBUF_MESSAGE: Final = re.compile(r"\n((?:  )*)(?:message|\w+ group) (\w+) (?:= \d+ )?\{")
+_PROTOBUF_MESSAGE: Final = re.compile(r"\n((?:  )*)(?:message|(?:\w+ )?group) (\w+) (?:= \d+ )?\{")
 
 
 @lru_cache(maxsize=64)
@@ -72,10 +72,11 @@ def _extract_title(text: str) -> str:
 
 def _extract_message_names(text: str) -> frozenset[str]:
     """Return the names of messages in canonical Protobuf text, in which indentation shows the nesting."""
+    text = "\n" + text
     package = _PROTOBUF_PACKAGE.search(text)
     prefix = [package[1]] if package else []
     names, path = set(), list[str]()
-    for message in islice(_PROTOBUF_MESSAGE.finditer("\n" + text), MESSAGES_MAX):
+    for message in islice(_PROTOBUF_MESSAGE.finditer(text), MESSAGES_MAX):
         del path[len(message[1]) // 2 :]
         path.append(message[2])
         names.add(".".join((*prefix, *path)))
