@@ -21,7 +21,7 @@ class PatternError(ChronikError):
 
 
 class Pattern:
-    """A compiled regular expression that must match the whole text."""
+    """A compiled regular expression."""
 
     def __init__(self, expression: str) -> None:
         """Compile the regular expression with RE2.
@@ -45,6 +45,10 @@ class Pattern:
     def matches(self, text: str) -> bool:
         """Return whether the expression matches the whole text."""
         return self._compiled.fullmatch(text) is not None
+
+    def occurs_in(self, text: str) -> bool:
+        """Return whether the expression matches a part of the text."""
+        return self._compiled.search(text) is not None
 
     def groups(self, text: str) -> tuple[str, ...] | None:
         """Return the whole text and the text of each group (empty if unmatched), or None if there is no match."""

@@ -7,6 +7,7 @@ import math
 import re
 import struct
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any, Final
 
 from chronik.formats.avro.schema import (
@@ -57,6 +58,8 @@ def format_json(value: Any) -> str:
         return _format_string(value)
     if isinstance(value, float):
         return _format_double(value)
+    if isinstance(value, Decimal):
+        return str(value or abs(value))  # Java's decimals have no negative zero
     if isinstance(value, dict):
         return "{" + ",".join(f"{_format_string(key)}:{format_json(element)}" for key, element in value.items()) + "}"
     if isinstance(value, list):

@@ -1,0 +1,1 @@
+"""JSON Schema: documents and their references, the Arrow types that they describe, and the decoder of values."""
