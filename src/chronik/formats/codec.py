@@ -31,7 +31,7 @@ import importlib
 import struct
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -225,4 +225,8 @@ def _round_to_single(value: float) -> float | None:
 
 def format_decimal(unscaled: int, scale: int) -> Decimal:
     """Return the JSON form of a decimal."""
-    return Decimal(unscaled).scaleb(-scale)
+    # A decimal context would round to its precision.
+    return Decimal(unscaled).scaleb(-scale, _EXACT_CONTEXT)
+
+
+_EXACT_CONTEXT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)

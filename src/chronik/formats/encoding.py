@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import importlib
 import re
 import struct
 from collections.abc import Sequence
@@ -18,15 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from chronik.errors import ChronikError
-from chronik.formats.codec import EPOCH, JsonForm
+from chronik.formats.codec import EPOCH, JsonForm, ValueFormat, WriterSchema
+from chronik.formats.framing import ID_MAGIC, encode_message_indexes
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-MAGIC: Final = 0
-"""The first byte of values that start with a schema id."""
-
-INDEXES_OF_FIRST_MESSAGE: Final = (0,)
 
 _PREFIX: Final = struct.Struct(">BI")
 
@@ -67,24 +64,35 @@ class ValueEncoder(Protocol):
         """
 
 
+_ENCODERS: Final = {
+    ValueFormat.AVRO: ("chronik.formats.avro.encoder", "AvroEncoder"),
+    ValueFormat.JSON_SCHEMA: ("chronik.formats.json_schema.encoder", "JsonSchemaEncoder"),
+    ValueFormat.PROTOBUF: ("chronik.formats.protobuf.encoder", "ProtobufEncoder"),
+}
+
+
+def create_encoder(schema: WriterSchema, message: str | Sequence[int] = ()) -> ValueEncoder:
+    """Create the encoder for a schema.
+
+    `message` selects a message type of a Protobuf schema by its full name or its indexes; by default the first one.
+
+    Raises:
+        UnsupportedSchemaError: The schema is invalid or not supported, or has no such message type.
+        ConfigError: The library for the format is not installed.
+    """
+    module, name = _ENCODERS[schema.format]
+    create = getattr(importlib.import_module(module), name)
+    encoder: ValueEncoder = create(schema, message) if schema.format is ValueFormat.PROTOBUF else create(schema)
+    return encoder
+
+
 # Wire format
 
 
-def frame_payload(payload: bytes, schema_id: int, message_indexes: Sequence[int] = ()) -> bytes:
-    """Return a payload in the registry's wire format: schema id, message indexes (Protobuf only), payload."""
-    return build_prefix(schema_id, message_indexes) + payload
-
-
 def build_prefix(schema_id: int, message_indexes: Sequence[int] = ()) -> bytes:
-    """Return the bytes in front of all payloads with this schema."""
-    prefix = bytearray(_PREFIX.pack(MAGIC, schema_id))
-    if tuple(message_indexes) == INDEXES_OF_FIRST_MESSAGE:
-        prefix.append(0)  # the short form of [0]
-    elif message_indexes:
-        write_zigzag(prefix, len(message_indexes))
-        for index in message_indexes:
-            write_zigzag(prefix, index)
-    return bytes(prefix)
+    """Return the bytes in front of all payloads with a schema: its id and, for Protobuf, the message indexes."""
+    indexes = encode_message_indexes(message_indexes) if message_indexes else b""
+    return _PREFIX.pack(ID_MAGIC, schema_id) + indexes
 
 
 def write_zigzag(out: bytearray, value: int) -> None:

@@ -169,7 +169,7 @@ def split_frames(values: pa.BinaryArray, headers: pa.ListArray | None = None, *,
                 continue
             rows = np.array(in_group, np.int64)
             groups.append(FrameGroup(key, rows, values.take(pa.array(rows)), rest))
-    starts, ends, data = _get_binary_buffers(values)
+    starts, ends, data = get_binary_buffers(values)
     lengths = ends - starts
     is_id = valid & ~has_header & (lengths >= ID_BYTES)
     candidates = np.flatnonzero(is_id)
@@ -208,7 +208,7 @@ def _strip_prefix(values: pa.BinaryArray, length: int) -> pa.BinaryArray:
     return pc.binary_slice(values, length, stop=_BINARY_BYTES_MAX)  # without `stop`, pyarrow 26 computes a wrong size
 
 
-def _get_binary_buffers(values: pa.BinaryArray) -> tuple[Any, Any, Any]:
+def get_binary_buffers(values: pa.BinaryArray) -> tuple[Any, Any, Any]:
     """Return the start and end positions of the elements, and the bytes to which they refer."""
     import numpy as np
     import pyarrow as pa
@@ -257,7 +257,7 @@ def split_message_groups(group: FrameGroup) -> tuple[list[MessageGroup], dict[in
         except UndecodableValueError as error:
             return [], dict.fromkeys(group.rows.tolist(), str(error))
         return [MessageGroup(indexes, group.rows, group.payloads)], {}
-    starts, ends, data = _get_binary_buffers(group.payloads)
+    starts, ends, data = get_binary_buffers(group.payloads)
     is_filled = ends > starts
     is_first_type = np.zeros(len(starts), bool)
     is_first_type[is_filled] = data[starts[is_filled]] == 0

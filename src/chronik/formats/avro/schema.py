@@ -560,7 +560,7 @@ class _Parser:
         return props
 
     def _check_default(self, field: Field) -> None:
-        is_valid = _is_valid_default(field.type, field.default, self._steps)
+        is_valid = is_valid_default(field.type, field.default, self._steps)
         if field.has_unresolved_type and not isinstance(field.default, dict):
             is_valid = False  # Java's parser validates it before it knows the type
         if not is_valid:
@@ -629,24 +629,29 @@ class Steps:
             raise AvroSchemaError("The schema is too complex")
 
 
-def _is_valid_default(type_: Type, value: Any, steps: Steps, depth: int = 0) -> bool:
+def is_valid_default(type_: Type, value: Any, steps: Steps, depth: int = 0) -> bool:
+    """Return whether JSON is a valid default value of a type.
+
+    Raises:
+        AvroSchemaError: The budget of steps is exhausted, or the default values of records are nested too deeply.
+    """
     steps.take()
     if depth > 2 * DEPTH_MAX:
         raise AvroSchemaError("The schema is too complex: the default values of its records are nested too deeply")
     if isinstance(type_, Union):
-        return any(_is_valid_default(branch, value, steps, depth + 1) for branch in type_.branches)
+        return any(is_valid_default(branch, value, steps, depth + 1) for branch in type_.branches)
     if isinstance(type_, Array):
-        return isinstance(value, list) and all(_is_valid_default(type_.items, item, steps, depth + 1) for item in value)
+        return isinstance(value, list) and all(is_valid_default(type_.items, item, steps, depth + 1) for item in value)
     if isinstance(type_, Map):
         return isinstance(value, dict) and all(
-            _is_valid_default(type_.values, item, steps, depth + 1) for item in value.values()
+            is_valid_default(type_.values, item, steps, depth + 1) for item in value.values()
         )
     if isinstance(type_, Record):
         if not isinstance(value, dict):
             return False
         for field in type_.fields:
             element = value.get(field.name, field.default)
-            if element is MISSING or not _is_valid_default(field.type, element, steps, depth + 1):
+            if element is MISSING or not is_valid_default(field.type, element, steps, depth + 1):
                 return False
         return True
     return _is_valid_primitive(type_.kind, value)
