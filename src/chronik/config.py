@@ -79,6 +79,9 @@ class NodeConfig(msgspec.Struct, frozen=True):
     """PEM file with the private key and certificate of the HTTP server; without it, the server uses plain HTTP."""
     http_truststore: str | None = None
     """PEM file with the CAs of client certificates that grant read access over HTTP without a token."""
+    registry: Address | None = None
+    """Address of a listener that serves only the schema registry, at the root path; default: none. The HTTP server
+    serves the registry under /registry. `http_token`, `http_keystore` and `http_truststore` apply to both."""
     advertised: Address | None = None
     """Address that is advertised to clients; default: the `kafka` address with the bound port."""
     rack: str | None = None
@@ -330,6 +333,7 @@ _READERS: dict[str, Any] = {
     "log_level": _create_choice_parser("debug", "info", "warning", "error"),
     "log_format": _create_choice_parser(*LOG_FORMATS),
     "http": lambda value: None if value == "off" else _parse_address(value),
+    "registry": lambda value: None if value == "off" else _parse_address(value),
     "peers": _parse_peers,
     "cluster_name": _text,
     "cluster_secret": _text,

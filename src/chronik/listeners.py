@@ -60,10 +60,16 @@ def _parse_ip_bytes(host: str) -> bytes:
     return b""
 
 
-def _is_wildcard_host(host: str) -> bool:
+def is_wildcard_host(host: str) -> bool:
     """Return whether the host is the wildcard address (0.0.0.0 or ::), which must not be advertised to clients."""
     address = _parse_ip_bytes(host)
     return bool(address) and not any(address)
+
+
+def is_loopback_address(host: str) -> bool:
+    """Return whether only this machine can reach an IP address, or the name `localhost`."""
+    address = _parse_ip_bytes(host)
+    return host == "localhost" or (len(address) == 4 and address[0] == 127) or address == bytes([0] * 15 + [1])
 
 
 ADDRESS_IN_USE: Final = (
@@ -121,7 +127,7 @@ def expand_short_form_configs(kafka: Address, advertised: Address | None) -> dic
     Raises:
         ConfigError: The address is a wildcard, which clients cannot connect to.
     """
-    if _is_wildcard_host((advertised or kafka).host):
+    if is_wildcard_host((advertised or kafka).host):
         key, value = ("kafka", kafka) if advertised is None else ("advertised", advertised)
         raise ConfigError(
             f"{key} = {str(value)!r}: clients cannot connect to this address; advertise another one with "
@@ -153,7 +159,7 @@ def parse_listeners(configs: Mapping[str, str]) -> tuple[ListenerConfig, ...]:
                 configs[ADVERTISED_LISTENERS],
                 f"only {_join_names(addresses)}, which are in {LISTENERS}",
             )
-        if _is_wildcard_host(address.host):
+        if is_wildcard_host(address.host):
             raise _config_error(
                 given, configs[given], f"an address that clients can connect to in {ADVERTISED_LISTENERS}"
             )

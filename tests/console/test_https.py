@@ -23,7 +23,7 @@ from chronik.console.http_client import (
 )
 from chronik.console.https import HttpTls
 from chronik.console.listener import HttpListener
-from chronik.console.status_pages import PageAuthorizer
+from chronik.console.status_pages import PageAuthorizer, StatusPages
 from chronik.errors import ConfigError
 from tests.console.http_harness import DEADLINE_SECONDS, FakeSource, RawHttpClient, encode_request
 from tests.tls.certificates import certificate_authority, client_context, issue_certificate, replace_file
@@ -155,6 +155,7 @@ def test_pinned_keystore_authenticates_node_and_client(tmp_path: Path) -> None:
 def test_pipelined_requests_and_large_pages_work_over_tls(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with secured(tmp_path) as served:
+            assert isinstance(served.listener.pages, StatusPages)
             source = served.listener.pages._source
             assert isinstance(source, FakeSource)
             source.status_value["topics"] = ["t" * 200] * 20_000

@@ -37,7 +37,7 @@ For the keys under `[broker]`, see [Broker configs](broker-configs.md). For cert
 SECTIONS: Final = {
     "Node": ("node_id", "data_dir", "rack", "broker"),
     "Client listener": ("kafka", "advertised"),
-    "HTTP server": ("http", "http_token", "http_keystore", "http_truststore"),
+    "HTTP server": ("http", "http_token", "http_keystore", "http_truststore", "registry"),
     "Durability and replication": ("flush", "replication_factor", "min_insync_replicas", "offset_acks", "read_quorum"),
     "Cluster": (
         "peers",

@@ -15,7 +15,7 @@ from chronik.admin.fresh_image_retry import retry_on_fresh_image
 from chronik.clock import Clock
 from chronik.config import Address, NodeConfig
 from chronik.configs.broker_key_lookup import find_broker_key
-from chronik.configs.keys import TOPIC_KEYS, ConfigKey, ConfigType
+from chronik.configs.keys import REGISTRY_URL, TOPIC_KEYS, ConfigKey, ConfigType
 from chronik.configs.resolver import ConfigEntry, ConfigResolver, ConfigSource, ConfigSynonym
 from chronik.configs.validation import validate_broker_configs, validate_config_sizes, validate_topic_config
 from chronik.configs.validators import accept_any_value
@@ -138,11 +138,16 @@ class ConfigAdmin:
         configs: ConfigResolver,
         clock: Clock,
         bound: Mapping[str, Address] = MappingProxyType({}),
+        registry_url: str = "",
     ) -> None:
-        """Initialize with the node's config; `bound` maps each listener's name to its bound address."""
+        """Initialize with the node's config.
+
+        `bound` maps each listener's name to its bound address. `registry_url` is the URL of the node's schema registry.
+        """
         self._clock = clock
         self._config = config
         self._bound = bound
+        self._registry_url = registry_url
         self._store = store
         self._configs = configs
 
@@ -194,6 +199,8 @@ class ConfigAdmin:
         if broker_id == self._config.node_id:
             actual_values[LISTENERS] = _format_listeners(self._bound.items())
             actual_values["log.dirs"] = str(self._config.data_dir)
+            if self._registry_url and REGISTRY_URL not in self._config.broker:
+                actual_values[REGISTRY_URL] = self._registry_url
         for name, prefix in SYSTEM_TOPIC_CONFIGS.items():
             topic = image.topics.get(name)
             if topic is not None:

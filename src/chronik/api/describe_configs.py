@@ -31,7 +31,14 @@ def handle(
 def _describe_resources(
     services: Services, request: DescribeConfigsRequest, context: RequestContext
 ) -> Generator[None, None, DescribeConfigsResponse]:
-    configs = ConfigAdmin(services.config, services.store, services.configs, services.clock, services.bound_addresses)
+    configs = ConfigAdmin(
+        services.config,
+        services.store,
+        services.configs,
+        services.clock,
+        services.bound_addresses,
+        services.registry_url,
+    )
     results = ResponseElements(DescribeConfigsResponse, context.version)
     for resource, keys in _merge_config_resources(request.resources).items():
         result = DescribeConfigsResult(resource_type=resource.type, resource_name=resource.name, error_message=None)

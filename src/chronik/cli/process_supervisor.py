@@ -116,6 +116,8 @@ def plan_node_processes(config: NodeConfig, count: int, words: Sequence[str]) ->
             command += ["--http", "off"]
         elif not config.http_is_default:
             command += ["--http", str(Address(config.http.host, config.http.port + number))]
+        if config.registry is not None:
+            command += ["--registry", str(Address(config.registry.host, config.registry.port + number))]
         found.append(NodeProcess(node_id, command, config.rack or socket.gethostname()))
     return found
 

@@ -31,6 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="address of the console, the admin API, health checks and metrics; off: disabled "
         "(default: 127.0.0.1:6092, if free)",
     )
+    parser.add_argument(
+        "--registry",
+        metavar="HOST:PORT",
+        help="address of a listener that serves only the schema registry (default: none; the address of --http serves "
+        "it under /registry)",
+    )
     parser.add_argument("--node-id", metavar="N", help="node id, which is also the broker id (default: 1)")
     parser.add_argument(
         "--flush",
@@ -72,6 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         advertised=arguments.advertised,
         http=arguments.http,
         http_default=DEFAULT_HTTP_ADDRESS,
+        registry=arguments.registry,
         node_id=arguments.node_id,
         flush=arguments.flush,
         log_level=log_level,

@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 import msgspec
 
 from chronik.client.errors import ClientError
+from chronik.registry.entities import SchemaReference
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 DEFAULT_CONTEXT: Final = "."
@@ -43,7 +44,7 @@ BACKOFF_SECONDS_MAX: Final = 2.0
 BODY_CHARACTERS_SHOWN: Final = 200
 
 
-class RegistryAccess(msgspec.Struct, frozen=True):
+class RegistryEndpoint(msgspec.Struct, frozen=True):
     """The URL of a schema registry and the credentials for it."""
 
     url: str
@@ -56,7 +57,7 @@ class RegistryAccess(msgspec.Struct, frozen=True):
         return f"<registry {self.url}>"
 
 
-class RegistryRequestError(ClientError):
+class RegistryAdminError(ClientError):
     """A schema registry could not be reached, or it rejected a request."""
 
     def __init__(self, message: str, status: int = 0, error_code: int = 0) -> None:
@@ -67,15 +68,7 @@ class RegistryRequestError(ClientError):
         """Confluent's error code, or 0 if the response has none."""
 
 
-class SchemaReference(msgspec.Struct, frozen=True, order=True):
-    """A name in a schema, and the version of a subject that it refers to."""
-
-    name: str
-    subject: str
-    version: int
-
-
-class RegisteredSchema(msgspec.Struct, rename="camel", omit_defaults=True):
+class SchemaVersion(msgspec.Struct, rename="camel", omit_defaults=True):
     """A version of a subject."""
 
     subject: str
@@ -104,7 +97,7 @@ class RegisteredSchema(msgspec.Struct, rename="camel", omit_defaults=True):
         return body | ({"id": self.id, "version": self.version} if with_identity else {})
 
 
-class CompatibilityResult(msgspec.Struct):
+class CompatibilityVerdict(msgspec.Struct):
     """The verdict of a registry about a schema."""
 
     is_compatible: bool
@@ -123,10 +116,10 @@ def qualify_subject(subject: str, context: str) -> str:
     return subject if subject.startswith(":.") or context == DEFAULT_CONTEXT else f":{context}:{subject}"
 
 
-class RegistryClient:
+class RegistryAdminClient:
     """A client of one schema registry. It can be used by several threads, each with its own connection."""
 
-    def __init__(self, access: RegistryAccess, *, timeout_s: float = 30.0) -> None:
+    def __init__(self, access: RegistryEndpoint, *, timeout_s: float = 30.0) -> None:
         self._parts = parse_registry_url(access.url)
         self._access = access
         self._timeout_s = timeout_s
@@ -157,15 +150,15 @@ class RegistryClient:
         found = self.find("subjects", subject, "versions", deleted=deleted)
         return sorted(found or ())
 
-    def get_version(self, subject: str, version: int | str = LATEST, *, deleted: bool = False) -> RegisteredSchema:
+    def get_version(self, subject: str, version: int | str = LATEST, *, deleted: bool = False) -> SchemaVersion:
         """Return a version of a subject.
 
         Raises:
-            RegistryRequestError: The subject has no such version.
+            RegistryAdminError: The subject has no such version.
         """
         return self._convert(self.get("subjects", subject, "versions", str(version), deleted=deleted))
 
-    def find_schema_by_id(self, schema_id: int, context: str = DEFAULT_CONTEXT) -> RegisteredSchema | None:
+    def find_schema_by_id(self, schema_id: int, context: str = DEFAULT_CONTEXT) -> SchemaVersion | None:
         """Return the schema with an id in a context, without subject and version; None if there is none."""
         subject = {} if context == DEFAULT_CONTEXT else {"subject": f":{context}:"}
         found = self.find("schemas", "ids", str(schema_id), **subject)
@@ -176,17 +169,17 @@ class RegistryClient:
         found = self.find("schemas", "ids", str(schema_id), "versions") or ()
         return sorted((each["subject"], each["version"]) for each in found)
 
-    def find_registered(self, schema: RegisteredSchema) -> RegisteredSchema | None:
+    def find_registered(self, schema: SchemaVersion) -> SchemaVersion | None:
         """Return the version of the schema's subject, deleted or not, that has this schema; None if there is none."""
         body = schema.to_request(with_identity=False)
         found = self.find("subjects", schema.subject, method="POST", body=body, deleted=True)
         return None if found is None else self._convert({"schema": ""} | found)
 
-    def register(self, schema: RegisteredSchema, *, normalize: bool = False, keep_identity: bool = False) -> int:
+    def register(self, schema: SchemaVersion, *, normalize: bool = False, keep_identity: bool = False) -> int:
         """Register a schema and return its id. `keep_identity` registers it under its own version and id.
 
         Raises:
-            RegistryRequestError: The schema is invalid or incompatible, or the subject's mode does not allow it.
+            RegistryAdminError: The schema is invalid or incompatible, or the subject's mode does not allow it.
         """
         body = schema.to_request(with_identity=keep_identity)
         parameters = {"normalize": True} if normalize else {}
@@ -194,13 +187,13 @@ class RegistryClient:
         return int(found["id"])
 
     def check_compatibility(
-        self, schema: RegisteredSchema, version: int | str | None = None, *, normalize: bool = False
-    ) -> CompatibilityResult:
+        self, schema: SchemaVersion, version: int | str | None = None, *, normalize: bool = False
+    ) -> CompatibilityVerdict:
         """Return whether a schema is compatible with a version of its subject, by default with those that count."""
         path = ("compatibility", "subjects", schema.subject, "versions", *(() if version is None else (str(version),)))
         parameters = {"verbose": True} | ({"normalize": True} if normalize else {})
         found = self.request("POST", path, schema.to_request(with_identity=False), **parameters)
-        return CompatibilityResult(bool(found["is_compatible"]), list(found.get("messages") or ()))
+        return CompatibilityVerdict(bool(found["is_compatible"]), list(found.get("messages") or ()))
 
     def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
         """Delete all versions of a subject and return them. Only deleted versions can be deleted permanently."""
@@ -251,7 +244,7 @@ class RegistryClient:
         """Return the response to a request, or None if the resource or the operation does not exist."""
         try:
             return self.request(method, path, body, **parameters)
-        except RegistryRequestError as error:
+        except RegistryAdminError as error:
             if error.status in (http.client.NOT_FOUND, http.client.METHOD_NOT_ALLOWED):
                 return None
             raise
@@ -260,7 +253,7 @@ class RegistryClient:
         """Send a request and return the JSON value of the response; repeat it while the registry is unavailable.
 
         Raises:
-            RegistryRequestError: The registry rejects the request, or does not answer in time.
+            RegistryAdminError: The registry rejects the request, or does not answer in time.
         """
         target = self._parts.path + "".join(f"/{quote(part, safe='')}" for part in path)
         if given := {name: _format_parameter(value) for name, value in parameters.items() if value is not False}:
@@ -269,7 +262,7 @@ class RegistryClient:
         while True:
             try:
                 status, content = self._exchange(method, target, body)
-            except RegistryRequestError:
+            except RegistryAdminError:
                 if time.monotonic() + backoff_s > deadline or not self._was_reached:
                     raise
             else:
@@ -301,7 +294,7 @@ class RegistryClient:
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             self._local.connection = None
-            raise RegistryRequestError(f"schema registry {self.url}: {self._describe_failure(error)}") from error
+            raise RegistryAdminError(f"schema registry {self.url}: {self._describe_failure(error)}") from error
         self._local.was_reached = True
         return received
 
@@ -336,7 +329,7 @@ class RegistryClient:
         except ValueError:
             value = content.decode(errors="replace")[:BODY_CHARACTERS_SHOWN]
             if status < http.client.BAD_REQUEST:
-                raise RegistryRequestError(f"{self.url} is not a schema registry: it does not answer in JSON") from None
+                raise RegistryAdminError(f"{self.url} is not a schema registry: it does not answer in JSON") from None
         if status < http.client.BAD_REQUEST:
             return value
         error_code = value.get("error_code", 0) if isinstance(value, dict) else 0
@@ -346,14 +339,14 @@ class RegistryClient:
             message = f"{message or 'not authorized'}" + (f"; {hint}" if status == http.client.UNAUTHORIZED else "")
         elif not message:
             message = f"HTTP status {status}"
-        raise RegistryRequestError(f"schema registry {self.url}: {message}", status, int(error_code or 0))
+        raise RegistryAdminError(f"schema registry {self.url}: {message}", status, int(error_code or 0))
 
-    def _convert(self, value: Any) -> RegisteredSchema:
+    def _convert(self, value: Any) -> SchemaVersion:
         """Return a schema of a response. Confluent's registry returns null for empty fields."""
         try:
-            return msgspec.convert({key: each for key, each in value.items() if each is not None}, RegisteredSchema)
+            return msgspec.convert({key: each for key, each in value.items() if each is not None}, SchemaVersion)
         except (msgspec.ValidationError, AttributeError) as error:
-            raise RegistryRequestError(f"schema registry {self.url}: unexpected response: {error}") from None
+            raise RegistryAdminError(f"schema registry {self.url}: unexpected response: {error}") from None
 
 
 def parse_registry_url(url: str) -> SplitResult:

@@ -221,6 +221,8 @@ SYNONYMS = {
 }
 """Broker config that supplies the default of each topic config, by topic config name."""
 
+REGISTRY_URL: Final = "confluent.schema.registry.url"
+
 TOPIC_KEYS = _index_topic_keys(
     define_list_config(
         "cleanup.policy",
@@ -409,6 +411,12 @@ BROKER_KEYS = _index_keys_by_name(
         "advertised.listeners",
         "",
         "The advertised address of each listener: NAME://HOST:PORT, …; set as `advertised` for a single one.",
+    ),
+    define_list_config(
+        REGISTRY_URL,
+        "",
+        "The URLs of the schema registry for clients that discover it; by default that of the node, unless only this "
+        "machine can reach it.",
     ),
     define_string_config(
         "listener.security.protocol.map",

@@ -29,7 +29,14 @@ from chronik.console.http import (
     parse_head,
 )
 from chronik.console.shared_limits import BodyBudgetExceeded, RequestBodyBudget
-from chronik.console.status_pages import PUBLIC_PATHS, PageAuthorizer, StatusPages, build_error_page, join_chunks
+from chronik.console.status_pages import (
+    PUBLIC_PATHS,
+    NoStatusPages,
+    PageAuthorizer,
+    StatusPages,
+    build_error_page,
+    join_chunks,
+)
 from chronik.ip_addresses import client_network, normalize_host
 from chronik.limits import KIB, MIB
 from chronik.principals import ANONYMOUS, Principal
@@ -132,7 +139,7 @@ class ConnectionOwner(Protocol):
     limits: HttpLimits
     is_loopback_only: bool
     page_authorizer: PageAuthorizer
-    pages: StatusPages
+    pages: StatusPages | NoStatusPages
     read_buffer: memoryview
     """A buffer for socket reads that all connections share, since reads on one event loop never overlap."""
     body_budget: RequestBodyBudget[HttpConnection]

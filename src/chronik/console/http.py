@@ -25,9 +25,10 @@ HEAD_END: Final = b"\r\n\r\n"
 BODY_BYTES_MAX: Final = 3 * 1024 * 1024
 """Maximum size of a request body: a 1 MiB message in base64 with its headers, or in JSON with many escapes."""
 
-METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 BODYLESS_METHODS: Final = ("GET", "HEAD")
 READ_METHODS: Final = "GET, HEAD"
+BODYLESS_STATUSES: Final = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
 PARSE_ERROR_CHARACTERS_MAX: Final = 100
 """Maximum length of an h11 error message in a response. Longer messages are truncated, because they quote the
@@ -178,7 +179,7 @@ def encode_response(response: HttpResponse, *, with_body: bool = True, keep_aliv
     }
     if chunked:
         headers["Transfer-Encoding"] = "chunked"
-    elif status is not HTTPStatus.NOT_MODIFIED:
+    elif status not in BODYLESS_STATUSES:
         headers["Content-Length"] = str(len(response.body))
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = READ_METHODS

@@ -15,7 +15,7 @@ from chronik.config import Address
 from chronik.console.connection import HttpApplication, HttpConnection, HttpLimits
 from chronik.console.http import is_loopback_host
 from chronik.console.shared_limits import ConnectionSlots, RequestBodyBudget
-from chronik.console.status_pages import PageAuthorizer, StatusPages
+from chronik.console.status_pages import NoStatusPages, PageAuthorizer, StatusPages
 from chronik.console.status_source import StatusSource
 from chronik.limits import KIB
 from chronik.listeners import explain_bind_error
@@ -36,7 +36,7 @@ class HttpListener:
     def __init__(
         self,
         address: Address,
-        source: StatusSource,
+        source: StatusSource | None,
         limits: HttpLimits | None = None,
         token: str | None = None,
         tls: HttpTls | None = None,
@@ -49,7 +49,7 @@ class HttpListener:
 
         Args:
             address: The host and port to listen on.
-            source: The source of the status pages.
+            source: The source of the status pages; None for a listener without status pages.
             limits: Limits on connections and requests.
             token: The bearer token that gives access to the status pages.
             tls: The TLS configuration; None for plain HTTP.
@@ -59,7 +59,7 @@ class HttpListener:
         """
         self._address = address
         self.limits = limits or HttpLimits()
-        self.pages = StatusPages(source)
+        self.pages = NoStatusPages() if source is None else StatusPages(source)
         self.is_loopback_only = is_loopback_host(str(address))
         requires_credentials = bool(token) or requires_login or (tls is not None and tls.verifies_clients)
         self.page_authorizer = PageAuthorizer(

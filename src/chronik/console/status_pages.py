@@ -84,6 +84,18 @@ class StatusPages:
         return HttpResponse(HTTPStatus.OK, JSON_CONTENT_TYPE, chunks=_encode_group_chunks(group))
 
 
+class NoStatusPages:
+    """The status pages of a listener that has none."""
+
+    def has_page(self, path: str) -> bool:
+        """Return False."""
+        return False
+
+    def render(self, path: str) -> HttpResponse:
+        """Return a 404 response."""
+        return build_error_page(HTTPStatus.NOT_FOUND, "page not found")
+
+
 def build_error_page(status: HTTPStatus, message: str) -> HttpResponse:
     """Return an error response with a JSON body."""
     return _build_json_page(status, {"error": message})

@@ -42,6 +42,7 @@ from chronik.metadata.stores.store import Acks
 from chronik.node.data_directory import DataDirectory
 from chronik.node.descriptors import DescriptorLimits
 from chronik.node.http.port import LazyHttpPort
+from chronik.node.http.registry_url import REGISTRY_PATH, build_registry_url
 from chronik.node.identity import METADATA_DIRECTORIES, DirectoryMode
 from chronik.node.node_mode import NodeMode, build_advertised_endpoints
 from chronik.node.security_setup import add_first_user, create_http_tls, create_node_authorizer, create_tls_listeners
@@ -115,6 +116,10 @@ class Node:
         self.router: Router | None = None
         self.transactions: TransactionCoordinator | None = None
         self.http: LazyHttpPort | None = None
+        self.registry_url: str | None = None
+        """URL of the schema registry's own listener, if there is one."""
+        self._http_server: NodeHttpServer | None = None
+        self._open_registry: Callable[[Address], Awaitable[str]] | None = None
         self._node_status: NodeStatusSource | None = None
         self._started_at = self._clock.monotonic()
         self._stops_at = float("inf")
@@ -184,10 +189,19 @@ class Node:
         self._cleanup.append(_to_coroutine_function(parts.services.complete_waiting_requests))
         self._cleanup.append(parts.node_mode.report_offline)
         await parts.listener.serve()
+        self._open_registry = partial(self._serve_registry, parts)
+        if self._config.registry is not None:
+            server = self._get_http_server(parts)
+            self._cleanup.append(server.stop)
+            self.registry_url = await server.serve_registry(self._config.registry)
+            logger.info("node %d serves its schema registry on %s", self._config.node_id, self.registry_url)
+            if self._config.http is None:
+                self._start_supervised_tasks(server.background_jobs())
         if self._config.http is not None:
-            self.http = LazyHttpPort(self._config, partial(self._create_http_server, parts))
+            self.http = LazyHttpPort(self._config, partial(self._get_http_server, parts))
             self._cleanup.append(self.http.stop)
             self._start_supervised_tasks([*await self.http.open(self._config.http)])
+        parts.services.registry_url = self._find_registry_url(parts)
         self._cleanup.append(parts.node_mode.drain)
         config = self._config
         bound = parts.services.bound_addresses
@@ -196,6 +210,35 @@ class Node:
         )
         logger.info("node %d answers Kafka clients on %s, data in %s", config.node_id, listening_on, config.data_dir)
         return next(iter(bound.values()))
+
+    async def open_registry(self, address: Address) -> str:
+        """Serve the schema registry of a running node on a port of its own, unless it is served already.
+
+        Brokers for tests use this: they have no HTTP port, so that they start faster.
+
+        Returns:
+            The URL of the registry.
+
+        Raises:
+            OSError: The port cannot be bound.
+        """
+        assert self._open_registry is not None
+        return await self._open_registry(address)
+
+    async def _serve_registry(self, parts: _NodeComponents, address: Address) -> str:
+        if not parts.services.registry_url:
+            server = self._get_http_server(parts)
+            self._cleanup.append(server.stop)
+            self.registry_url = await server.serve_registry(address)
+            parts.services.registry_url = self._find_registry_url(parts)
+        return parts.services.registry_url
+
+    def _find_registry_url(self, parts: _NodeComponents) -> str:
+        """Return the URL at which Kafka clients reach the node's schema registry; empty if they cannot reach it."""
+        http_url = None if self.http is None else self.http.url
+        url = self.registry_url or (None if http_url is None else f"{http_url}{REGISTRY_PATH}")
+        endpoint = build_advertised_endpoints(self._config, parts.services.bound_addresses)[0]
+        return "" if url is None else build_registry_url(url, endpoint.host)
 
     def _create_components(self, folder: DataDirectory) -> _NodeComponents:
         """Create the components of the node without starting them."""
@@ -403,13 +446,15 @@ class Node:
             )
         return self._node_status
 
-    def _create_http_server(self, parts: _NodeComponents) -> NodeHttpServer:
-        """Create the HTTP server; called after the Kafka listeners accept requests."""
-        from chronik.node.http.server import NodeHttpServer
+    def _get_http_server(self, parts: _NodeComponents) -> NodeHttpServer:
+        """Return the HTTP server, which is created on first use, after the Kafka listeners accept requests."""
+        if self._http_server is None:
+            from chronik.node.http.server import NodeHttpServer
 
-        return NodeHttpServer(
-            parts.services, parts.router, parts.node_mode, self._get_status_source(parts), parts.http_tls
-        )
+            self._http_server = NodeHttpServer(
+                parts.services, parts.router, parts.node_mode, self._get_status_source(parts), parts.http_tls
+            )
+        return self._http_server
 
     async def _stop_client_listeners(self, listener: ClientListeners) -> None:
         """Stop the listeners after completing pending requests.

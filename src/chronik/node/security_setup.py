@@ -57,7 +57,7 @@ def create_http_tls(config: NodeConfig) -> HttpTls | None:
     Raises:
         ConfigError: A certificate file is invalid.
     """
-    if config.http is None or config.http_keystore is None:
+    if config.http_keystore is None or (config.http is None and config.registry is None):
         return None
     from chronik.console.https import HttpTls
 

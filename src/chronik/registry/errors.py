@@ -25,6 +25,12 @@ class RegistryError(ChronikError):
         self.message = message
 
 
+class AccessDeniedError(RegistryError):
+    """The principal lacks a permission."""
+
+    error_code = 40301
+
+
 class SubjectNotFoundError(RegistryError):
     """The subject does not exist, or all its versions are deleted."""
 

@@ -28,8 +28,7 @@ READ: dict[str, Any] = {"resource": "topic", "name": WATCHED, "principal": "User
 def application_of(node: AuthorizingNode) -> RestApplication:
     assert node._node.http is not None
     assert node._node.http._side is not None
-    assert node._node.http._side._application is not None
-    found = node._node.http._side._application._loaded
+    found = node._node.http._side._applications._console
     assert found is not None
     return found
 

@@ -34,8 +34,8 @@ def connected(node: AuthorizingNode, source: str) -> socket.socket:
 def listener_of(node: AuthorizingNode) -> HttpListener:
     assert node._node.http is not None
     assert node._node.http._side is not None
-    assert node._node.http._side._listener is not None
-    return node._node.http._side._listener
+    (listener,) = node._node.http._side._listeners
+    return listener
 
 
 def log_in_from(node: AuthorizingNode, source: str, password: str = PASSWORD, user: str = "alice") -> ApiResponse:

@@ -15,6 +15,7 @@ from chronik.broker.requests.fetch_sessions import FetchSessionCache
 from chronik.broker.requests.producer_ids import ProducerIdAllocator
 from chronik.broker.requests.rejected_batches import RejectedBatches
 from chronik.broker.requests.sample_requests import SampleRequests
+from chronik.broker.requests.schema_validation import SchemaValidator
 from chronik.clock import Clock
 from chronik.config import Address, NodeConfig
 from chronik.configs.resolver import ConfigResolver
@@ -24,6 +25,7 @@ from chronik.limits import PRODUCER_IDS_PER_CLIENT_MAX, PRODUCER_IDS_PER_SECOND
 from chronik.metadata.image import Image
 from chronik.metadata.stores.store import MetadataStore
 from chronik.protocol.apis import APIS
+from chronik.registry.request_metrics import RegistryRequestMeter
 from chronik.request_reply import ConnectedClient, EarlyCompletion, UnsentByteCounter
 from chronik.scheduler import Scheduler
 from chronik.security.quotas.limiter import QuotaUsage
@@ -69,7 +71,10 @@ class Services(msgspec.Struct):
     rejected_batches: RejectedBatches
     bound_addresses: dict[str, Address] = msgspec.field(default_factory=dict)
     """Addresses to which this node's listeners are bound, by listener name; empty before they are bound."""
+    registry_url: str = ""
+    """URL of this node's schema registry; empty if it serves none that its Kafka clients can reach."""
     decompressor: BatchDecompressor = msgspec.field(default_factory=BatchDecompressor)
+    schema_validator: SchemaValidator = msgspec.field(default_factory=SchemaValidator)
     encoded_topics: EncodedTopicCache = msgspec.field(default_factory=EncodedTopicCache)
     samples: SampleRequests = msgspec.field(default_factory=SampleRequests)
     producer_id_allowances: ClientRateLimiter = msgspec.field(
@@ -81,6 +86,7 @@ class Services(msgspec.Struct):
     """The authorizer of client requests; None if every operation is permitted."""
     outbox: UnsentByteCounter = msgspec.field(default_factory=UnsentByteCounter)
     scheduler: Scheduler = msgspec.field(default_factory=Scheduler)
+    registry_meter: RegistryRequestMeter = msgspec.field(default_factory=RegistryRequestMeter)
     authenticator: Authenticator | None = None
     """The SASL authenticator; None if no listener uses SASL."""
 

@@ -21,9 +21,9 @@ from chronik.client.registry import (
     MODES,
     SUBJECT_SOFT_DELETED,
     VERSION_SOFT_DELETED,
-    RegisteredSchema,
-    RegistryClient,
-    RegistryRequestError,
+    RegistryAdminClient,
+    RegistryAdminError,
+    SchemaVersion,
 )
 from chronik.migration.schemas.exporter import map_concurrently
 from chronik.migration.schemas.registry_export import SchemaKey
@@ -124,7 +124,7 @@ def run_list(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _describe_subject(client: RegistryClient, name: str, global_level: str, *, deleted: bool) -> dict[str, Any]:
+def _describe_subject(client: RegistryAdminClient, name: str, global_level: str, *, deleted: bool) -> dict[str, Any]:
     live = client.list_versions(name)
     versions = client.list_versions(name, deleted=True) if deleted else live
     if not versions:  # deleted concurrently
@@ -172,7 +172,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _schema_to_json(schema: RegisteredSchema, versions: list[SchemaKey], *, by_id: bool) -> dict[str, Any]:
+def _schema_to_json(schema: SchemaVersion, versions: list[SchemaKey], *, by_id: bool) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.to_builtins(schema)
     fields["schemaType"] = schema.schema_type
     if by_id:
@@ -212,7 +212,7 @@ def run_config(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _get_inherited_level(client: RegistryClient) -> str:
+def _get_inherited_level(client: RegistryAdminClient) -> str:
     return str((client.find_config() or {}).get("compatibility", "BACKWARD"))
 
 
@@ -228,7 +228,7 @@ def run_delete(arguments: argparse.Namespace) -> int:
         return EXIT_FAILED
     try:
         deleted = _delete(client, subject, version, permanent=False)
-    except RegistryRequestError as error:
+    except RegistryAdminError as error:
         if not arguments.permanent or error.error_code not in (SUBJECT_SOFT_DELETED, VERSION_SOFT_DELETED):
             raise
         deleted = []
@@ -242,7 +242,7 @@ def run_delete(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _delete(client: RegistryClient, subject: str, version: int | None, *, permanent: bool) -> list[int]:
+def _delete(client: RegistryAdminClient, subject: str, version: int | None, *, permanent: bool) -> list[int]:
     if version is None:
         return client.delete_subject(subject, permanent=permanent)
     return [client.delete_version(subject, version, permanent=permanent)]

@@ -21,7 +21,7 @@ from chronik.cli.schemas.schema_files import (
     read_schema_file,
     read_text,
 )
-from chronik.client.registry import LATEST, CompatibilityResult, RegisteredSchema, RegistryClient
+from chronik.client.registry import LATEST, CompatibilityVerdict, RegistryAdminClient, SchemaVersion
 from chronik.errors import ChronikError
 
 EXIT_COMPATIBLE, EXIT_INCOMPATIBLE, EXIT_NO_VERDICT = 0, 1, 2
@@ -104,13 +104,13 @@ def run_check(arguments: argparse.Namespace) -> int:
     return EXIT_COMPATIBLE if result.is_compatible else EXIT_INCOMPATIBLE
 
 
-def _format_verdict(subject: str, level: str, result: CompatibilityResult) -> str:
+def _format_verdict(subject: str, level: str, result: CompatibilityVerdict) -> str:
     if result.is_compatible:
         return f"compatible with {subject} ({level})"
     return "\n".join((f"incompatible with {subject} ({level})", *(f"  {message}" for message in result.messages)))
 
 
-def _verdict_to_json(subject: str, level: str, result: CompatibilityResult) -> dict[str, object]:
+def _verdict_to_json(subject: str, level: str, result: CompatibilityVerdict) -> dict[str, object]:
     return {
         "subject": subject,
         "compatibility": level,
@@ -138,8 +138,8 @@ def run_diff(arguments: argparse.Namespace) -> int:
 
 
 def _read_both(
-    arguments: argparse.Namespace, client: RegistryClient
-) -> tuple[RegisteredSchema, RegisteredSchema, tuple[str, str]]:
+    arguments: argparse.Namespace, client: RegistryAdminClient
+) -> tuple[SchemaVersion, SchemaVersion, tuple[str, str]]:
     """Return the schemas to compare and their names."""
     subject = arguments.subject
     versions = client.list_versions(subject)
@@ -159,7 +159,7 @@ def _read_both(
     else:
         path = Path(after)
         references = [parse_reference(text, client) for text in arguments.reference]
-        newer = RegisteredSchema(subject, 0, 0, read_text(path), arguments.type or detect_type(path), references)
+        newer = SchemaVersion(subject, 0, 0, read_text(path), arguments.type or detect_type(path), references)
         name = str(path)
     return older, newer, (f"{subject} version {older.version}", name)
 

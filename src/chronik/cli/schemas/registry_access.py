@@ -9,17 +9,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from chronik.cli.arguments import CommandRunner, InvalidInput, add_client_arguments, connect_cluster
+from chronik.cli.arguments import (
+    CommandRunner,
+    InvalidInput,
+    add_client_arguments,
+    add_registry_argument,
+    connect_cluster,
+)
 from chronik.client.access.settings import ClientSecurity, parse_security, read_properties
 from chronik.client.access.tls import create_ssl_context
 from chronik.client.cluster import ClusterClient
 from chronik.client.configs import BROKER_RESOURCE, ConfigTarget, describe_configs
-from chronik.client.registry import RegistryAccess, RegistryClient, get_user_info, parse_registry_url
+from chronik.client.registry import RegistryAdminClient, RegistryEndpoint, get_user_info, parse_registry_url
 from chronik.console.http import is_loopback_host
 from chronik.errors import ChronikError
 
-REGISTRY_VARIABLE: Final = "CHRONIK_REGISTRY"
-"""Name of the environment variable with the URL of the schema registry."""
 TOKEN_VARIABLE: Final = "CHRONIK_HTTP_TOKEN"
 URL_CONFIG: Final = "confluent.schema.registry.url"
 """The broker config with the URL of the node's schema registry."""
@@ -33,17 +37,11 @@ SASL_INHERIT: Final = "SASL_INHERIT"
 
 
 def add_registry_arguments(parser: argparse.ArgumentParser, run: CommandRunner) -> None:
-    parser.add_argument(
-        "-r",
-        "--registry",
-        metavar="URL",
-        default=os.environ.get(REGISTRY_VARIABLE) or None,
-        help=f"URL of a schema registry (default: {REGISTRY_VARIABLE} in the environment, or the cluster's registry)",
-    )
+    add_registry_argument(parser)
     add_client_arguments(parser, run)
 
 
-def open_registry(arguments: argparse.Namespace) -> RegistryClient:
+def open_registry(arguments: argparse.Namespace) -> RegistryAdminClient:
     """Return a client for the registry of --registry, or else for the registry of the cluster.
 
     Raises:
@@ -55,12 +53,12 @@ def open_registry(arguments: argparse.Namespace) -> RegistryClient:
     else:
         with connect_cluster(arguments) as cluster:
             access = build_access(find_registry_url(cluster), settings, is_own_cluster=True)
-    return RegistryClient(access, timeout_s=arguments.timeout)
+    return RegistryAdminClient(access, timeout_s=arguments.timeout)
 
 
-def open_other_registry(url: str, config: Path | None, timeout_s: float) -> RegistryClient:
+def open_other_registry(url: str, config: Path | None, timeout_s: float) -> RegistryAdminClient:
     """Return a client for a registry with its own client config file."""
-    return RegistryClient(build_access(url, _read_settings(config)), timeout_s=timeout_s)
+    return RegistryAdminClient(build_access(url, _read_settings(config)), timeout_s=timeout_s)
 
 
 def find_registry_url(cluster: ClusterClient) -> str:
@@ -87,7 +85,7 @@ def find_registry_url(cluster: ClusterClient) -> str:
     )
 
 
-def build_access(url: str, settings: Mapping[str, str], *, is_own_cluster: bool = False) -> RegistryAccess:
+def build_access(url: str, settings: Mapping[str, str], *, is_own_cluster: bool = False) -> RegistryEndpoint:
     """Return the access to a registry with the credentials in a client config file, if any.
 
     The SASL user name and password are sent to the cluster's own registry, or with basic.auth.credentials.source =
@@ -113,7 +111,7 @@ def build_access(url: str, settings: Mapping[str, str], *, is_own_cluster: bool 
         authorization = f"Bearer {token}"
     else:
         authorization = None
-    return RegistryAccess(url, authorization, tls)
+    return RegistryEndpoint(url, authorization, tls)
 
 
 def _has_password(security: ClientSecurity) -> bool:

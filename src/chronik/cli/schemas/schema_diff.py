@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from chronik.cli.schemas.schema_files import PROTOBUF
-from chronik.client.registry import RegisteredSchema
+from chronik.client.registry import SchemaVersion
 
 VALUE_CHARACTERS_MAX: Final = 80
 DEPTH_MAX: Final = 200
@@ -39,7 +39,7 @@ class SchemaChange(NamedTuple):
         return f"~ {self.element}: {_truncate(self.before)} -> {_truncate(self.after)}"
 
 
-def compare_schemas(before: RegisteredSchema, after: RegisteredSchema) -> list[SchemaChange]:
+def compare_schemas(before: SchemaVersion, after: SchemaVersion) -> list[SchemaChange]:
     """Return the changed elements of a schema, sorted by their order in the schemas."""
     old, new = _describe_elements(before), _describe_elements(after)
     changes = [
@@ -50,13 +50,13 @@ def compare_schemas(before: RegisteredSchema, after: RegisteredSchema) -> list[S
     return _merge_nested(changes)
 
 
-def format_unified_diff(before: RegisteredSchema, after: RegisteredSchema, names: tuple[str, str]) -> list[str]:
+def format_unified_diff(before: SchemaVersion, after: SchemaVersion, names: tuple[str, str]) -> list[str]:
     """Return a unified diff of the schemas, formatted with one element per line."""
     lines = format_schema(before).splitlines(), format_schema(after).splitlines()
     return list(difflib.unified_diff(*lines, *names, lineterm=""))
 
 
-def format_schema(schema: RegisteredSchema) -> str:
+def format_schema(schema: SchemaVersion) -> str:
     """Return the text of a schema with indentation."""
     try:
         return json.dumps(json.loads(schema.schema), indent=2, ensure_ascii=False)
@@ -64,7 +64,7 @@ def format_schema(schema: RegisteredSchema) -> str:
         return schema.schema.strip()
 
 
-def _describe_elements(schema: RegisteredSchema) -> dict[str, str]:
+def _describe_elements(schema: SchemaVersion) -> dict[str, str]:
     if schema.schema_type == PROTOBUF:
         elements = dict(_iter_protobuf(schema.schema))
     else:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from chronik.cli.arguments import InvalidInput
-from chronik.client.registry import LATEST, RegisteredSchema, RegistryClient, SchemaReference
+from chronik.client.registry import LATEST, RegistryAdminClient, SchemaVersion
+from chronik.registry.entities import SchemaReference
 from chronik.wording import format_spelling_suggestion
 
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
@@ -35,7 +36,7 @@ def add_schema_file_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--normalize", action="store_true", help="ignore differences that have no meaning")
 
 
-def read_schema_file(arguments: argparse.Namespace, client: RegistryClient) -> RegisteredSchema:
+def read_schema_file(arguments: argparse.Namespace, client: RegistryAdminClient) -> SchemaVersion:
     """Return the schema in the file of `add_schema_file_arguments` and `arguments.file`, without version and id.
 
     Raises:
@@ -44,7 +45,7 @@ def read_schema_file(arguments: argparse.Namespace, client: RegistryClient) -> R
     path = Path(arguments.file)
     schema_type = arguments.type or detect_type(path)
     references = [parse_reference(text, client) for text in arguments.reference]
-    return RegisteredSchema(arguments.subject, 0, 0, read_text(path), schema_type, references)
+    return SchemaVersion(arguments.subject, 0, 0, read_text(path), schema_type, references)
 
 
 def detect_type(path: Path) -> str:
@@ -65,7 +66,7 @@ def read_text(path: Path) -> str:
         raise InvalidInput(f"{path}: cannot read the schema: {error.strerror or error}") from None
 
 
-def parse_reference(text: str, client: RegistryClient) -> SchemaReference:
+def parse_reference(text: str, client: RegistryAdminClient) -> SchemaReference:
     """Parse NAME=SUBJECT[:VERSION]; without a version, return a reference to the latest one."""
     # Names of JSON Schema references are URIs that may contain "=", but subjects are not.
     name, equals, target = text.rpartition("=")

@@ -27,6 +27,7 @@ from chronik.metadata.image import Image
 from chronik.metadata.records import TransactionState
 from chronik.protocol.apis import APIS, FETCH_KEY, PRODUCE_KEY
 from chronik.quorum.watchdog import EventLoopWatchdog
+from chronik.registry.request_metrics import RegistryRequestMeter
 from chronik.server.listener import ClientListeners
 
 CONNECTION: Final = "connection"
@@ -101,6 +102,7 @@ class MetricSources(msgspec.Struct, frozen=True):
 def iter_counter_metrics(parts: MetricSources) -> Iterator[Metric]:
     """Yield the metrics whose number of time series does not grow with the number of topics and groups."""
     yield from iter_api_metrics(parts.router.meters)
+    yield from iter_registry_metrics(parts.services.registry_meter)
     yield from _iter_network_metrics(parts)
     yield from _iter_disk_metrics(parts)
     yield from _iter_leadership_change_metrics(parts)
@@ -139,6 +141,19 @@ def iter_api_metrics(meters: Mapping[int, ApiMeter]) -> Iterator[Metric]:
         Sample(count, {"api": api, "code": get_error_name(code)})
         for api, meter in named
         for code, count in meter.errors.items()
+    )
+
+
+def iter_registry_metrics(meter: RegistryRequestMeter) -> Iterator[Metric]:
+    """Yield the metrics of the requests to the schema registry."""
+    yield FAMILIES["chronik_registry_request_seconds"].with_samples(
+        [Sample(histogram, {"operation": operation}) for operation, histogram in meter.latencies.items()]
+    )
+    yield FAMILIES["chronik_registry_errors_total"].with_samples(
+        [
+            Sample(count, {"operation": operation, "code": str(code)})
+            for (operation, code), count in meter.errors.items()
+        ]
     )
 
 

@@ -88,6 +88,24 @@ SECTIONS: Final = (
         ),
     ),
     MetricSection(
+        "Schema registry",
+        (
+            MetricFamily(
+                "chronik_registry_request_seconds",
+                HISTOGRAM,
+                "Time from receiving a request to this node's schema registry to encoding its response, by operation. "
+                "Its count is the number of requests.",
+                ("operation",),
+            ),
+            MetricFamily(
+                "chronik_registry_errors_total",
+                COUNTER,
+                "Error responses of this node's schema registry, by operation and Confluent's error code.",
+                ("operation", "code"),
+            ),
+        ),
+    ),
+    MetricSection(
         "Disks",
         (
             MetricFamily(

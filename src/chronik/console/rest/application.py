@@ -15,7 +15,6 @@ from http import HTTPStatus
 from importlib import import_module
 from time import thread_time
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -25,6 +24,7 @@ from chronik.console.rest.access import Authentication, run_while_authorized, st
 from chronik.console.rest.access import MonitoredPermission as WatchedRight
 from chronik.console.rest.authentication import AUTHENTICATE_HEADER, HttpAuthenticator
 from chronik.console.rest.context import OperationContext
+from chronik.console.rest.cross_site import check_origin
 from chronik.console.rest.errors import JSON, RestError, error_response, to_rest_error
 from chronik.console.rest.internal_client import LoopBridge
 from chronik.console.rest.node_interface import NodeInterface
@@ -32,7 +32,6 @@ from chronik.console.rest.operation_table import BASE_PATH, RestOperation
 from chronik.console.rest.routes import MethodNotAllowed, decode_body, decode_query, match_route
 from chronik.console.rest.streams import CONTENT_TYPE as EVENTS
 from chronik.console.rest.streams import EventStreams, encode_error_event
-from chronik.console.status_pages import PageAuthorizer
 from chronik.console.web.static_files import StaticFiles
 from chronik.errors import ChronikError
 from chronik.principals import ANONYMOUS
@@ -69,10 +68,10 @@ class AsyncOperationContext(OperationContext):
 class RestApplication:
     """The HTTP application that serves the admin API and the console."""
 
-    def __init__(self, side: NodeInterface, page_authorizer: PageAuthorizer) -> None:
+    def __init__(self, side: NodeInterface, authenticator: HttpAuthenticator) -> None:
         """Create the application. Must be called on the node's event loop."""
         self.node: Final = side
-        self.authenticator: Final = HttpAuthenticator(side, page_authorizer)
+        self.authenticator: Final = authenticator
         self._assets = StaticFiles()
         self.loop_bridge: Final = LoopBridge(asyncio.get_running_loop())
         self._work = FairThreadPool(
@@ -90,7 +89,6 @@ class RestApplication:
         """Cancel all admin API operations in progress and stop the worker threads."""
         self.loop_bridge.close()
         self.streams.close()
-        self.authenticator.close()
         self._work.close()
 
     async def authorize_viewer(self, request: HttpRequest, caller: ClientInfo) -> StatusPageViewer:
@@ -143,7 +141,7 @@ class RestApplication:
             raise RestError(
                 HTTPStatus.NOT_FOUND, f"path not found; the console is at /, the API at {BASE_PATH}/openapi.json"
             )
-        _check_origin(request)
+        check_origin(request)
         operation, path = match_route(request.method, request.target)
         authentication = None if operation.is_public else await self.authenticator.authenticate(request, caller)
         if authentication is None and not operation.is_public:
@@ -266,23 +264,6 @@ class RestApplication:
 def encode_operation_result(operation: RestOperation, found: Any, *headers: tuple[str, str]) -> HttpResponse:
     """Encode an operation's result as a JSON response."""
     return HttpResponse(operation.status, JSON, msgspec.json.encode(found) + b"\n", headers=headers)
-
-
-def _check_origin(request: HttpRequest) -> None:
-    """Raise RestError for a request that a browser sends on behalf of another site (CSRF)."""
-    origin = request.header(b"origin")
-    if origin and _parse_authority(origin) != request.host.lower():
-        raise RestError(HTTPStatus.FORBIDDEN, "cross-site requests are rejected")
-    if request.header(b"sec-fetch-site") == "cross-site":
-        raise RestError(HTTPStatus.FORBIDDEN, "cross-site requests are rejected")
-
-
-def _parse_authority(origin: str) -> str | None:
-    """Return the host and port of an Origin header, or None if it is not a valid URL."""
-    try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:  # for example an unclosed bracket: "http://["
-        return None
 
 
 def _check_content_type(operation: RestOperation, request: HttpRequest) -> None:

@@ -202,8 +202,12 @@ class HttpAuthenticator:
         """Return the principal of the request's session cookie, or None if the cookie is missing or invalid."""
         return self.sessions.authenticate(parse_session_token(request.header(b"cookie")))
 
-    async def authenticate(self, request: HttpRequest, caller: ClientInfo) -> Authentication | None:
+    async def authenticate(
+        self, request: HttpRequest, caller: ClientInfo, page_authorizer: PageAuthorizer | None = None
+    ) -> Authentication | None:
         """Authenticate a request. Return None if its credentials are missing or invalid.
+
+        Clients without a login are subject to `page_authorizer`, by default that of the HTTP port.
 
         Raises:
             RestError: The password is wrong, or too many attempts are waiting.
@@ -218,8 +222,9 @@ class HttpAuthenticator:
                 principal = await self._authenticate_password(name, password, caller)
                 return Authentication(principal, credentials=credentials)
             return None
+        rules = page_authorizer or self._page_authorizer
         try:
-            self._page_authorizer.check_access("", request.authorization, has_certificate=caller.has_certificate)
+            rules.check_access("", request.authorization, has_certificate=caller.has_certificate)
         except HttpError:
             if request.authorization:
                 await self._attempts.record_failure(caller.host, TOKEN_USER)

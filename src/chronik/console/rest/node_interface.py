@@ -9,7 +9,9 @@ import msgspec
 from chronik.api.shared.context import Services
 from chronik.console.status_source import StatusSource
 from chronik.principals import Principal
+from chronik.registry.service import SchemaRegistry
 from chronik.request_reply import Dispatch
+from chronik.security.quotas.limiter import QuotaLimiter
 
 
 class OtherNodes(Protocol):
@@ -48,5 +50,8 @@ class NodeInterface(msgspec.Struct, frozen=True):
     """The node's router for Kafka requests. It expects requests that are already authenticated."""
     status_source: StatusSource
     other_nodes: OtherNodes
+    registry: SchemaRegistry
+    limiter: QuotaLimiter
+    """The client quotas of the node."""
     requires_login: bool
     """Whether clients have to log in with a user name and a password."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, TypeVar
 
-from chronik.client.registry import ALL_CONTEXTS, DEFAULT_CONTEXT, RegisteredSchema, RegistryClient
+from chronik.client.registry import ALL_CONTEXTS, DEFAULT_CONTEXT, RegistryAdminClient, SchemaVersion
 from chronik.migration.schemas.registry_export import RegistryExport, sort_by_references
 from chronik.wording import pluralize
 
@@ -24,16 +24,18 @@ class SubjectContent(NamedTuple):
     """A subject with its config and mode."""
 
     name: str
-    schemas: list[RegisteredSchema]
+    schemas: list[SchemaVersion]
     config: dict[str, Any] | None
     mode: str | None
 
 
-def read_registry(client: RegistryClient, progress: ProgressCallback, *, prefix: str = ALL_CONTEXTS) -> RegistryExport:
+def read_registry(
+    client: RegistryAdminClient, progress: ProgressCallback, *, prefix: str = ALL_CONTEXTS
+) -> RegistryExport:
     """Return all contexts, subjects, versions, configs and modes of a registry, with the soft-deleted versions.
 
     Raises:
-        RegistryRequestError: The registry cannot be reached, or rejects a request.
+        RegistryAdminError: The registry cannot be reached, or rejects a request.
     """
     export = RegistryExport(client.url)
     contexts = [f":{context}:" for context in client.list_contexts() if context != DEFAULT_CONTEXT]
@@ -43,7 +45,7 @@ def read_registry(client: RegistryClient, progress: ProgressCallback, *, prefix:
         if (mode := client.find_mode(name or None)) is not None:
             export.modes[name] = mode
     names = client.list_subjects(prefix=prefix, deleted=True)
-    schemas: list[RegisteredSchema] = []
+    schemas: list[SchemaVersion] = []
     for subject in map_concurrently(lambda name: read_subject(client, name), names):
         schemas += subject.schemas
         if subject.config is not None:
@@ -55,7 +57,7 @@ def read_registry(client: RegistryClient, progress: ProgressCallback, *, prefix:
     return export
 
 
-def read_subject(client: RegistryClient, name: str) -> SubjectContent:
+def read_subject(client: RegistryAdminClient, name: str) -> SubjectContent:
     """Return a subject with all its versions."""
     versions = client.list_versions(name, deleted=True)
     live = set(client.list_versions(name))

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 from chronik.client.registry import (
     MODE_IMPORT,
     VERSION_SOFT_DELETED,
-    RegisteredSchema,
-    RegistryClient,
-    RegistryRequestError,
+    RegistryAdminClient,
+    RegistryAdminError,
+    SchemaVersion,
     get_context,
 )
 from chronik.migration.schemas.exporter import GLOBAL, ProgressCallback, map_concurrently, read_subject
@@ -31,7 +31,7 @@ from chronik.wording import pluralize
 CONFLICTS_SHOWN_MAX: Final = 20
 
 
-class ImportResult(NamedTuple):
+class SchemaImportResult(NamedTuple):
     """What an import has changed."""
 
     registered: int
@@ -47,7 +47,12 @@ class SchemaImporter:
     """The import of an export into a registry."""
 
     def __init__(
-        self, export: RegistryExport, client: RegistryClient, progress: ProgressCallback, *, with_global: bool = True
+        self,
+        export: RegistryExport,
+        client: RegistryAdminClient,
+        progress: ProgressCallback,
+        *,
+        with_global: bool = True,
     ) -> None:
         """Read the subjects that the registry has already.
 
@@ -74,7 +79,7 @@ class SchemaImporter:
                 conflicts.append(f"{_describe(schema)} exists with another schema or id ({found.id})")
         by_id = {(schema.context, schema.id): schema for schema in self.missing}
 
-        def find_by_id(key: tuple[str, int]) -> RegisteredSchema | None:
+        def find_by_id(key: tuple[str, int]) -> SchemaVersion | None:
             return self._client.find_schema_by_id(key[1], key[0])
 
         for (key, schema), found in zip(by_id.items(), map_concurrently(find_by_id, by_id), strict=True):
@@ -82,27 +87,27 @@ class SchemaImporter:
                 conflicts.append(f"{_describe(schema)} has id {key[1]}, which belongs to another schema")
         return conflicts
 
-    def _is_same(self, schema: RegisteredSchema, found: RegisteredSchema) -> bool:
+    def _is_same(self, schema: SchemaVersion, found: SchemaVersion) -> bool:
         if schema.id != found.id:
             return False
         return has_equal_content(schema, found) or self._is_same_text(schema, schema.id)
 
-    def _is_same_text(self, schema: RegisteredSchema, schema_id: int) -> bool:
+    def _is_same_text(self, schema: SchemaVersion, schema_id: int) -> bool:
         """Return whether the registry regards a text as the schema with the id, such as in another notation."""
         try:
             found = self._client.find_registered(schema)
-        except RegistryRequestError as error:
+        except RegistryAdminError as error:
             if not error.error_code:
                 raise
             return False
         return found is not None and found.id == schema_id
 
-    def run(self) -> ImportResult:
+    def run(self) -> SchemaImportResult:
         """Import what is missing, and verify the result.
 
         Raises:
             SchemaExportError: The registry has other schemas under the same ids or versions, or the result differs.
-            RegistryRequestError: The registry rejects a request. The import can be repeated.
+            RegistryAdminError: The registry rejects a request. The import can be repeated.
         """
         if conflicts := self.find_conflicts():
             raise SchemaExportError(_summarize(f"{self._client.url} has conflicting schemas", conflicts))
@@ -118,26 +123,26 @@ class SchemaImporter:
         if differences := self.find_differences():
             raise SchemaExportError(_summarize("the imported schemas differ from the export", differences))
         present = len(self._export.schemas) - len(self.missing)
-        return ImportResult(len(self.missing), present, deleted, configs, modes)
+        return SchemaImportResult(len(self.missing), present, deleted, configs, modes)
 
     def _register_missing(self) -> None:
         done = 0
         for group in sort_by_references(self.missing):
-            by_subject: dict[str, list[RegisteredSchema]] = defaultdict(list)
+            by_subject: dict[str, list[SchemaVersion]] = defaultdict(list)
             for schema in sorted(group, key=_key):
                 by_subject[schema.subject].append(schema)
             for registered in map_concurrently(self._register, by_subject.values()):
                 done += registered
                 self._progress(f"registered {done:,} of {pluralize(len(self.missing), 'version')}")
 
-    def _register(self, schemas: Iterable[RegisteredSchema]) -> int:
+    def _register(self, schemas: Iterable[SchemaVersion]) -> int:
         count = 0
         for schema in schemas:
             try:
                 found = self._client.register(schema, keep_identity=True)
-            except RegistryRequestError as error:
+            except RegistryAdminError as error:
                 message = f"{_describe(schema)} with id {schema.id} was rejected: {error}"
-                raise RegistryRequestError(message, error.status, error.error_code) from error
+                raise RegistryAdminError(message, error.status, error.error_code) from error
             if found != schema.id:
                 raise SchemaExportError(f"{_describe(schema)} was registered with id {found} instead of {schema.id}")
             count += 1
@@ -156,10 +161,10 @@ class SchemaImporter:
                 self._progress(f"soft-deleted {pluralize(count, 'version')}")
         return count
 
-    def _delete(self, schema: RegisteredSchema) -> None:
+    def _delete(self, schema: SchemaVersion) -> None:
         try:
             self._client.delete_version(schema.subject, schema.version)
-        except RegistryRequestError as error:
+        except RegistryAdminError as error:
             if error.error_code != VERSION_SOFT_DELETED:
                 raise
 
@@ -202,7 +207,7 @@ class SchemaImporter:
         """Return how the registry differs from the export, one sentence per version, config or mode."""
         names = self._export.subjects
         differences = []
-        by_subject: dict[str, list[RegisteredSchema]] = defaultdict(list)
+        by_subject: dict[str, list[SchemaVersion]] = defaultdict(list)
         for schema in self._export.schemas:
             by_subject[schema.subject].append(schema)
         found = map_concurrently(lambda name: read_subject(self._client, name), names)
@@ -219,7 +224,7 @@ class SchemaImporter:
                 differences.append(f"subject {subject.name} has config {subject.config}, not {wanted_config}")
         return differences
 
-    def _compare(self, schema: RegisteredSchema, found: RegisteredSchema | None) -> list[str]:
+    def _compare(self, schema: SchemaVersion, found: SchemaVersion | None) -> list[str]:
         if found is None:
             return [f"{_describe(schema)} is missing"]
         if found.id != schema.id:
@@ -236,11 +241,11 @@ def is_global(name: str) -> bool:
     return name == GLOBAL or name == f":{get_context(name)}:"
 
 
-def _key(schema: RegisteredSchema) -> SchemaKey:
+def _key(schema: SchemaVersion) -> SchemaKey:
     return schema.subject, schema.version
 
 
-def _describe(schema: RegisteredSchema) -> str:
+def _describe(schema: SchemaVersion) -> str:
     return f"version {schema.version} of subject {schema.subject}"
 
 

@@ -14,8 +14,9 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from chronik.client.registry import RegisteredSchema, SchemaReference, qualify_subject
+from chronik.client.registry import SchemaVersion, qualify_subject
 from chronik.errors import ChronikError
+from chronik.registry.entities import SchemaReference
 
 FORMAT: Final = "chronik-schemas"
 FORMAT_VERSION: Final = 1
@@ -35,7 +36,7 @@ class RegistryExport(msgspec.Struct):
 
     source: str
     """The URL of the registry."""
-    schemas: list[RegisteredSchema] = []
+    schemas: list[SchemaVersion] = []
     """All versions, each after the versions that it refers to."""
     configs: dict[str, dict[str, Any]] = {}
     """Configs by subject or context (`:.CONTEXT:`). The global config has the empty name."""
@@ -47,7 +48,7 @@ class RegistryExport(msgspec.Struct):
         return sorted({schema.subject for schema in self.schemas})
 
 
-def sort_by_references(schemas: Iterable[RegisteredSchema]) -> list[list[RegisteredSchema]]:
+def sort_by_references(schemas: Iterable[SchemaVersion]) -> list[list[SchemaVersion]]:
     """Return the versions in groups, so that versions refer only to those of earlier groups, sorted by id within them.
 
     References to missing versions are ignored: the registry that imports them reports them.
@@ -71,7 +72,7 @@ def sort_by_references(schemas: Iterable[RegisteredSchema]) -> list[list[Registe
     return groups
 
 
-def list_referenced(schema: RegisteredSchema) -> Iterator[SchemaKey]:
+def list_referenced(schema: SchemaVersion) -> Iterator[SchemaKey]:
     """Yield the versions that a schema refers to."""
     for reference in schema.references:
         yield qualify_subject(reference.subject, schema.context), reference.version
@@ -142,7 +143,7 @@ def _read_lines(path: Path, file: IO[bytes]) -> RegistryExport:
             elif end is not None:
                 raise SchemaExportError(f"{path}, line {number}: the file continues after its end")
             elif kind == "schema":
-                export.schemas.append(msgspec.convert(entry, RegisteredSchema))
+                export.schemas.append(msgspec.convert(entry, SchemaVersion))
             elif kind == "config":
                 export.configs[entry["subject"]] = dict(entry["config"])
             elif kind == "mode":
@@ -160,7 +161,7 @@ def _read_lines(path: Path, file: IO[bytes]) -> RegistryExport:
     return export
 
 
-def has_equal_content(one: RegisteredSchema, other: RegisteredSchema) -> bool:
+def has_equal_content(one: SchemaVersion, other: SchemaVersion) -> bool:
     """Return whether two versions have the same type, references, rules and text, except for its layout."""
     return (
         one.schema_type == other.schema_type
@@ -171,8 +172,8 @@ def has_equal_content(one: RegisteredSchema, other: RegisteredSchema) -> bool:
     )
 
 
-def _sort_references(schema: RegisteredSchema) -> list[SchemaReference]:
-    return sorted(schema.references)
+def _sort_references(schema: SchemaVersion) -> list[SchemaReference]:
+    return sorted(schema.references, key=msgspec.structs.astuple)
 
 
 def is_equal_text(one: str, other: str) -> bool:

@@ -1,0 +1,341 @@
+"""The operations of the schema registry's REST API: authorization, and conversion of requests and results.
+
+Each function authorizes the client before it accesses the registry, so that errors do not reveal which subjects exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import chronik
+from chronik.console.registry.models import CompatibilityResult, ModeChange, Registration
+from chronik.metadata.schemas import join_subject, qualify_reference, split_subject
+from chronik.protocol.permissions import AclOperation
+from chronik.registry.access import RegistryAccess
+from chronik.registry.entities import (
+    Config,
+    ConfigChange,
+    ContextId,
+    SchemaString,
+    SubjectSchema,
+    SubjectVersion,
+)
+from chronik.registry.errors import InvalidModeError, UnprocessableSchemaError
+from chronik.registry.service import SchemaRegistry
+
+CLUSTER_NAME: Final = "schema-registry"
+"""The id of the registry in its cluster, as in Confluent's registry with default configs."""
+
+
+class RegistryCall(NamedTuple):
+    """A decoded request to the schema registry, and what its operation accesses."""
+
+    registry: SchemaRegistry
+    access: RegistryAccess
+    path: Mapping[str, str]
+    """The path parameters by name."""
+    query: Any
+    """An instance of the operation's query type."""
+    body: Any
+    """An instance of the operation's body type, or None."""
+    cluster_id: str
+
+    @property
+    def subject(self) -> str:
+        """The subject in the path."""
+        return self.path["subject"]
+
+    async def require_on_target(self, operation: AclOperation) -> None:
+        """Raise AccessDeniedError unless the client may access the subject in the path or, if it has one, its alias."""
+        if not self.access.is_authorized(operation, await self.registry.resolve_alias(self.subject)):
+            raise self.access.deny(operation, self.subject)
+
+    def require_references(self) -> None:
+        """Raise AccessDeniedError unless the client may read all subjects to which the schema in the body refers."""
+        context, _ = split_subject(self.subject)
+        for reference in self.body.references or ():
+            self.access.require(AclOperation.READ, qualify_reference(context, reference.subject))
+
+
+async def show_root(call: RegistryCall) -> dict[str, Any]:
+    return {}
+
+
+# Subjects and versions
+
+
+async def list_subjects(call: RegistryCall) -> list[str]:
+    query = call.query
+    return await call.registry.list_subjects(
+        query.subject_prefix,
+        deleted=query.deleted,
+        deleted_only=query.deleted_only,
+        offset=query.offset,
+        limit=query.limit,
+        visible=call.access.build_filter(AclOperation.DESCRIBE),
+    )
+
+
+async def look_up_schema(call: RegistryCall) -> SubjectSchema:
+    await call.require_on_target(AclOperation.READ)
+    call.require_references()
+    query = call.query
+    return await call.registry.look_up(
+        call.subject, call.body, normalize=query.normalize, deleted=query.deleted, format=query.format
+    )
+
+
+async def delete_subject(call: RegistryCall) -> list[int]:
+    call.access.require(AclOperation.DELETE, call.subject)
+    return await call.registry.delete_subject(call.subject, permanent=call.query.permanent)
+
+
+async def get_latest_with_metadata(call: RegistryCall) -> SubjectSchema:
+    await call.require_on_target(AclOperation.READ)
+    query = call.query
+    properties = dict(zip(query.key, query.value, strict=False))
+    return await call.registry.get_latest_with_metadata(
+        call.subject, properties, deleted=query.deleted, format=query.format
+    )
+
+
+async def list_versions(call: RegistryCall) -> list[int]:
+    await call.require_on_target(AclOperation.DESCRIBE)
+    query = call.query
+    return await call.registry.list_versions(
+        call.subject, deleted=query.deleted, deleted_only=query.deleted_only, offset=query.offset, limit=query.limit
+    )
+
+
+async def register_schema(call: RegistryCall) -> Registration:
+    call.access.require(AclOperation.WRITE, call.subject)
+    call.require_references()
+    found = await call.registry.register(call.subject, call.body, normalize=call.query.normalize)
+    if call.query.format:
+        found = await call.registry.format_schema(found, call.query.format)
+    return Registration(
+        id=found.id,
+        version=found.version,
+        guid=found.guid,
+        schema=found.schema,
+        schema_type=found.schema_type,
+        references=found.references,
+        metadata=found.metadata,
+        rule_set=found.rule_set,
+        ts=found.ts,
+    )
+
+
+async def get_version(call: RegistryCall) -> SubjectSchema:
+    await call.require_on_target(AclOperation.READ)
+    query = call.query
+    return await call.registry.get_version(
+        call.subject,
+        call.path["version"],
+        deleted=query.deleted,
+        format=query.format,
+        reference_format=query.reference_format,
+    )
+
+
+async def delete_version(call: RegistryCall) -> int:
+    call.access.require(AclOperation.DELETE, call.subject)
+    return await call.registry.delete_version(call.subject, call.path["version"], permanent=call.query.permanent)
+
+
+async def get_schema_of_version(call: RegistryCall) -> str:
+    await call.require_on_target(AclOperation.READ)
+    query = call.query
+    found = await call.registry.get_version(
+        call.subject, call.path["version"], deleted=query.deleted, format=query.format
+    )
+    return found.schema
+
+
+async def list_referencing_ids(call: RegistryCall) -> list[int]:
+    await call.require_on_target(AclOperation.DESCRIBE)
+    query = call.query
+    return await call.registry.list_referencing_ids(
+        call.subject, call.path["version"], deleted=query.deleted, offset=query.offset, limit=query.limit
+    )
+
+
+# Schemas
+
+
+async def list_schemas(call: RegistryCall) -> list[SubjectSchema]:
+    query = call.query
+    return await call.registry.list_schemas(
+        query.subject_prefix,
+        deleted=query.deleted,
+        latest_only=query.latest_only,
+        rule_type=query.rule_type,
+        offset=query.offset,
+        limit=query.limit,
+        visible=call.access.build_filter(AclOperation.READ),
+    )
+
+
+async def list_types(call: RegistryCall) -> list[str]:
+    return call.registry.list_types()
+
+
+async def get_schema_by_id(call: RegistryCall) -> SchemaString:
+    query = call.query
+    return await call.registry.get_by_id(
+        int(call.path["id"]),
+        query.subject,
+        format=query.format,
+        reference_format=query.reference_format,
+        fetch_max_id=query.fetch_max_id,
+        visible=call.access.build_filter(AclOperation.READ),
+    )
+
+
+async def get_schema_text_by_id(call: RegistryCall) -> str:
+    found = await call.registry.get_by_id(
+        int(call.path["id"]),
+        call.query.subject,
+        format=call.query.format,
+        visible=call.access.build_filter(AclOperation.READ),
+    )
+    return found.schema
+
+
+async def list_subjects_of_id(call: RegistryCall) -> list[str]:
+    query = call.query
+    return await call.registry.list_subjects_of_id(
+        int(call.path["id"]),
+        query.subject,
+        deleted=query.deleted,
+        offset=query.offset,
+        limit=query.limit,
+        visible=call.access.build_filter(AclOperation.DESCRIBE),
+    )
+
+
+async def list_versions_of_id(call: RegistryCall) -> list[SubjectVersion]:
+    query = call.query
+    return await call.registry.list_versions_of_id(
+        int(call.path["id"]),
+        query.subject,
+        deleted=query.deleted,
+        offset=query.offset,
+        limit=query.limit,
+        visible=call.access.build_filter(AclOperation.DESCRIBE),
+    )
+
+
+async def get_schema_by_guid(call: RegistryCall) -> SchemaString:
+    return await call.registry.get_by_guid(
+        call.path["guid"], format=call.query.format, visible=call.access.build_filter(AclOperation.READ)
+    )
+
+
+async def list_ids_of_guid(call: RegistryCall) -> list[ContextId]:
+    return await call.registry.list_ids_of_guid(
+        call.path["guid"], visible=call.access.build_filter(AclOperation.DESCRIBE)
+    )
+
+
+# Compatibility
+
+
+async def check_compatibility(call: RegistryCall) -> CompatibilityResult:
+    return await _check_compatibility(call, None)
+
+
+async def check_compatibility_with_version(call: RegistryCall) -> CompatibilityResult:
+    return await _check_compatibility(call, call.path["version"])
+
+
+async def _check_compatibility(call: RegistryCall, version: str | None) -> CompatibilityResult:
+    await call.require_on_target(AclOperation.READ)
+    call.require_references()
+    try:
+        reasons = await call.registry.check_compatibility(
+            call.subject, call.body, version, normalize=call.query.normalize
+        )
+    except UnprocessableSchemaError as error:
+        if not call.query.verbose:
+            raise
+        reasons = [error.message]
+    return CompatibilityResult(not reasons, reasons if call.query.verbose else None)
+
+
+# Configs and modes
+
+
+async def get_config(call: RegistryCall) -> Config:
+    subject = call.path.get("subject")
+    call.access.require_for_config(AclOperation.DESCRIBE_CONFIGS, subject)
+    return await call.registry.get_config(subject, default_to_global=call.query.default_to_global)
+
+
+async def alter_config(call: RegistryCall) -> ConfigChange:
+    subject = call.path.get("subject")
+    call.access.require_for_config(AclOperation.ALTER_CONFIGS, subject)
+    await call.registry.update_config(subject, call.body)
+    change: ConfigChange = call.body
+    return change
+
+
+async def delete_config(call: RegistryCall) -> Config:
+    subject = call.path.get("subject")
+    call.access.require_for_config(AclOperation.ALTER_CONFIGS, subject)
+    return await call.registry.delete_config(subject)
+
+
+async def get_mode(call: RegistryCall) -> ModeChange:
+    subject = call.path.get("subject")
+    call.access.require_for_config(AclOperation.DESCRIBE_CONFIGS, subject)
+    return ModeChange(await call.registry.get_mode(subject, default_to_global=call.query.default_to_global))
+
+
+async def alter_mode(call: RegistryCall) -> ModeChange:
+    subject = call.path.get("subject")
+    call.access.require_for_config(AclOperation.ALTER_CONFIGS, subject)
+    if call.body.mode is None:
+        raise InvalidModeError()
+    return ModeChange(await call.registry.set_mode(subject, call.body.mode, force=call.query.force))
+
+
+async def delete_mode(call: RegistryCall) -> ModeChange:
+    subject = call.path.get("subject")
+    call.access.require_for_config(AclOperation.ALTER_CONFIGS, subject)
+    return ModeChange(await call.registry.delete_mode(subject, recursive=call.query.recursive))
+
+
+# Contexts and the server
+
+
+async def list_contexts(call: RegistryCall) -> list[str]:
+    query = call.query
+    return await call.registry.list_contexts(
+        query.context_prefix,
+        offset=query.offset,
+        limit=query.limit,
+        visible=call.access.build_filter(AclOperation.DESCRIBE),
+    )
+
+
+async def delete_context(call: RegistryCall) -> None:
+    context = call.path["context"]
+    call.access.require(AclOperation.DELETE, join_subject(context, ""))
+    await call.registry.delete_context(context)
+
+
+async def show_cluster_id(call: RegistryCall) -> dict[str, Any]:
+    clusters = {"kafka-cluster": call.cluster_id, "schema-registry-cluster": CLUSTER_NAME}
+    return {"scope": {"path": [], "clusters": clusters}, "id": None}
+
+
+async def show_version(call: RegistryCall) -> dict[str, str]:
+    return {"version": chronik.__version__, "commitId": ""}
+
+
+async def show_openapi(call: RegistryCall) -> dict[str, Any]:
+    from chronik.console.registry.openapi import build_document
+
+    return build_document()

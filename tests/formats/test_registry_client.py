@@ -1,0 +1,262 @@
+"""The client of schema registries: lookups, references, caching, retries and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+from uuid import UUID
+
+import pytest
+
+from chronik.errors import ConfigError
+from chronik.formats.codec import ReferencedSchema, UnsupportedSchemaError, ValueFormat, WriterSchema
+from chronik.formats.registry_client import (
+    ATTEMPTS_MAX,
+    CACHED_SCHEMAS_MAX,
+    UNKNOWN_SECONDS,
+    RegistryClient,
+    RegistryRequestError,
+    RegistrySettings,
+    RegistryUnavailableError,
+    SchemaReference,
+    SchemaUnknownError,
+    parse_registry_settings,
+)
+from tests.formats.http_registry import HttpRegistry
+
+
+@pytest.fixture
+def registry() -> Iterator[HttpRegistry]:
+    started = HttpRegistry()
+    yield started
+    started.stop()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+class Connect(Protocol):
+    def __call__(self, url: str | None = None, *, token: str = "") -> RegistryClient: ...
+
+
+@pytest.fixture
+def connect(registry: HttpRegistry, clock: Clock) -> Iterator[Connect]:
+    clients: list[RegistryClient] = []
+
+    def create(url: str | None = None, *, token: str = "") -> RegistryClient:
+        settings = RegistrySettings(url or registry.url, token=token)
+        clients.append(RegistryClient(settings, monotonic=clock.monotonic, sleep=clock.sleep))
+        return clients[-1]
+
+    yield create
+    for client in clients:
+        client.close()
+
+
+def test_schema_is_fetched_once_by_id(registry: HttpRegistry, connect: Connect) -> None:
+    id = registry.add("orders-value", '"int"')
+    client = connect()
+    assert client.fetch_schema(id) == client.fetch_schema(id) == WriterSchema(ValueFormat.AVRO, '"int"')
+    assert registry.requests == ["/schemas/ids/1"]
+    client.close()
+
+
+def test_schema_is_fetched_by_guid(registry: HttpRegistry, connect: Connect) -> None:
+    guid = registry.guid(registry.add("orders-value", "{}", "JSON"))
+    assert connect().fetch_schema(guid) == WriterSchema(ValueFormat.JSON_SCHEMA, "{}")
+    assert registry.requests == [f"/schemas/guids/{guid}"]
+
+
+def test_references_come_before_schemas_that_refer_to_them(registry: HttpRegistry, connect: Connect) -> None:
+    registry.add("a", "message A {}", "PROTOBUF")
+    registry.add("b", 'import "a";', "PROTOBUF", [{"name": "a", "subject": "a", "version": 1}])
+    both = [{"name": "b", "subject": "b", "version": 1}, {"name": "a", "subject": "a", "version": 1}]
+    id = registry.add("c", 'import "b"; import "a";', "PROTOBUF", both)
+    schema = connect().fetch_schema(id)
+    assert schema.format is ValueFormat.PROTOBUF
+    assert schema.references == (ReferencedSchema("a", "message A {}"), ReferencedSchema("b", 'import "a";'))
+
+
+def test_references_in_cycle_are_resolved_once(registry: HttpRegistry, connect: Connect) -> None:
+    registry.add("a", '"a"', "AVRO", [{"name": "b", "subject": "b", "version": 1}])
+    id = registry.add("b", '"b"', "AVRO", [{"name": "a", "subject": "a", "version": 1}])
+    assert {each.name for each in connect().fetch_schema(id).references} == {"a", "b"}
+
+
+def test_missing_reference_makes_schema_unsupported(registry: HttpRegistry, connect: Connect) -> None:
+    id = registry.add("a", '"b"', "AVRO", [{"name": "b", "subject": "b", "version": 1}])
+    with pytest.raises(UnsupportedSchemaError, match="refers to b, which is missing"):
+        connect().fetch_schema(id)
+
+
+def test_unknown_type_makes_schema_unsupported(registry: HttpRegistry, connect: Connect) -> None:
+    id = registry.add("a", "x", "THRIFT")
+    with pytest.raises(UnsupportedSchemaError, match="schemas of type THRIFT are not supported"):
+        connect().fetch_schema(id)
+
+
+def test_latest_version_of_subject_is_fetched(registry: HttpRegistry, connect: Connect) -> None:
+    registry.add("a/b c", '"int"')
+    registry.add("a/b c", '"long"')
+    client = connect()
+    found = client.fetch_latest("a/b c")
+    assert found == ("a/b c", 2, 2, WriterSchema(ValueFormat.AVRO, '"long"'))
+    client.fetch_schema(2)
+    assert registry.requests == ["/subjects/a%2Fb%20c/versions/latest"]
+
+
+def test_schema_is_registered(registry: HttpRegistry, connect: Connect) -> None:
+    client = connect()
+    registry.add("a", '"int"')
+    schema = WriterSchema(ValueFormat.AVRO, '["int", "a"]')
+    id = client.register("b", schema, (SchemaReference("a", "a", 1),))
+    assert client.fetch_schema(id) == schema._replace(references=(ReferencedSchema("a", '"int"'),))
+
+
+def test_rejected_registration_reports_message_of_registry(registry: HttpRegistry, connect: Connect) -> None:
+    registry.failures.append((409, {"error_code": 409, "message": "Schema being registered is\nincompatible"}))
+    with pytest.raises(RegistryRequestError, match=f"{registry.url}: HTTP status 409: Schema being registered is inc"):
+        connect().register("a", WriterSchema(ValueFormat.AVRO, '"int"'))
+
+
+def test_unknown_schema_is_confirmed_and_not_requested_again_for_a_while(
+    registry: HttpRegistry, connect: Connect, clock: Clock
+) -> None:
+    client = connect()
+    for _ in range(2):
+        with pytest.raises(SchemaUnknownError, match=f"{registry.url} has no schema with id 7"):
+            client.fetch_schema(7)
+    assert registry.requests == ["/schemas/ids/7"] * 2
+    for _ in range(7):
+        registry.add("a", str(len(registry.requests)) + str(_))
+    clock.now += UNKNOWN_SECONDS
+    assert client.fetch_schema(7).format is ValueFormat.AVRO
+
+
+def test_unknown_guid_is_reported(registry: HttpRegistry, connect: Connect) -> None:
+    with pytest.raises(SchemaUnknownError, match=f"has no schema with GUID {UUID(int=9)}"):
+        connect().fetch_schema(UUID(int=9))
+
+
+def test_schema_that_replica_does_not_have_yet_is_found_by_confirmation(
+    registry: HttpRegistry, connect: Connect
+) -> None:
+    id = registry.add("a", '"int"')
+    registry.hidden_requests[f"/schemas/ids/{id}"] = 1
+    assert connect().fetch_schema(id).text == '"int"'
+
+
+def test_page_that_is_not_of_registry_does_not_make_schema_unknown(registry: HttpRegistry, connect: Connect) -> None:
+    registry.add("a", '"int"')
+    with pytest.raises(RegistryUnavailableError, match="HTTP status 404; check the path of the URL"):
+        connect(f"{registry.url}/wrong").fetch_schema(1)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_failing_request_is_retried_with_growing_delays(
+    registry: HttpRegistry, connect: Connect, clock: Clock, status: int
+) -> None:
+    id = registry.add("a", '"int"')
+    registry.failures += [(status, {"message": "busy"})] * (ATTEMPTS_MAX - 1)
+    assert connect().fetch_schema(id).text == '"int"'
+    assert clock.slept == [0.1, 0.2, 0.4]
+
+
+def test_registry_that_keeps_failing_is_unavailable(registry: HttpRegistry, connect: Connect) -> None:
+    registry.failures += [(500, {"message": "out of order"})] * ATTEMPTS_MAX
+    with pytest.raises(RegistryUnavailableError, match="is not available: HTTP status 500: out of order"):
+        connect().fetch_schema(1)
+    assert not registry.failures
+
+
+def test_stopped_registry_is_unavailable_until_its_start(registry: HttpRegistry, connect: Connect) -> None:
+    id = registry.add("a", '"int"')
+    client = connect()
+    registry.stop()
+    with pytest.raises(RegistryUnavailableError, match=f"schema registry {registry.url} is not available: .*refused"):
+        client.fetch_schema(id)
+    registry.start()
+    assert client.fetch_schema(id).text == '"int"'
+
+
+def test_next_url_is_used_if_one_fails(registry: HttpRegistry, connect: Connect) -> None:
+    id = registry.add("a", '"int"')
+    stopped = HttpRegistry()
+    stopped.stop()
+    assert connect(f"{stopped.url}, {registry.url}").fetch_schema(id).text == '"int"'
+
+
+def test_second_url_confirms_unknown_schema(registry: HttpRegistry, connect: Connect) -> None:
+    id = registry.add("a", '"int"')
+    other = HttpRegistry()
+    assert connect(f"{other.url},{registry.url}").fetch_schema(id).text == '"int"'
+    other.stop()
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_missing_permission_is_reported(registry: HttpRegistry, connect: Connect, status: int) -> None:
+    registry.failures.append((status, {"error_code": status, "message": "no permission"}))
+    with pytest.raises(RegistryRequestError, match=f"HTTP status {status}: no permission") as raised:
+        connect().fetch_schema(1)
+    assert not isinstance(raised.value, SchemaUnknownError)
+
+
+def test_credentials_are_sent_and_not_shown(registry: HttpRegistry, connect: Connect) -> None:
+    id = registry.add("a", '"int"')
+    with_login = registry.url.replace("//", "//ada:p%40ss@")
+    for settings in (parse_registry_settings(with_login), RegistrySettings(registry.url, "ada:p@ss")):
+        client = RegistryClient(settings)
+        client.fetch_schema(id)
+        client.close()
+        assert registry.headers.pop()["Authorization"] == "Basic YWRhOnBAc3M="
+        assert "p@ss" not in repr(settings)
+        assert "p%40ss" not in repr(settings)
+        assert settings.display_url == registry.url
+    connect(token="secret").fetch_schema(id)
+    assert registry.headers.pop()["Authorization"] == "Bearer secret"
+
+
+def test_cache_is_bounded(registry: HttpRegistry, connect: Connect) -> None:
+    client = connect()
+    for number in range(CACHED_SCHEMAS_MAX + 1):
+        client.fetch_schema(registry.add("a", f'"{number}"'))
+    count = len(registry.requests)
+    client.fetch_schema(2)
+    assert len(registry.requests) == count
+    client.fetch_schema(1)
+    assert len(registry.requests) == count + 1
+
+
+@pytest.mark.parametrize(
+    "url", ["", "localhost:8081", "ftp://x", "http://", "http://x:y", "http://x?a=1", "http://a,b", "http://x:99999"]
+)
+def test_invalid_url_is_rejected(url: str) -> None:
+    with pytest.raises(ConfigError, match="invalid registry URL"):
+        parse_registry_settings(url)
+
+
+def test_unknown_setting_is_rejected() -> None:
+    with pytest.raises(ConfigError, match=r"unknown registry setting 'ssl.ca'"):
+        parse_registry_settings("http://x", {"ssl.ca": "a"})
+    parsed = parse_registry_settings("http://x", {"ssl.ca.location": "a", "basic.auth.user.info": "u:p"})
+    assert (parsed.ca_file, parsed.login) == ("a", "u:p")
+
+
+def test_missing_ca_file_is_reported() -> None:
+    with pytest.raises(ConfigError, match=r"schema registry https://x: invalid TLS settings: .*No such file"):
+        RegistryClient(RegistrySettings("https://x", ca_file="/missing"))
