@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from hashlib import md5
-
 import pytest
 from msgspec.structs import replace
 
@@ -21,7 +18,6 @@ from chronik.metadata.commands.envelope import UnknownCommandError
 from chronik.metadata.commands.schemas import (
     ANY_REVISION,
     MODES_PER_COMMAND_MAX,
-    UNASSIGNED,
     DeleteSchemaVersions,
     ReferencedVersion,
     RegisterSchema,
@@ -34,112 +30,20 @@ from chronik.metadata.handlers import schemas as handlers
 from chronik.metadata.image import Image
 from chronik.metadata.schemas import (
     GLOBAL_SETTINGS,
-    SchemaTable,
     StoredSubject,
     join_subject,
     list_settings_names,
-    qualify_reference,
     split_registration,
     split_subject,
 )
 from chronik.metadata.snapshot import decode_snapshot
 from chronik.protocol.errors import ErrorCode, KafkaError
-from tests.metadata.metadata_world import MetadataWorld, encode_verified_snapshot, image_records
+from tests.metadata.metadata_world import encode_verified_snapshot, image_records
+from tests.metadata.registry_world import AVRO, NOW_MS, PROTOBUF, RegistryWorld
 
-AVRO, PROTOBUF = 1, 3
 STALE = ErrorCode.INVALID_UPDATE_VERSION
-NOW_MS = 1_700_000_000_000
 
 LAB_ORDERS = ":.lab:orders"
-
-
-class RegistryWorld(MetadataWorld):
-    """A metadata image whose commands are proposed by a node that has seen its latest state."""
-
-    @property
-    def table(self) -> SchemaTable:
-        return self.image.schemas
-
-    def subject_revision(self, name: str) -> int:
-        known = self.table.subjects.get(name)
-        return 0 if known is None else known.revision
-
-    def build_registration(
-        self,
-        subject: str,
-        text: str,
-        *,
-        references: Iterable[tuple[str, int]] = (),
-        properties: str = "",
-        schema_id: int = UNASSIGNED,
-        version: int = UNASSIGNED,
-        schema_type: int = AVRO,
-    ) -> RegisterSchema:
-        """Return the command for a registration. References are given by subject and version."""
-        referenced = tuple(ReferencedVersion(f"name of {name}", name, number) for name, number in references)
-        context = split_subject(subject)[0]
-        ids = []
-        for each in referenced:
-            target = self.table.subjects.get(qualify_reference(context, each.subject))
-            found = None if target is None else target.find_version(each.version)
-            ids.append(0 if found is None else found.schema_id)
-        guid = md5(repr((schema_type, text, referenced, properties)).encode(), usedforsecurity=False).digest()
-        return RegisterSchema(
-            subject,
-            schema_type,
-            text,
-            referenced,
-            properties,
-            guid,
-            tuple(ids),
-            self.subject_revision(subject),
-            self.table.settings_revisions(subject),
-            NOW_MS,
-            schema_id,
-            version,
-        )
-
-    def register_schema(
-        self,
-        subject: str,
-        text: str,
-        *,
-        references: Iterable[tuple[str, int]] = (),
-        properties: str = "",
-        schema_id: int = UNASSIGNED,
-        version: int = UNASSIGNED,
-        schema_type: int = AVRO,
-    ) -> tuple[int, int]:
-        """Register a schema. Return its id and its version."""
-        command = self.build_registration(
-            subject,
-            text,
-            references=references,
-            properties=properties,
-            schema_id=schema_id,
-            version=version,
-            schema_type=schema_type,
-        )
-        return split_registration(self.accept(command).value)
-
-    def build_deletion(self, subject: str, *versions: int, permanent: bool = False) -> DeleteSchemaVersions:
-        return DeleteSchemaVersions(subject, versions, permanent, self.subject_revision(subject))
-
-    def delete(self, subject: str, *versions: int) -> None:
-        """Soft-delete versions."""
-        assert self.accept(self.build_deletion(subject, *versions)).value == len(versions)
-
-    def destroy(self, subject: str, *versions: int) -> None:
-        """Delete versions permanently that are soft-deleted."""
-        assert self.accept(self.build_deletion(subject, *versions, permanent=True)).value == len(versions)
-
-    def configure(self, name: str, config: str) -> None:
-        settings = self.table.settings.get(name)
-        self.accept(SetSchemaConfig(name, config, 0 if settings is None else settings.revision))
-
-    def versions(self, subject: str) -> dict[int, int]:
-        """Return the schema ids of the live versions of a subject by version number."""
-        return {each.number: each.schema_id for each in self.table.subjects[subject].live_versions}
 
 
 @pytest.fixture

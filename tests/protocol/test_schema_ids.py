@@ -9,10 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronik.protocol.budget import DecompressionBudget
-from chronik.protocol.errors import CorruptRecords, RecordsTooLarge
+from chronik.protocol.errors import CorruptRecords, InvalidRecord, RecordsTooLarge
 from chronik.protocol.record_scan import decompress_within_budget
 from chronik.protocol.records import Record, encode_batch
-from chronik.protocol.schema_ids import RECORD_ERRORS_MAX, SchemaUsage, collect_schema_usage, parse_schema_header
+from chronik.protocol.schema_ids import (
+    RECORD_ERRORS_MAX,
+    SCHEMAS_PER_BATCH_MAX,
+    SchemaUsage,
+    collect_schema_usage,
+    parse_schema_header,
+)
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -53,7 +59,7 @@ def test_null_key_and_value_need_no_schema() -> None:
 def test_value_without_id_is_unframed(value: bytes) -> None:
     usage = collect((None, framed(1), ()), (None, value, ()))
     assert usage.values == {1: 0}
-    assert usage.unframed == {1: "it does not start with a schema id"}
+    assert usage.unframed == {1: "the value does not start with a schema id"}
 
 
 def test_header_takes_precedence_over_value() -> None:
@@ -69,7 +75,35 @@ def test_name_of_schema_header_inside_another_header_is_ignored() -> None:
 @pytest.mark.parametrize("value", [None, b"", b"\x01", framed(1), b"\x00" + GUID.bytes, b"\x02" + GUID.bytes])
 def test_malformed_schema_header_makes_record_unframed(value: bytes | None) -> None:
     usage = collect((None, framed(1), (("__value_schema_id", value),)))
-    assert usage.unframed == {0: "its schema header has neither an id nor a GUID"}
+    assert usage.unframed == {0: "the header __value_schema_id has neither an id nor a GUID"}
+
+
+def test_guid_in_front_of_key_or_value_is_collected() -> None:
+    assert collect((GUID_HEADER + b"payload", GUID_HEADER, ())) == SchemaUsage({GUID: 0}, {GUID: 0}, {})
+    assert collect((None, GUID_HEADER[:-1], ())).unframed == {0: "the value does not start with a schema id"}
+
+
+def test_error_names_the_part_of_the_record() -> None:
+    headers = (("__key_schema_id", b""),)
+    usage = collect((b"key", framed(1), ()), (framed(1), framed(1), headers))
+    assert usage.unframed == {
+        0: "the key does not start with a schema id",
+        1: "the header __key_schema_id has neither an id nor a GUID",
+    }
+
+
+def test_number_of_schemas_per_batch_is_limited() -> None:
+    def collect_ids(count: int) -> SchemaUsage:
+        records = [Record(index, 0, framed(2 * index), framed(2 * index + 1)) for index in range(count)]
+        header, body = decompress_within_budget(encode_batch(records), 0)
+        budget = DecompressionBudget.for_request(len(body))
+        return collect_schema_usage(header, body, budget, keys=True, values=True)
+
+    half = SCHEMAS_PER_BATCH_MAX // 2
+    assert len(collect_ids(half).values) == half
+    with pytest.raises(InvalidRecord, match="more than 1000 schemas") as error:
+        collect_ids(half + 1)
+    assert error.value.record_indexes == (half,)
 
 
 def test_unframed_records_are_limited() -> None:

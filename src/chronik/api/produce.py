@@ -6,6 +6,8 @@ fails, the connection is closed.
 
 A batch is appended asynchronously, and delays the connection's next request to preserve the order, if
 - the topic requires its records to be examined and that takes long, so a thread decompresses them;
+- the topic requires registered schemas, and a record names one that this node does not know: the batch is rejected only
+  after a majority has confirmed that the schema is not registered;
 - it leaves a gap in the producer's sequence: the error is returned only after a majority has confirmed that this node
   leads, because a replaced leader lacks the records of its successor, and librdkafka resets its state or fails;
 - it is the first of a transaction, which must be known to be open and to contain the partition.
@@ -33,6 +35,7 @@ from chronik.broker.requests.produced_records import (
     ValidatedRecords,
     validate_produced_records,
 )
+from chronik.broker.requests.schema_validation import RecordNamesMissingError
 from chronik.broker.uncommitted import can_pipeline_requests
 from chronik.limits import PRODUCE_NAMES_BYTES_MAX
 from chronik.log.producer_state import ProducerStateManager
@@ -76,6 +79,9 @@ PARTITIONS_PER_ITERATION = 2000
 Each takes about 10 µs.
 """
 
+NAME_SEARCHES_MAX = 3
+"""Maximum number of searches for record names per batch. A second one is needed if a schema was just registered."""
+
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 MANY_TOPICS = 100
 """Number of topics above which the total size of a produce request's topic names is checked."""
@@ -98,6 +104,10 @@ class _MajorityConfirmationRequired(Exception):
     def __init__(self, first: TransactionStart | None = None) -> None:
         super().__init__()
         self.first = first
+
+
+class _SchemasUnconfirmed(Exception):
+    """Records name schemas that are not valid according to this node's metadata image, which may be stale."""
 
 
 class _PartitionEntry(NamedTuple):
@@ -197,7 +207,12 @@ class _PendingProduce:
                 if number == PARTITIONS_PER_ITERATION:
                     raise RecordsTooLarge("the event loop must run other work first")
                 entry.answers.append(self._append_entry(entry))
-            except (RecordsTooLarge, _MajorityConfirmationRequired) as reason:
+            except (
+                RecordsTooLarge,
+                RecordNamesMissingError,
+                _SchemasUnconfirmed,
+                _MajorityConfirmationRequired,
+            ) as reason:
                 self._blocked_entry, self._unconfirmed = (
                     entry,
                     reason if isinstance(reason, _MajorityConfirmationRequired) else None,
@@ -252,11 +267,15 @@ class _PendingProduce:
 
         Raises:
             RecordsTooLarge: The batch is too large to be decompressed on the event loop.
-            _Unconfirmed: The node's state must be confirmed first.
+            RecordNamesMissingError: Schemas that the batch names are too large to be searched on the event loop.
+            _SchemasUnconfirmed: The registered schemas must be confirmed first.
+            _MajorityConfirmationRequired: The node's state must be confirmed first.
         """
         try:
             replica = self._find(entry)
             incoming = self._validate_records(entry, replica.produce_rules, self._get_inline_decompression_budget)
+            if incoming.schemas:
+                self._check_schemas(replica, incoming, is_certain=False)
             return self._append_validated_records(entry, replica, incoming, is_certain=False)
         except RecordsTooLarge:
             raise
@@ -318,9 +337,11 @@ class _PendingProduce:
             incoming = await self._services.decompressor.run(
                 lambda within: self._validate_records(entry, rules, lambda: within), at_once, budget
             )
+            if incoming.schemas:
+                await self._confirm_schemas(replica, incoming)
             if self._find(entry) is not replica or (replica.leader_epoch, replica.produce_rules) != (epoch, rules):
                 raise KafkaError(
-                    ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition changed while its records were decompressed"
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER, "The partition changed while its records were validated"
                 )
             return self._append_validated_records(entry, replica, incoming, is_certain=cleared is not None)
         except _MajorityConfirmationRequired as doubt:
@@ -344,6 +365,54 @@ class _PendingProduce:
         records = entry.partition.records
         view = memoryview(records) if records is not None else None
         return validate_produced_records(view, rules, self._context.version, self._services.clock.now_ms(), budget)
+
+    def _check_schemas(self, replica: Replica, incoming: ValidatedRecords, *, is_certain: bool) -> None:
+        """Check that the records name schemas that are registered for the topic.
+
+        Raises:
+            InvalidRecord: Records name other schemas.
+            RecordNamesMissingError: A thread must search large schemas first.
+            _SchemasUnconfirmed: Records seem to name other schemas, but the image may be stale (not `is_certain`).
+        """
+        services = self._services
+        errors = services.schema_validator.find_errors(
+            incoming.schemas, replica.produce_rules, replica.topic_name, services.image.schemas
+        )
+        if errors and services.store.is_shared and not is_certain:
+            raise _SchemasUnconfirmed
+        if errors:
+            raise InvalidRecord.from_reasons(errors)
+
+    async def _confirm_schemas(self, replica: Replica, incoming: ValidatedRecords) -> None:
+        """Check the schemas of records. Confirm the image by a majority, and search large schemas, as often as needed.
+
+        Raises:
+            InvalidRecord: Records name schemas that are not registered for the topic.
+            KafkaError: NOT_ENOUGH_REPLICAS, because no majority confirmed the image.
+        """
+        is_certain, rounds_left = False, NAME_SEARCHES_MAX
+        while True:
+            try:
+                self._check_schemas(replica, incoming, is_certain=is_certain)
+                return
+            except RecordNamesMissingError as missing:
+                if not rounds_left:
+                    raise KafkaError(
+                        ErrorCode.NOT_ENOUGH_REPLICAS, "Large schemas change too often to be validated: retry"
+                    ) from None
+                rounds_left -= 1
+                await self._services.schema_validator.load_names(missing.schemas)
+            except _SchemasUnconfirmed:
+                await self._confirm_image()
+                is_certain = True
+
+    async def _confirm_image(self) -> None:
+        try:
+            await self._services.store.read_barrier(CONFIRM_TIMEOUT_SECONDS)
+        except (KafkaError, StoreClosedError) as error:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS, "No majority confirmed which schemas are registered: retry"
+            ) from error
 
     def _check_transaction_is_open(self, replica: Replica, header: BatchHeader, *, is_certain: bool) -> None:
         """Raise KafkaError unless the record batch belongs to an open transaction of this partition.
@@ -498,10 +567,15 @@ def add_current_leaders(services: Services, response: ProduceResponse, context: 
 def list_rejected_records(error: KafkaError) -> list[BatchIndexAndErrorMessage]:
     """Return the indexes of invalid records in a batch, so that the producer can resend the other records.
 
-    The reason is the same for all of them and is part of the partition's response.
+    If they have no reasons of their own, the reason is the message of the partition's response.
     """
-    indexes = error.record_indexes if isinstance(error, InvalidRecord) else ()
-    return [BatchIndexAndErrorMessage(batch_index=index) for index in indexes]
+    if not isinstance(error, InvalidRecord):
+        return []
+    reasons = error.record_reasons or (None,) * len(error.record_indexes)
+    return [
+        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=reason)
+        for index, reason in zip(error.record_indexes, reasons, strict=True)
+    ]
 
 
 def disconnect_on_error(response: ProduceResponse) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from chronik.broker.requests.produced_records import ProduceRules
+from chronik.broker.requests.produced_records import ProduceRules, SubjectNameStrategy
+from chronik.configs.keys import SUBJECT_STRATEGY_PREFIX
 from chronik.configs.resolver import ConfigResolver
 from chronik.log.config import LogConfig
 from chronik.protocol.compression import Codec
@@ -68,7 +69,16 @@ def _build_produce_rules(resolver: ConfigResolver, configs: Mapping[str, str]) -
         timestamp_before_max_ms=int(values["message.timestamp.before.max.ms"]),
         timestamp_after_max_ms=int(values["message.timestamp.after.max.ms"]),
         min_insync_replicas=int(values["min.insync.replicas"]),
+        key_schemas=_parse_subject_name_strategy(values, "key"),
+        value_schemas=_parse_subject_name_strategy(values, "value"),
     )
+
+
+def _parse_subject_name_strategy(values: Mapping[str, str], part: str) -> SubjectNameStrategy | None:
+    """Return the strategy for the schemas of record keys or values, or None if they are not validated."""
+    if values[f"confluent.{part}.schema.validation"] != "true":
+        return None
+    return SubjectNameStrategy(values[f"confluent.{part}.subject.name.strategy"].removeprefix(SUBJECT_STRATEGY_PREFIX))
 
 
 def _parse_cleanup_policies(values: Mapping[str, str]) -> frozenset[str]:

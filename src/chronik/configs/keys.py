@@ -223,6 +223,13 @@ SYNONYMS = {
 
 REGISTRY_URL: Final = "confluent.schema.registry.url"
 
+SUBJECT_STRATEGY_PREFIX: Final = "io.confluent.kafka.serializers.subject."
+SUBJECT_NAME_STRATEGIES: Final = tuple(
+    f"{SUBJECT_STRATEGY_PREFIX}{name}"
+    for name in ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
+)
+"""The rules for subject names, by the class names that Confluent's serializers and brokers use."""
+
 TOPIC_KEYS = _index_topic_keys(
     define_list_config(
         "cleanup.policy",
@@ -256,6 +263,28 @@ TOPIC_KEYS = _index_topic_keys(
         "producer",
         'The compression of stored batches; "producer" keeps that of the producer.',
         one_of(*COMPRESSION_TYPES),
+    ),
+    define_boolean_config(
+        "confluent.key.schema.validation",
+        False,
+        "Whether record keys must name a schema that is registered under the topic's subject for keys.",
+    ),
+    define_string_config(
+        "confluent.key.subject.name.strategy",
+        f"{SUBJECT_STRATEGY_PREFIX}TopicNameStrategy",
+        "The rule for the subject of the schemas of record keys.",
+        one_of(*SUBJECT_NAME_STRATEGIES),
+    ),
+    define_boolean_config(
+        "confluent.value.schema.validation",
+        False,
+        "Whether record values must name a schema that is registered under the topic's subject for values.",
+    ),
+    define_string_config(
+        "confluent.value.subject.name.strategy",
+        f"{SUBJECT_STRATEGY_PREFIX}TopicNameStrategy",
+        "The rule for the subject of the schemas of record values.",
+        one_of(*SUBJECT_NAME_STRATEGIES),
     ),
     define_int_config("compression.gzip.level", -1, "The gzip level if the broker compresses.", -1, 9),
     define_int_config("compression.lz4.level", 9, "The lz4 level if the broker compresses.", 1, 17),

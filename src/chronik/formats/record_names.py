@@ -6,7 +6,6 @@ Only the names are read, without parsing the schema: the text must be one that t
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from itertools import islice
 from typing import Final
 
@@ -20,7 +19,7 @@ class _AvroNames(msgspec.Struct):
 
     type: object = None
     name: str = ""
-    namespace: str = ""
+    namespace: str | None = None
 
 
 class _JsonSchemaNames(msgspec.Struct):
@@ -36,7 +35,6 @@ _PROTOBUF_PACKAGE: Final = re.compile(r"\npackage ([\w.]+);")
 _PROTOBUF_MESSAGE: Final = re.compile(r"\n((?:  )*)(?:message|(?:\w+ )?group) (\w+) (?:= \d+ )?\{")
 
 
-@lru_cache(maxsize=64)
 def extract_record_names(format: ValueFormat, text: str) -> frozenset[str]:
     """Return the full names of the types that a value of the schema may have; empty if the schema has no name."""
     match format:

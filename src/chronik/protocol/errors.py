@@ -5,6 +5,7 @@ An error is `retriable` if the same request may succeed later without any change
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -206,11 +207,20 @@ class CorruptRecords(KafkaError):
 class InvalidRecord(KafkaError):
     """Well-formed records that the broker or the topic does not accept."""
 
-    def __init__(self, message: str, indexes: tuple[int, ...] = ()) -> None:
+    def __init__(self, message: str, indexes: tuple[int, ...] = (), reasons: tuple[str, ...] = ()) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
-        self.args = (message, indexes)
+        self.args = (message, indexes, reasons)
         self.record_indexes = indexes
         """The indexes of the invalid records in the batch, or an empty tuple if the batch itself is invalid."""
+        self.record_reasons = reasons
+        """The reason for each of `record_indexes`, or an empty tuple if the message applies to all of them."""
+
+    @classmethod
+    def from_reasons(cls, reasons: Mapping[int, str]) -> InvalidRecord:
+        """Return the error for records that are invalid for different reasons, given by the index of the record."""
+        index, reason = next(iter(reasons.items()))
+        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+        return cls(f"record {index} is invalid: {reason}{more}", tuple(reasons), tuple(reasons.values()))
 
 
 class RecordsTooLarge(KafkaError):

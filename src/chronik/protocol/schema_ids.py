@@ -1,7 +1,7 @@
 """The schema ids that serializers of Confluent's schema registry write into record keys, values and headers.
 
 A key or value starts with a zero byte and the schema's id in four bytes. Newer serializers write the schema's GUID into
-a header instead; the header takes precedence.
+a header instead; the header takes precedence. A GUID may also be in front of the key or value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from uuid import UUID
 
 from chronik.protocol.batch import BatchHeader
 from chronik.protocol.budget import DecompressionBudget
-from chronik.protocol.errors import CorruptRecords
+from chronik.protocol.errors import CorruptRecords, InvalidRecord
 from chronik.protocol.record_scan import NO_KEY, NO_VALUE, RecordsBody, scan_records
 from chronik.protocol.varint import read_varint
 
@@ -34,6 +34,9 @@ HEADER_BYTES_MIN: Final = 2
 
 RECORD_ERRORS_MAX: Final = 100
 """Maximum number of records without a schema id that are reported for a batch."""
+
+SCHEMAS_PER_BATCH_MAX: Final = 1000
+"""Maximum number of different schemas that a batch may name. Checking one takes about 2 µs on the event loop."""
 
 SchemaKey = int | UUID
 """A schema's id, or its GUID."""
@@ -57,6 +60,7 @@ def collect_schema_usage(
 
     Raises:
         CorruptRecords: The records are malformed.
+        InvalidRecord: The records name too many schemas.
         RecordsTooLarge: The records have more headers than `budget` allows. A header counts as a record.
     """
     usage = SchemaUsage({}, {}, {})
@@ -64,15 +68,17 @@ def collect_schema_usage(
         found = _find_schema_headers(body, value_start + max(value_length, 0), end, budget)
         try:
             if keys and key_length != NO_KEY:
-                key = _read_schema_key(body, key_start, key_length, found.get(KEY_HEADER))
+                key = _read_schema_key("key", body, key_start, key_length, found.get(KEY_HEADER))
                 usage.keys.setdefault(key, index)
             if values and value_length != NO_VALUE:
-                key = _read_schema_key(body, value_start, value_length, found.get(VALUE_HEADER))
+                key = _read_schema_key("value", body, value_start, value_length, found.get(VALUE_HEADER))
                 usage.values.setdefault(key, index)
         except ValueError as error:
             usage.unframed[index] = str(error)
             if len(usage.unframed) == RECORD_ERRORS_MAX:
                 break
+        if len(usage.keys) + len(usage.values) > SCHEMAS_PER_BATCH_MAX:
+            raise InvalidRecord(f"the batch names more than {SCHEMAS_PER_BATCH_MAX} schemas", (index,))
     return usage
 
 
@@ -89,12 +95,17 @@ def parse_schema_header(value: bytes) -> SchemaKey:
     raise ValueError("its schema header has neither an id nor a GUID")
 
 
-def _read_schema_key(body: RecordsBody, start: int, length: int, header: bytes | None) -> SchemaKey:
+def _read_schema_key(part: str, body: RecordsBody, start: int, length: int, header: bytes | None) -> SchemaKey:
     if header is not None:
-        return parse_schema_header(header)
-    if length < ID_BYTES or body[start] != ID_MAGIC:
-        raise ValueError("it does not start with a schema id")
-    return int(_unpack_id(body, start)[1])
+        try:
+            return parse_schema_header(header)
+        except ValueError:
+            raise ValueError(f"the header __{part}_schema_id has neither an id nor a GUID") from None
+    if length >= ID_BYTES and body[start] == ID_MAGIC:
+        return int(_unpack_id(body, start)[1])
+    if length >= GUID_BYTES and body[start] == GUID_MAGIC:
+        return UUID(bytes=bytes(body[start + 1 : start + GUID_BYTES]))
+    raise ValueError(f"the {part} does not start with a schema id")
 
 
 def _find_schema_headers(body: RecordsBody, position: int, end: int, budget: DecompressionBudget) -> dict[bytes, bytes]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from chronik.broker.requests.produced_records import ProduceRules, validate_produced_records
+from chronik.broker.requests import produced_records
+from chronik.broker.requests.produced_records import ProduceRules, SubjectNameStrategy, validate_produced_records
 from chronik.protocol.batch import HEADER_BYTES, parse_header
 from chronik.protocol.budget import DecompressionBudget
 from chronik.protocol.compression import Codec
-from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError
 from chronik.protocol.records import Record, decode_batch, encode_batch
+from chronik.protocol.schema_ids import SchemaUsage
 
 NOW_MS = 1_700_000_000_000
 PLAIN = ProduceRules(max_message_bytes=1_000_000)
@@ -147,3 +149,49 @@ def test_validation_does_not_modify_request_buffer() -> None:
     first, second = (validate_produced_records(memoryview(sent), rules, 9, NOW_MS + later) for later in (0, 5))
     assert [each.headers[0].max_timestamp for each in (first, second)] == [NOW_MS, NOW_MS + 5]
     assert bytes(sent) == bytes(batch(b"a"))
+
+
+def framed(schema_id: int) -> bytes:
+    return b"\x00" + schema_id.to_bytes(4, "big") + b"payload"
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+@pytest.mark.parametrize("codec", [None, Codec.GZIP])
+def test_schema_rules_return_schemas_of_records(codec: Codec | None, is_compacted: bool) -> None:
+    rules = ProduceRules(10**6, is_compacted=is_compacted, codec=codec, value_schemas=SubjectNameStrategy.TOPIC)
+    sent = batch(framed(1), framed(2), framed(1), codec=Codec.ZSTD)
+    incoming = validate_produced_records(memoryview(sent), rules, 9, NOW_MS)
+    assert incoming.schemas == (SchemaUsage({}, {1: 0, 2: 1}, {}),)
+    assert incoming.headers[0].codec == (Codec.ZSTD if codec is None else codec)
+
+
+def test_schema_rules_apply_to_old_message_formats() -> None:
+    builder = LegacyRecordBatchBuilder(1, 0, 10**6)
+    builder.append(0, NOW_MS, b"k", framed(3))
+    rules = ProduceRules(10**6, value_schemas=SubjectNameStrategy.TOPIC)
+    incoming = validate_produced_records(memoryview(bytearray(builder.build())), rules, 2, NOW_MS)
+    assert incoming.schemas == (SchemaUsage({}, {3: 0}, {}),)
+
+
+def test_record_without_schema_id_is_rejected_with_its_index() -> None:
+    rules = ProduceRules(10**6, key_schemas=SubjectNameStrategy.TOPIC)
+    with pytest.raises(InvalidRecord) as error:
+        validate_produced_records(memoryview(batch(b"a", b"b")), rules, 9, NOW_MS)
+    assert error.value.record_indexes == (0, 1)
+    assert error.value.record_reasons == ("the key does not start with a schema id",) * 2
+    assert error.value.message == "record 0 is invalid: the key does not start with a schema id (and 1 more)"
+
+
+def test_schema_rules_alone_do_not_limit_timestamps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(produced_records, "find_min_timestamp")  # another scan of all records
+    rules = ProduceRules(10**6, value_schemas=SubjectNameStrategy.TOPIC)
+    assert not rules.limits_oldest_timestamp
+    validate_produced_records(memoryview(batch(framed(1), timestamp=1)), rules, 9, NOW_MS)
+
+
+def test_topic_without_schema_rules_never_searches_for_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(produced_records, "collect_schema_usage")
+    for rules in (PLAIN, ProduceRules(10**6, is_compacted=True), ProduceRules(10**6, codec=Codec.ZSTD)):
+        incoming = validate_produced_records(memoryview(batch(b"a")), rules, 9, NOW_MS)
+        assert incoming.schemas == ()
+    assert not PLAIN.needs_record_validation

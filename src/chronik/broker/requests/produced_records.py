@@ -8,6 +8,7 @@ is written to the header.
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from functools import partial
 
 import msgspec
@@ -29,6 +30,7 @@ from chronik.protocol.control_records import TransactionMarker, encode_transacti
 from chronik.protocol.errors import ErrorCode, InvalidRecord, KafkaError
 from chronik.protocol.message_set import convert_to_batches
 from chronik.protocol.record_scan import DecompressedBatch, decompress_within_budget
+from chronik.protocol.schema_ids import SchemaUsage, collect_schema_usage
 from chronik.wording import pluralize
 
 ZSTD_MIN_VERSION = 7
@@ -39,6 +41,17 @@ BudgetFactory = Callable[[], DecompressionBudget]
 
 The budget is created on first use, because most requests do not need it.
 """
+
+
+class SubjectNameStrategy(Enum):
+    """A rule for the name of the subject under which the schemas of a topic's keys or values are registered."""
+
+    TOPIC = "TopicNameStrategy"
+    """`TOPIC-key` or `TOPIC-value`."""
+    RECORD = "RecordNameStrategy"
+    """The full name of the record type."""
+    TOPIC_RECORD = "TopicRecordNameStrategy"
+    """`TOPIC-RECORD`."""
 
 
 class ProduceRules(msgspec.Struct, frozen=True):
@@ -56,11 +69,29 @@ class ProduceRules(msgspec.Struct, frozen=True):
     timestamp_after_max_ms: int = LONG_MAX
     min_insync_replicas: int = 1
     """Minimum size of the ISR for acks=all."""
+    key_schemas: SubjectNameStrategy | None = None
+    """How to find the subject of the schemas of record keys, or None if keys need no schema."""
+    value_schemas: SubjectNameStrategy | None = None
 
     @property
     def needs_record_validation(self) -> bool:
         """Whether individual records must be validated, which requires decompression."""
-        return self.is_compacted or (not self.uses_log_append_time and self.timestamp_before_max_ms < LONG_MAX)
+        return (
+            self.is_compacted
+            or self.key_schemas is not None
+            or self.value_schemas is not None
+            or (not self.uses_log_append_time and self.timestamp_before_max_ms < LONG_MAX)
+        )
+
+    @property
+    def limits_oldest_timestamp(self) -> bool:
+        """Whether the timestamp of every record must be checked: the header of a batch has only the newest one."""
+        return not self.uses_log_append_time and self.timestamp_before_max_ms < LONG_MAX
+
+    @property
+    def needs_schemas(self) -> bool:
+        """Whether record keys or values must name a registered schema."""
+        return self.key_schemas is not None or self.value_schemas is not None
 
 
 class ValidatedRecords(msgspec.Struct, frozen=True):
@@ -69,6 +100,8 @@ class ValidatedRecords(msgspec.Struct, frozen=True):
     buffer: WritableBytes
     headers: list[BatchHeader]
     log_append_time_ms: int = -1
+    schemas: tuple[SchemaUsage, ...] = ()
+    """The schemas that the records of each batch name, if the topic's rules require schemas."""
 
 
 def build_marker_batch(
@@ -113,42 +146,56 @@ def validate_produced_records(
     if api_version < ZSTD_MIN_VERSION and any(header.codec == Codec.ZSTD for header in headers):
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd requires Produce version 7 or newer")
     if rules.codec is not None and any(header.codec != rules.codec for header in headers):
-        buffer, headers = _recompress_batches(buffer, headers, rules, now_ms, budget)
+        buffer, headers, schemas = _recompress_batches(buffer, headers, rules, now_ms, budget)
     else:
-        _check_batches(buffer, headers, rules, now_ms, budget)
+        schemas = _check_batches(buffer, headers, rules, now_ms, budget)
     if rules.uses_log_append_time:
         buffer = bytearray(buffer)  # the request's buffer must not change, because it may be validated again
-        return ValidatedRecords(buffer, _set_append_time(buffer, headers, now_ms), now_ms)
-    return ValidatedRecords(buffer, headers)
+        return ValidatedRecords(buffer, _set_append_time(buffer, headers, now_ms), now_ms, schemas)
+    return ValidatedRecords(buffer, headers, schemas=schemas)
 
 
 def _check_batches(
     buffer: WritableBytes, headers: list[BatchHeader], rules: ProduceRules, now_ms: int, budget: BudgetFactory
-) -> None:
-    position = 0
+) -> tuple[SchemaUsage, ...]:
+    schemas, position = [], 0
     for header in headers:
         _check_batch(header, rules)
         decompressed = decompress_within_budget(buffer, position, budget()) if rules.needs_record_validation else None
         _check_records(header, decompressed, rules, now_ms)
+        if decompressed is not None and rules.needs_schemas:
+            schemas.append(_collect_schemas(decompressed, rules, budget()))
         del decompressed  # at most one decompressed batch is in memory
         position += header.size
+    return tuple(schemas)
 
 
 def _recompress_batches(
     buffer: WritableBytes, headers: list[BatchHeader], rules: ProduceRules, now_ms: int, budget: BudgetFactory
-) -> tuple[bytearray, list[BatchHeader]]:
+) -> tuple[bytearray, list[BatchHeader], tuple[SchemaUsage, ...]]:
     """Recompress the batches and validate their records, decompressing each batch only once."""
     assert rules.codec is not None
-    result, position = bytearray(), 0
+    result, schemas, position = bytearray(), [], 0
     for header in headers:
         decompressed = decompress_within_budget(buffer, position, budget())
         stored = recompress_batch(*decompressed, rules.codec, level=rules.codec_level, size_max=rules.max_message_bytes)
         _check_batch(parse_header(stored), rules)
         _check_records(header, decompressed, rules, now_ms)
+        if rules.needs_schemas:
+            schemas.append(_collect_schemas(decompressed, rules, budget()))
         del decompressed
         result += stored
         position += header.size
-    return result, validate_produced_batches(result)
+    return result, validate_produced_batches(result), tuple(schemas)
+
+
+def _collect_schemas(decompressed: DecompressedBatch, rules: ProduceRules, budget: DecompressionBudget) -> SchemaUsage:
+    usage = collect_schema_usage(
+        *decompressed, budget, keys=rules.key_schemas is not None, values=rules.value_schemas is not None
+    )
+    if usage.unframed:
+        raise InvalidRecord.from_reasons(usage.unframed)
+    return usage
 
 
 def _check_batch(header: BatchHeader, rules: ProduceRules) -> None:
@@ -165,7 +212,7 @@ def _check_records(
     newest, oldest = header.max_timestamp, header.base_timestamp
     if decompressed is not None and rules.is_compacted:
         oldest = validate_records(*decompressed, keys_required=True)
-    elif decompressed is not None and rules.needs_record_validation:
+    elif decompressed is not None and rules.limits_oldest_timestamp:
         oldest = find_min_timestamp(*decompressed)
     if rules.uses_log_append_time:
         return

@@ -1,0 +1,167 @@
+"""Validation of the schema ids in produced records against the schema registry in the metadata image.
+
+The ids must be registered in the default context, under a subject that the topic's subject name strategy permits.
+Record name strategies need the names of the record types in a schema. They are cached, and a thread extracts them from
+large schemas, which takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+from uuid import UUID
+
+from chronik.broker.requests.produced_records import ProduceRules, SubjectNameStrategy
+from chronik.metadata.schemas import DEFAULT_CONTEXT, SchemaTable, StoredSchema
+from chronik.protocol.schema_ids import RECORD_ERRORS_MAX, SchemaKey, SchemaUsage
+
+INLINE_CHARACTERS_MAX: Final = 256 * 1024
+"""Maximum characters of schemas whose record names are extracted on the event loop for a batch, in about 1 ms."""
+
+CACHED_CHARACTERS_MAX: Final = 8 * 1024 * 1024
+"""Maximum characters of record names in the cache. Most schemas have one name of about 50 characters."""
+
+CACHED_SCHEMAS_MAX: Final = 10_000
+"""Maximum number of schemas whose record names are in the cache."""
+
+SUBJECTS_SHOWN_MAX: Final = 3
+"""Maximum number of subjects in an error message."""
+
+
+class RecordNamesMissingError(Exception):
+    """Records cannot be validated before a thread has extracted the record names of large schemas."""
+
+    def __init__(self, schemas: Sequence[StoredSchema]) -> None:
+        super().__init__()
+        self.schemas = schemas
+
+
+class RecordNameCache:
+    """A cache of the names of the record types in schemas of the default context. It evicts the oldest entries."""
+
+    def __init__(self, characters_max: int = CACHED_CHARACTERS_MAX, schemas_max: int = CACHED_SCHEMAS_MAX) -> None:
+        self._names: dict[int, tuple[StoredSchema, frozenset[str]]] = {}
+        self._characters = 0
+        self._characters_max = characters_max
+        self._schemas_max = schemas_max
+
+    def find(self, schema: StoredSchema) -> frozenset[str] | None:
+        """Return the names in a schema, or None if they are not cached."""
+        cached = self._names.get(schema.id)
+        # Comparing identities avoids hashing the text. An id has another schema only after a permanent deletion.
+        return cached[1] if cached is not None and cached[0] is schema else None
+
+    def add(self, schema: StoredSchema, names: frozenset[str]) -> None:
+        """Store the names in a schema."""
+        self._remove(schema.id)
+        self._names[schema.id] = schema, names
+        self._characters += _count_characters(names)
+        while len(self._names) > 1 and (
+            self._characters > self._characters_max or len(self._names) > self._schemas_max
+        ):
+            self._remove(next(iter(self._names)))
+
+    def _remove(self, schema_id: int) -> None:
+        if schema_id in self._names:
+            self._characters -= _count_characters(self._names.pop(schema_id)[1])
+
+
+class SchemaValidator:
+    """Checks the schemas of produced records against the registry."""
+
+    def __init__(self, names: RecordNameCache | None = None) -> None:
+        self._names = RecordNameCache() if names is None else names
+
+    def find_errors(
+        self, usages: Iterable[SchemaUsage], rules: ProduceRules, topic: str, table: SchemaTable
+    ) -> dict[int, str]:
+        """Return why records have no valid schema, by the index of the record; empty if all records are valid.
+
+        The first record that names an invalid schema stands for all that name it.
+
+        Raises:
+            RecordNamesMissingError: The caller must call `load_names` first.
+        """
+        errors: dict[int, str] = {}
+        for usage in usages:
+            if rules.key_schemas is not None:
+                errors |= self._find_errors_of_part("key", usage.keys, rules.key_schemas, topic, table)
+            if rules.value_schemas is not None:
+                errors |= self._find_errors_of_part("value", usage.values, rules.value_schemas, topic, table)
+        return dict(sorted(errors.items())[:RECORD_ERRORS_MAX])
+
+    async def load_names(self, schemas: Sequence[StoredSchema]) -> None:
+        """Extract the names of record types from schemas in a thread."""
+        for schema, names in zip(schemas, await asyncio.to_thread(_extract_names, schemas), strict=True):
+            self._names.add(schema, names)
+
+    def _find_errors_of_part(
+        self, part: str, keys: dict[SchemaKey, int], strategy: SubjectNameStrategy, topic: str, table: SchemaTable
+    ) -> dict[int, str]:
+        found = {key: list(_iter_schemas(key, table)) for key in keys}
+        names: dict[int, frozenset[str]] = {}
+        if strategy is not SubjectNameStrategy.TOPIC:
+            names = self._get_names(schema for schemas in found.values() for schema in schemas)
+        errors = {}
+        for key, index in keys.items():
+            subjects: list[str] = []
+            for schema in found[key]:
+                match strategy:
+                    case SubjectNameStrategy.TOPIC:
+                        subjects = [f"{topic}-{part}"]
+                    case SubjectNameStrategy.RECORD:
+                        subjects = sorted(names[schema.id])
+                    case SubjectNameStrategy.TOPIC_RECORD:
+                        subjects = [f"{topic}-{name}" for name in sorted(names[schema.id])]
+                if any(table.has_version_with_schema(subject, schema.id) for subject in subjects):
+                    break
+            else:
+                errors[index] = _describe_error(part, key, subjects, is_known=bool(found[key]))
+        return errors
+
+    def _get_names(self, schemas: Iterable[StoredSchema]) -> dict[int, frozenset[str]]:
+        """Return the names of record types by schema id. Extract missing ones if that takes little time."""
+        names, missing = {}, []
+        for schema in schemas:
+            known = self._names.find(schema)
+            if known is None:
+                missing.append(schema)
+            else:
+                names[schema.id] = known
+        if sum(len(schema.text) for schema in missing) > INLINE_CHARACTERS_MAX:
+            raise RecordNamesMissingError(missing)
+        for schema, extracted in zip(missing, _extract_names(missing) if missing else (), strict=True):
+            self._names.add(schema, extracted)
+            names[schema.id] = extracted
+        return names
+
+
+def _iter_schemas(key: SchemaKey, table: SchemaTable) -> Iterator[StoredSchema]:
+    """Return an iterator over the schemas with an id or a GUID. Several schemas may have the same GUID."""
+    ids = table.find_ids_by_guid(DEFAULT_CONTEXT, key.bytes) if isinstance(key, UUID) else (key,)
+    found = (table.schemas.get((DEFAULT_CONTEXT, schema_id)) for schema_id in ids)
+    return (schema for schema in found if schema is not None)
+
+
+def _describe_error(part: str, key: SchemaKey, subjects: Sequence[str], *, is_known: bool) -> str:
+    schema = f"schema {'GUID' if isinstance(key, UUID) else 'id'} {key} of the {part}"
+    if not is_known:
+        return f"{schema} is not registered"
+    if not subjects:
+        return f"{schema} is that of a schema without a record name, which the subject name strategy requires"
+    shown = " or ".join(map(repr, subjects[:SUBJECTS_SHOWN_MAX]))
+    return f"{schema} is not registered under subject {shown}{', …' if len(subjects) > SUBJECTS_SHOWN_MAX else ''}"
+
+
+def _extract_names(schemas: Iterable[StoredSchema]) -> list[frozenset[str]]:
+    # Imported when the first batch needs it: few topics have a record name strategy.
+    from chronik.formats.codec import ValueFormat
+    from chronik.formats.record_names import extract_record_names
+
+    formats = {1: ValueFormat.AVRO, 2: ValueFormat.JSON_SCHEMA, 3: ValueFormat.PROTOBUF}
+    return [extract_record_names(formats[schema.schema_type], schema.text) for schema in schemas]
+
+
+def _count_characters(names: Iterable[str]) -> int:
+    return sum(map(len, names))
