@@ -40,9 +40,12 @@ def to_json_text(value: Any, *, indent: int | None = None, **how: Any) -> str:
     """Return the value as JSON with control and format characters escaped and other Unicode characters preserved."""
     import json  # imported on use: nodes that write no JSON start faster
 
-    return re.sub(
-        _UNSAFE_EXCEPT_LINE_BREAKS, _escape_for_json, json.dumps(value, indent=indent, ensure_ascii=False, **how)
-    )
+    return escape_json_text(json.dumps(value, indent=indent, ensure_ascii=False, **how))
+
+
+def escape_json_text(text: str) -> str:
+    """Escape the control and format characters that JSON text contains, except line breaks and tabs."""
+    return re.sub(_UNSAFE_EXCEPT_LINE_BREAKS, _escape_for_json, text)
 
 
 def _escape_for_python(found: re.Match[str]) -> str:

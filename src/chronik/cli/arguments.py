@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -17,6 +18,9 @@ from chronik.errors import ChronikError
 from chronik.listeners import Address
 
 CLIENT_ID = "chronik-cli"
+
+REGISTRY_VARIABLE = "CHRONIK_REGISTRY"
+"""Name of the environment variable with the URL of the schema registry."""
 
 CommandRunner = Callable[[argparse.Namespace], int]
 
@@ -45,6 +49,16 @@ def add_client_arguments(parser: argparse.ArgumentParser, run: CommandRunner) ->
         help="request timeout (default: %(default)g)",
     )
     add_debug_argument(parser)
+
+
+def add_registry_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-r",
+        "--registry",
+        metavar="URL",
+        default=os.environ.get(REGISTRY_VARIABLE) or None,
+        help=f"URL of a schema registry (default: {REGISTRY_VARIABLE} in the environment, or the cluster's registry)",
+    )
 
 
 def add_json_argument(parser: argparse.ArgumentParser, help: str = "print JSON") -> None:

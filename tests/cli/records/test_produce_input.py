@@ -130,8 +130,8 @@ def test_json_line_sets_partition_and_timestamp() -> None:
         ('{"key": "ada", "Value": {"x": 2}}', "unknown field 'Value'; did you mean 'value'?"),
         ('{"value": 1, "time_stamp": 5}', "unknown field 'time_stamp'; did you mean 'timestamp'?"),
         ('{"value": 1, "xyz`": 5}',
-         "unknown field 'xyz`'; expected one of key, key_base64, value, value_base64, headers, timestamp, partition, "
-         "topic, offset"),
+         "unknown field 'xyz`'; expected one of key, key_base64, key_schema, key_error, value, value_base64, "
+         "value_schema, value_error, headers, timestamp, partition, topic, offset"),
         ('{"headers": [{"name": "a"}, {"name": "b", "valeu": 1}]}',
          "headers[1]: unknown field 'valeu'; did you mean 'value'?"),
         ('{"value": "v", "value_base64": "dg=="}', "value and value_base64 are mutually exclusive"),

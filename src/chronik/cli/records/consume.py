@@ -9,11 +9,18 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import islice
 
-from chronik.cli.arguments import InvalidInput, add_client_arguments, connect_cluster, parse_positive_int
+from chronik.cli.arguments import (
+    InvalidInput,
+    add_client_arguments,
+    add_registry_argument,
+    connect_cluster,
+    parse_positive_int,
+)
 from chronik.cli.records.output_formats import RecordFormatter, add_format_arguments, select_formatter
+from chronik.cli.records.record_decoder import RegistryRecordDecoder
 from chronik.cli.records.start_positions import (
     Offsets,
     StartAtEarliest,
@@ -22,6 +29,7 @@ from chronik.cli.records.start_positions import (
     parse_start_position,
     resolve_start_offsets,
 )
+from chronik.cli.records.value_registry import open_value_registry
 from chronik.client.cluster import ClusterClient
 from chronik.client.consumer import Consumer
 from chronik.client.groups import commit_offsets, list_topic_committed_offsets
@@ -63,12 +71,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-g", "--group", metavar="NAME", help="start at the group's committed offsets, and commit printed records"
     )
     add_format_arguments(parser)
+    add_registry_argument(parser)
     add_client_arguments(parser, run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    start, printed = _parse_start(arguments), select_formatter(arguments)
-    with connect_cluster(arguments) as cluster:
+    start = _parse_start(arguments)
+    decoder = RegistryRecordDecoder(arguments, open_value_registry)
+    printed = select_formatter(arguments, decoder)
+    with closing(decoder), connect_cluster(arguments) as cluster:
         ends = list_latest_offsets(cluster, _select_partitions(cluster, arguments))
         positions = _resolve_start_positions(cluster, arguments, start, ends)
         consumer = Consumer(cluster, positions)

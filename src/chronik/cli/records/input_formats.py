@@ -14,7 +14,8 @@ import csv
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from msgspec.json import encode
 
@@ -23,6 +24,9 @@ from chronik.cli.records.record_json import record_from_json
 from chronik.client.records import OutgoingRecord
 from chronik.limits import MIB
 from chronik.wording import pluralize
+
+if TYPE_CHECKING:
+    from chronik.cli.records.record_encoder import FieldEncoder, RecordEncoders
 
 LINE_BYTES_MAX = 64 * MIB
 """Maximum length in bytes of an input line, from which records are parsed."""
@@ -161,16 +165,26 @@ def add_format_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def create_input_parser(arguments: argparse.Namespace) -> Callable[[Iterable[bytes]], Iterator[NumberedRecords]]:
-    """Return a function that parses input into chunks of records; raise InvalidInput for conflicting options."""
+def create_input_parser(
+    arguments: argparse.Namespace, encoders: RecordEncoders | None = None
+) -> Callable[[Iterable[bytes]], Iterator[NumberedRecords]]:
+    """Return a function that parses input into chunks of records and encodes typed keys and values.
+
+    Raises:
+        InvalidInput: Options conflict.
+    """
     format = "json" if arguments.json else arguments.format
     if format != "csv" and (arguments.key is not None or arguments.value is not None):
         raise InvalidInput("--key and --value require --format csv; for lines, use --key-separator")
     if arguments.format != "lines" and arguments.key_separator is not None:
         raise InvalidInput(f"--key-separator cannot be used with --format {format}")
     if format == "csv":
+        if encoders is not None and encoders.has_default:
+            raise InvalidInput("--format csv cannot be used with options for schemas, because cells have no types")
         return lambda chunks: parse_csv(chunks, arguments.key, arguments.value)
-    parse = record_from_json if format == "json" else _create_line_parser(arguments.key_separator)
+    parse: LineParser = partial(record_from_json, encoders=encoders)
+    if format == "lines":
+        parse = _create_line_parser(arguments.key_separator, encoders)
     return lambda chunks: _parse_lines(chunks, parse, skips_blank=format == "json")
 
 
@@ -188,15 +202,28 @@ def _parse_lines(chunks: Iterable[bytes], parse: LineParser, *, skips_blank: boo
         yield chunk
 
 
-def _create_line_parser(key_separator: str | None) -> LineParser:
-    if key_separator is None:
-        return OutgoingRecord
-    separator = os.fsencode(key_separator)
+def _create_line_parser(key_separator: str | None, encoders: RecordEncoders | None) -> LineParser:
+    split: LineParser = OutgoingRecord
+    if key_separator is not None:
+        split = partial(_split_key, os.fsencode(key_separator))
+    if encoders is None or not encoders.has_default:
+        return split
 
     def parse(line: bytes) -> OutgoingRecord:
-        key, found, value = line.partition(separator)
-        if not found:
-            raise InvalidInput(f"key separator {key_separator!r} not found")
-        return OutgoingRecord(value, key)
+        record = split(line)
+        return record._replace(
+            key=_encode_text(record.key, encoders.key), value=_encode_text(record.value, encoders.value)
+        )
 
     return parse
+
+
+def _encode_text(text: bytes | None, encoder: FieldEncoder) -> bytes | None:
+    return encoder.encode(text) if text is not None and encoder.has_default else text
+
+
+def _split_key(separator: bytes, line: bytes) -> OutgoingRecord:
+    key, found, value = line.partition(separator)
+    if not found:
+        raise InvalidInput(f"key separator {os.fsdecode(separator)!r} not found")
+    return OutgoingRecord(value, key)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from chronik.cli.arguments import InvalidInput
+from chronik.cli.records.record_decoder import ProblemReporter, RecordDecoder
 from chronik.cli.records.record_json import record_to_json
 from chronik.client.records import ConsumedRecord
 
@@ -44,10 +45,33 @@ def add_format_arguments(parser: argparse.ArgumentParser) -> None:
         help=r"format as in kcat -f: %%t topic, %%p partition, %%o offset, %%T timestamp, %%h headers, %%k key, "
         r"%%s value, %%K key length, %%S value length, \n line break",
     )
+    parser.add_argument(
+        "--decode",
+        action=argparse.BooleanOptionalAction,
+        help="print typed keys and values (Avro, JSON Schema, Protobuf) as JSON, decoded with the registry's schemas "
+        "(default: with --format json or --registry)",
+    )
 
 
-def select_formatter(arguments: argparse.Namespace) -> RecordFormatter:
-    """Return the formatter selected by the options; raise InvalidInput for conflicting options."""
+def select_formatter(arguments: argparse.Namespace, decode: RecordDecoder | None = None) -> RecordFormatter:
+    """Return the formatter selected by the options, which prints what `decode` returns; None prints the raw bytes.
+
+    Raises:
+        InvalidInput: Options conflict.
+    """
+    is_json = arguments.pattern is None and (arguments.json or arguments.format == "json")
+    formatter = _select_raw_formatter(arguments)
+    if decode is None or arguments.decode is False:
+        return formatter
+    if is_json:
+        return lambda record: record_to_json(record, decode(record)) + b"\n"
+    if arguments.decode is None and arguments.registry is None:
+        return formatter
+    replace_typed_fields = ProblemReporter(decode)
+    return lambda record: formatter(replace_typed_fields(record))
+
+
+def _select_raw_formatter(arguments: argparse.Namespace) -> RecordFormatter:
     separator = arguments.key_separator
     if separator is not None and (arguments.pattern is not None or arguments.format == "value"):
         raise InvalidInput("--key-separator cannot be used with --pattern or --format value")

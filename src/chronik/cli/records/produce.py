@@ -7,11 +7,19 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from chronik.cli.arguments import InvalidInput, add_client_arguments, connect_cluster, parse_key_values
+from chronik.cli.arguments import (
+    InvalidInput,
+    add_client_arguments,
+    add_registry_argument,
+    connect_cluster,
+    parse_key_values,
+)
 from chronik.cli.records.input_formats import NumberedRecords, add_format_arguments, create_input_parser
+from chronik.cli.records.record_encoder import RecordEncoders, add_schema_arguments
+from chronik.cli.records.value_registry import open_value_registry
 from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
 from chronik.client.producer import Producer
@@ -42,6 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC", help="topic to write to")
     parser.add_argument("--file", type=Path, metavar="FILE", help="input file (default: stdin)")
     add_format_arguments(parser)
+    add_schema_arguments(parser)
+    add_registry_argument(parser)
     parser.add_argument(
         "-p", "--partition", type=int, metavar="N", help="produce to partition N, regardless of the key"
     )
@@ -63,9 +73,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    parse_input = create_input_parser(arguments)
+    encoders = RecordEncoders(arguments, open_value_registry)
+    parse_input = create_input_parser(arguments, encoders)
     headers = tuple((name, value.encode()) for name, value in parse_key_values(arguments.header, "--header").items())
+    encoders.load_defaults()
     with (
+        closing(encoders),
         connect_cluster(arguments) as cluster,
         _open_input(arguments.file) as source,
         _show_progress(arguments, source) as report,
