@@ -138,7 +138,10 @@ def test_defaults_are_valid_and_topic_keys_have_broker_defaults() -> None:
     # Kafka has no broker default for these either.
     tiers = {"remote.storage.enable", "remote.log.copy.disable", "remote.log.delete.on.disable"}
     internal = {"internal.segment.bytes"}
-    assert without == throttles | pipelines | tiers | internal
+    # Confluent's brokers have no defaults for these either.
+    parts = ("key", "value")
+    schemas = {f"confluent.{part}.{name}" for part in parts for name in ("schema.validation", "subject.name.strategy")}
+    assert without == throttles | pipelines | tiers | schemas | internal
     for name in TOPIC_KEYS.keys() - without:
         assert TOPIC_KEYS[name].synonym in BROKER_KEYS, name
 
