@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
+from uuid import UUID
+
+from msgspec import Meta, Struct
 
 from chronik.cli.arguments import InvalidInput, parse_positive_int
-from chronik.cli.records.record_json import NamedSchema
 from chronik.errors import ChronikError
 from chronik.formats.codec import UndecodableValueError, ValueFormat, WriterSchema
 from chronik.formats.encoding import UnencodableValueError, ValueEncoder, build_prefix, create_encoder, decode_json
@@ -41,6 +43,16 @@ def add_schema_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="ID",
             help=f"encode {field}s, which must be JSON, with the schema that has this id",
         )
+
+
+class NamedSchema(Struct, forbid_unknown_fields=True):
+    """The schema of a key or value in a line of JSON."""
+
+    id: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    guid: UUID | None = None
+    format: ValueFormat | None = None
+    message_indexes: list[Annotated[int, Meta(ge=0)]] = []
+    """The path to the message type in a Protobuf schema."""
 
 
 class _Encoding(NamedTuple):

@@ -11,22 +11,18 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import TYPE_CHECKING, Annotated, Any
-from uuid import UUID
+from typing import Annotated, Any
 
 from msgspec import DecodeError, Meta, Raw, Struct, ValidationError
 from msgspec.json import Decoder, format
 
 from chronik.cli.arguments import INT64_MAX, InvalidInput, parse_timestamp_ms
+from chronik.cli.records.record_encoder import FieldEncoder, NamedSchema, RecordEncoders
 from chronik.client.records import ConsumedRecord, OutgoingRecord
 from chronik.escaping import escape_json_text, to_json_text
-from chronik.formats.codec import ValueFormat
 from chronik.formats.typed_values import TypedFields, TypedValue, UndecodedValue
 from chronik.protocol.records import RecordHeader
 from chronik.wording import format_spelling_suggestion
-
-if TYPE_CHECKING:
-    from chronik.cli.records.record_encoder import FieldEncoder, RecordEncoders
 
 _BASE64 = "_base64"
 _UNSET = Raw(b"null")
@@ -40,16 +36,6 @@ class _JsonHeader(Struct, forbid_unknown_fields=True):
     name: str
     value: Raw = _UNSET
     value_base64: str | None = None
-
-
-class NamedSchema(Struct, forbid_unknown_fields=True):
-    """The schema of a key or value in a line of JSON."""
-
-    id: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
-    guid: UUID | None = None
-    format: ValueFormat | None = None
-    message_indexes: list[Annotated[int, Meta(ge=0)]] = []
-    """The path to the message type in a Protobuf schema."""
 
 
 class _JsonRecord(Struct, forbid_unknown_fields=True):
