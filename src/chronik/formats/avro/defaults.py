@@ -33,15 +33,26 @@ class _InvalidDefaultError(Exception):
 
 def find_default(field: Field) -> JsonForm:
     """Return the JSON form of a field's default value, or `MISSING` if it has none or an invalid one."""
-    if not field.has_default:
-        return MISSING
     # Schemas write default values in another form than records. The bytes of the value lead from one to the other.
+    encoded = encode_default(field)
+    if encoded is None:
+        return MISSING
+    try:
+        return read_payload(FormCompiler().compile(field.type), encoded)
+    except UndecodableValueError:
+        return MISSING
+
+
+def encode_default(field: Field) -> bytes | None:
+    """Return the payload of a field's default value, or None if it has none or an invalid one."""
+    if not field.has_default:
+        return None
     out = bytearray()
     try:
         _write(out, field.type, field.default, Steps())
-        return read_payload(FormCompiler().compile(field.type), bytes(out))
-    except (_InvalidDefaultError, AvroSchemaError, UndecodableValueError):
-        return MISSING
+    except (_InvalidDefaultError, AvroSchemaError):
+        return None
+    return bytes(out)
 
 
 def _write(out: bytearray, type_: Type, value: Any, steps: Steps) -> None:
@@ -54,16 +65,16 @@ def _write(out: bytearray, type_: Type, value: Any, steps: Steps) -> None:
         for field in type_.fields:
             _write(out, field.type, value.get(field.name, field.default), steps)
     elif isinstance(type_, Array):
-        _write_block_start(out, len(value))
         for item in value:
+            write_zigzag(out, 1)  # each in a block of its own
             _write(out, type_.items, item, steps)
-        out += b"\0" * bool(value)
+        out.append(0)
     elif isinstance(type_, Map):
-        _write_block_start(out, len(value))
         for key, item in value.items():
+            write_zigzag(out, 1)
             _write_with_length(out, key.encode())
             _write(out, type_.values, item, steps)
-        out += b"\0" * bool(value)
+        out.append(0)
     elif isinstance(type_, Enum):
         if value not in type_.symbols:
             raise _InvalidDefaultError
@@ -79,10 +90,6 @@ def _write_union(out: bytearray, union: Union, value: Any, steps: Steps) -> None
             _write(out, branch, value, steps)
             return
     raise _InvalidDefaultError
-
-
-def _write_block_start(out: bytearray, count: int) -> None:
-    write_zigzag(out, count)
 
 
 def _write_with_length(out: bytearray, data: bytes) -> None:
@@ -109,6 +116,3 @@ def _write_primitive(out: bytearray, kind: Kind, value: Any) -> None:
                 out += value.encode("latin-1")
     except (UnicodeEncodeError, OverflowError):
         raise _InvalidDefaultError from None
-
-
-__all__ = ["MISSING", "find_default"]

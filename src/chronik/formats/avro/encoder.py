@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable, Sequence
-from enum import Enum, auto
-from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from chronik.formats.avro.defaults import encode_default
+from chronik.formats.avro.layout import (
+    TIME_UNITS_NS,
+    TIMESTAMP_UNITS_NS,
+    UTC_TIMESTAMPS,
+    Form,
+    Layout,
+    parse_writer_schema,
+    plan_layout,
+)
+from chronik.formats.avro.schema import (
+    DEPTH_MAX,
+    Array,
+    Enum,
+    Field,
+    Fixed,
+    Kind,
+    LogicalType,
+    Map,
+    Record,
+    Type,
+    Union,
+    find_logical_type,
+    read_decimal,
+)
 from chronik.formats.codec import JsonForm, UnsupportedSchemaError, WriterSchema
 from chronik.formats.encoding import (
     UnencodableValueError,
@@ -33,27 +55,14 @@ if TYPE_CHECKING:
 Write = Callable[[bytearray, Any], None]
 """A function that appends an encoded value; it raises UnencodableValueError for a value of another type."""
 
-SCHEMA_DEPTH_MAX: Final = 100
-
 _DOUBLE: Final = struct.Struct("<d")
 _SINGLE: Final = struct.Struct("<f")
 _DURATION: Final = struct.Struct("<III")
 _DURATION_FIELDS: Final = ("months", "days", "milliseconds")
-_UNITS_NS: Final = {"millis": 1_000_000, "micros": 1000, "nanos": 1}
-
-
-class _Source(Enum):
-    """The form of the values to encode."""
-
-    JSON = auto()
-    ARROW = auto()
-    """Python objects from an Arrow array. Values of types that a column has as JSON text are strings."""
-    DEFAULT = auto()
-    """Default values in a schema, where bytes are strings with the code points 0 to 255."""
 
 
 class AvroEncoder:
-    """An encoder of values with an Avro schema."""
+    """An encoder of values with an Avro schema. Columns have the types that `AvroDecoder` returns, or narrower ones."""
 
     message_indexes: tuple[int, ...] = ()
 
@@ -63,8 +72,9 @@ class AvroEncoder:
         Raises:
             UnsupportedSchemaError: The schema is invalid.
         """
-        self._schema = schema
-        self._write = _compile_schema(schema, _Source.JSON)
+        self._type, self._references = parse_writer_schema(schema)
+        self._forms = _FormCompiler()
+        self._write = self._forms.compile(self._type)
         self._write_arrow: Write | None = None
 
     def encode_value(self, value: JsonForm) -> bytes:
@@ -76,7 +86,8 @@ class AvroEncoder:
     def encode_column(self, column: pa.Array) -> list[bytes | None]:
         """Encode the elements of an Arrow array as payloads. See `ValueEncoder`."""
         if self._write_arrow is None:
-            self._write_arrow = _compile_schema(self._schema, _Source.ARROW)
+            layout = plan_layout(self._type, self._references)
+            self._write_arrow = _ArrowCompiler(self._forms).compile(layout)
         write = self._write_arrow
         encoded: list[bytes | None] = []
         for index, value in enumerate(column.to_pylist()):
@@ -93,194 +104,154 @@ class AvroEncoder:
         return encoded
 
 
-def _compile_schema(schema: WriterSchema, source: _Source) -> Write:
-    compiler = _Compiler(source)
-    try:
-        for reference in schema.references:
-            compiler.compile(json.loads(reference.text))
-        return compiler.compile(json.loads(schema.text))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UnsupportedSchemaError(f"invalid Avro schema: {error!r}") from None
+class _FormCompiler:
+    """A compiler of functions that write values in their JSON forms. The types may be recursive."""
 
-
-class _Named:
-    """A named type: its schema, and the function that writes it, which recursive types call before it is complete."""
-
-    def __init__(self, name: str, schema: dict[str, Any]) -> None:
-        self.name = name
-        self.schema = schema
-        self.write: Write | None = None
-
-    def __call__(self, out: bytearray, value: Any) -> None:
-        assert self.write is not None
-        self.write(out, value)
-
-
-class _Compiler:
-    """A compiler of Avro schemas, which may refer to named types of earlier ones."""
-
-    def __init__(self, source: _Source) -> None:
-        self._source = source
-        self._named: dict[str, _Named] = {}
+    def __init__(self) -> None:
+        self._records: dict[int, Write] = {}
         self._depth = 0
 
-    def compile(self, schema: Any, namespace: str = "") -> Write:
-        """Return the function that writes values with a schema."""
+    def compile(self, type_: Type) -> Write:
+        """Return the function that writes the JSON form of a type.
+
+        Raises:
+            UnsupportedSchemaError: The type is nested too deeply.
+        """
         self._depth += 1
-        if self._depth > SCHEMA_DEPTH_MAX:
-            raise UnsupportedSchemaError(f"invalid Avro schema: nested more than {SCHEMA_DEPTH_MAX} levels deep")
+        if self._depth > DEPTH_MAX:
+            raise UnsupportedSchemaError(f"the Avro schema is nested more than {DEPTH_MAX} levels deep")
         try:
-            return self._compile(schema, namespace)
+            return self._compile(type_)
         finally:
             self._depth -= 1
 
-    def _compile(self, schema: Any, namespace: str) -> Write:
-        if isinstance(schema, list):
-            return self._compile_union(schema, namespace)
-        if isinstance(schema, str):
-            return (
-                _WRITE_PRIMITIVE[schema](self._source) if schema in _WRITE_PRIMITIVE else self._find(schema, namespace)
-            )
-        kind = schema["type"]
-        if isinstance(kind, list | dict):
-            return self.compile(kind, namespace)
-        logical = self._compile_logical(schema)
-        if kind in ("record", "error", "enum", "fixed"):
-            return self._compile_named(schema, namespace, logical)
-        if logical is not None:
-            return logical
-        if kind == "array":
-            return _write_array(self.compile(schema["items"], namespace))
-        if kind == "map":
-            return _write_map(self.compile(schema["values"], namespace))
-        return self._compile(kind, namespace)
+    def _compile(self, type_: Type) -> Write:
+        if isinstance(type_, Record):
+            if id(type_) not in self._records:
+                fields: list[_FieldWriter] = []
+                self._records[id(type_)] = _write_record(fields)
+                fields += [_FieldWriter(field, self.compile(field.type)) for field in type_.fields]
+            return self._records[id(type_)]
+        if isinstance(type_, Union):
+            return self._compile_union(type_)
+        if isinstance(type_, Array):
+            return _write_array(self.compile(type_.items))
+        if isinstance(type_, Map):
+            return _write_map(self.compile(type_.values))
+        return _compile_scalar(type_, to_bytes, is_arrow=False)
 
-    def _find(self, name: str, namespace: str) -> Write:
-        for full_name in (f"{namespace}.{name}", name) if namespace and "." not in name else (name,):
-            if full_name in self._named:
-                named = self._named[full_name]
-                # A type inside of itself has no type in a table: columns have it as JSON text.
-                is_recursive = named.write is None
-                return _write_json_text(named) if is_recursive and self._source is _Source.ARROW else named
-        raise UnsupportedSchemaError(f"invalid Avro schema: unknown type {name!r}")
+    def _compile_union(self, union: Union) -> Write:
+        compiled = [(index, branch.full_name, self.compile(branch)) for index, branch in enumerate(union.branches)]
+        null = next((index for index, name, _ in compiled if name == Kind.NULL), None)
+        others = [each for each in compiled if each[0] != null]
+        return _write_optional(null, others[0][0], others[0][2]) if len(others) == 1 else _write_union(null, others)
 
-    def _compile_named(self, schema: dict[str, Any], namespace: str, logical: Write | None) -> Write:
-        name: str = schema["name"]
-        if "." in name:
-            namespace = name.rpartition(".")[0]
-        else:
-            namespace = schema.get("namespace", namespace) or ""
-            name = f"{namespace}.{name}" if namespace else name
-        named = self._named[name] = _Named(name, schema)
-        if logical is not None:
-            named.write = logical
-        elif schema["type"] == "enum":
-            named.write = _write_enum(schema["symbols"])
-        elif schema["type"] == "fixed":
-            named.write = _write_fixed(schema["size"], self._source)
-        else:
-            named.write = self._compile_record(schema["fields"], namespace)
-        return named
 
-    def _compile_record(self, fields: Sequence[dict[str, Any]], namespace: str) -> Write:
-        compiled: list[tuple[str, Write, Callable[[], bytes] | None]] = []
+class _ArrowCompiler:
+    """A compiler of functions that write Python objects from Arrow arrays."""
+
+    def __init__(self, forms: _FormCompiler) -> None:
+        self._forms = forms
+        self._records: dict[int, Write] = {}
+
+    def compile(self, layout: Layout) -> Write:
+        """Return the function that writes values with a layout."""
+        match layout.form:
+            case Form.STRUCT:
+                if id(layout) not in self._records:
+                    writes = zip(layout.type.fields, map(self.compile, layout.children), strict=True)
+                    self._records[id(layout)] = _write_record([_FieldWriter(field, write) for field, write in writes])
+                return self._records[id(layout)]
+            case Form.OPTIONAL:
+                return _write_optional(layout.null_branch, layout.branch, self.compile(layout.children[0]))
+            case Form.LIST:
+                return _write_array(self.compile(layout.children[0]))
+            case Form.MAP:
+                return _write_map(self.compile(layout.children[0]))
+            case Form.JSON_TEXT:
+                return _write_json_text(self._forms.compile(layout.type))
+            case _:
+                return _compile_scalar(layout.type, _check_bytes, is_arrow=True)
+
+
+class _FieldWriter:
+    """The name of a field and the function that writes its values."""
+
+    __slots__ = ("_default", "_field", "has_default", "name", "write")
+
+    def __init__(self, field: Field, write: Write) -> None:
+        self._field = field
+        self._default: bytes | None = None
+        self.name = field.name
+        self.write = write
+        self.has_default = field.has_default
+
+    def get_default(self) -> bytes:
+        """Return the encoded default value."""
+        if self._default is None:  # encoded on first use, because the default values of nested records may be large
+            self._default = encode_default(self._field)
+            if self._default is None:
+                raise UnencodableValueError(f"the default value of the field {self.name!r} is invalid")
+        return self._default
+
+
+def _write_record(fields: Sequence[_FieldWriter]) -> Write:
+    def write_record(out: bytearray, value: Any) -> None:
+        if type(value) is not dict:
+            raise build_type_error("an object", value)
         for field in fields:
-            write = self.compile(field["type"], namespace)
-            # Encoded on first use: encoding all of them would compile each type once per level that it is nested in.
-            default = cache(partial(self._encode_default, field, namespace)) if "default" in field else None
-            compiled.append((field["name"], write, default))
-        names = {name for name, _, _ in compiled}
+            name = field.name
+            try:
+                if field.has_default and name not in value:
+                    out += field.get_default()
+                else:
+                    field.write(out, value.get(name))
+            except UnencodableValueError as error:
+                error.path.append(f".{name}")
+                raise
+        if len(value) > len(fields) or not value.keys() <= {field.name for field in fields}:
+            unknown = ", ".join(map(repr, sorted(value.keys() - {field.name for field in fields})))
+            raise UnencodableValueError(f"the schema has no field {unknown}")
 
-        def write_record(out: bytearray, value: Any) -> None:
-            if type(value) is not dict:
-                raise build_type_error("an object", value)
-            for name, write, default in compiled:
-                try:
-                    if default is not None and name not in value:
-                        out += default()
-                    else:
-                        write(out, value.get(name))
-                except UnencodableValueError as error:
-                    error.path.append(f".{name}")
-                    raise
-            if len(value) > len(compiled) or not value.keys() <= names:
-                unknown = ", ".join(map(repr, sorted(value.keys() - names)))
-                raise UnencodableValueError(f"the schema has no field {unknown}")
+    return write_record
 
-        return write_record
 
-    def _encode_default(self, field: dict[str, Any], namespace: str) -> bytes:
-        out = bytearray()
-        _DefaultCompiler(self._named).compile(field["type"], namespace)(out, field["default"])
-        return bytes(out)
+def _compile_scalar(type_: Type, convert_bytes: Callable[[Any], bytes], *, is_arrow: bool) -> Write:
+    """Return the function that writes a type that consists of no other types."""
+    logical = _compile_logical(type_)
+    if logical is not None:
+        return logical
+    if isinstance(type_, Enum):
+        return _write_enum(type_.symbols)
+    if isinstance(type_, Fixed):
+        return _write_fixed(type_.size, convert_bytes)
+    if type_.kind is Kind.BYTES:
+        return lambda out, value: _write_with_length(out, convert_bytes(value))
+    if type_.kind is Kind.FLOAT:
+        return lambda out, value: out.extend(_SINGLE.pack(to_single_float(value, is_exact=is_arrow)))
+    return _WRITE_PRIMITIVE[type_.kind]
 
-    def _compile_logical(self, schema: dict[str, Any]) -> Write | None:
-        """Return the function for a logical type, or None if the schema has none that applies to its type."""
-        kind, logical = schema["type"], schema.get("logicalType")
-        if not isinstance(logical, str) or self._source is _Source.DEFAULT:
+
+def _compile_logical(type_: Type) -> Write | None:
+    """Return the function that writes a logical type, or None if the type has none."""
+    logical_type = find_logical_type(type_)
+    match logical_type:
+        case None | LogicalType.BIG_DECIMAL:
             return None
-        if logical == "decimal" and kind in ("bytes", "fixed"):
-            return _compile_decimal(schema)
-        if logical == "uuid" and (kind == "string" or (kind == "fixed" and schema["size"] == 16)):
-            return _write_uuid_text if kind == "string" else _write_uuid_bytes
-        if logical == "duration" and kind == "fixed" and schema["size"] == 12:
+        case LogicalType.DECIMAL:
+            return _write_decimal(*read_decimal(type_), type_.size if isinstance(type_, Fixed) else None)
+        case LogicalType.UUID:
+            return _write_uuid_text if type_.kind is Kind.STRING else _write_uuid_bytes
+        case LogicalType.DURATION:
             return _write_duration
-        if logical == "date" and kind == "int":
+        case LogicalType.DATE:
             return _write_number(to_days, 32)
-        name, _, unit = logical.rpartition("-")
-        unit_ns = _UNITS_NS.get(unit, 0)
-        if name == "time" and unit_ns and kind == ("int" if unit == "millis" else "long"):
-            return _write_number(lambda value: to_time_of_day(value, unit_ns), 32 if unit == "millis" else 64)
-        if name in ("timestamp", "local-timestamp") and unit_ns and kind == "long":
-            is_utc = name == "timestamp"
+        case LogicalType.TIME_MILLIS | LogicalType.TIME_MICROS:
+            unit_ns = TIME_UNITS_NS[logical_type]
+            return _write_number(lambda value: to_time_of_day(value, unit_ns), 32 if type_.kind is Kind.INT else 64)
+        case _:
+            unit_ns, is_utc = TIMESTAMP_UNITS_NS[logical_type], logical_type in UTC_TIMESTAMPS
             return _write_number(lambda value: to_timestamp(value, unit_ns, is_utc=is_utc), 64)
-        return None
-
-    # Unions
-
-    def _compile_union(self, branches: list[Any], namespace: str) -> Write:
-        compiled = [(self._get_branch_name(each, namespace), self.compile(each, namespace)) for each in branches]
-        null = next((index for index, (name, _) in enumerate(compiled) if name == "null"), None)
-        others = [(index, name, write) for index, (name, write) in enumerate(compiled) if index != null]
-        if len(others) == 1:
-            return _write_optional(null, others[0][0], others[0][2])
-        write_union = _write_union(null, others)
-        return _write_json_text(write_union) if self._source is _Source.ARROW else write_union
-
-    def _get_branch_name(self, schema: Any, namespace: str) -> str:
-        """Return the name of a branch in Avro's JSON encoding: the type, or the full name of a named type."""
-        if isinstance(schema, dict):
-            if schema["type"] not in ("record", "error", "enum", "fixed"):
-                return str(schema["type"])
-            name: str = schema["name"]
-            namespace = schema.get("namespace", namespace)
-        elif schema in _WRITE_PRIMITIVE:
-            return str(schema)
-        else:
-            name = schema
-        return name if "." in name or not namespace else f"{namespace}.{name}"
-
-
-class _DefaultCompiler(_Compiler):
-    """A compiler of functions that write the default values of a schema."""
-
-    def __init__(self, outer: dict[str, _Named]) -> None:
-        super().__init__(_Source.DEFAULT)
-        self._outer = outer
-
-    def _encode_default(self, field: dict[str, Any], namespace: str) -> bytes:
-        out = bytearray()
-        _DefaultCompiler({**self._outer, **self._named}).compile(field["type"], namespace)(out, field["default"])
-        return bytes(out)
-
-    def _find(self, name: str, namespace: str) -> Write:
-        for full_name in (f"{namespace}.{name}", name) if namespace and "." not in name else (name,):
-            if full_name in self._named:
-                return self._named[full_name]
-            if full_name in self._outer:
-                outer_namespace = full_name.rpartition(".")[0]
-                return self.compile(self._outer[full_name].schema, outer_namespace)
-        raise UnencodableValueError(f"unknown type {name!r}")
 
 
 def _write_null(out: bytearray, value: Any) -> None:
@@ -306,27 +277,9 @@ def _write_double(out: bytearray, value: Any) -> None:
     out += _DOUBLE.pack(to_float(value))
 
 
-def _write_single(source: _Source) -> Write:
-    is_exact = source is _Source.ARROW
-
-    def write(out: bytearray, value: Any) -> None:
-        out += _SINGLE.pack(to_single_float(value, is_exact=is_exact))
-
-    return write
-
-
 def _write_with_length(out: bytearray, data: bytes) -> None:
     write_zigzag(out, len(data))
     out += data
-
-
-def _write_bytes(source: _Source) -> Write:
-    convert = _select_bytes_converter(source)
-    return lambda out, value: _write_with_length(out, convert(value))
-
-
-def _select_bytes_converter(source: _Source) -> Callable[[Any], bytes]:
-    return {_Source.JSON: to_bytes, _Source.ARROW: _check_bytes, _Source.DEFAULT: _parse_default_bytes}[source]
 
 
 def _check_bytes(value: Any) -> bytes:
@@ -335,26 +288,17 @@ def _check_bytes(value: Any) -> bytes:
     return value
 
 
-def _parse_default_bytes(value: Any) -> bytes:
-    try:
-        return str(value).encode("latin-1")
-    except UnicodeEncodeError:
-        raise build_type_error("a string with code points up to 255", value) from None
-
-
 def _write_string(out: bytearray, value: Any) -> None:
     _write_with_length(out, to_utf8(value))
 
 
-_WRITE_PRIMITIVE: Final[dict[str, Callable[[_Source], Write]]] = {
-    "null": lambda source: _write_null,
-    "boolean": lambda source: _write_boolean,
-    "int": lambda source: _write_int,
-    "long": lambda source: _write_long,
-    "float": _write_single,
-    "double": lambda source: _write_double,
-    "bytes": _write_bytes,
-    "string": lambda source: _write_string,
+_WRITE_PRIMITIVE: Final[dict[Kind, Write]] = {
+    Kind.NULL: _write_null,
+    Kind.BOOLEAN: _write_boolean,
+    Kind.INT: _write_int,
+    Kind.LONG: _write_long,
+    Kind.DOUBLE: _write_double,
+    Kind.STRING: _write_string,
 }
 
 
@@ -367,11 +311,7 @@ def _write_number(convert: Callable[[Any], int], bits: int) -> Write:
     return write
 
 
-def _compile_decimal(schema: dict[str, Any]) -> Write | None:
-    precision, scale, size = schema.get("precision"), schema.get("scale", 0), schema.get("size")
-    if not isinstance(precision, int) or not isinstance(scale, int) or not 0 <= scale <= precision or precision < 1:
-        return None  # not valid: the underlying type applies
-
+def _write_decimal(precision: int, scale: int, size: int | None) -> Write:
     def write(out: bytearray, value: Any) -> None:
         unscaled = to_unscaled(value, precision, scale)
         length = size or (unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1
@@ -424,9 +364,7 @@ def _write_enum(symbols: Sequence[str]) -> Write:
     return write
 
 
-def _write_fixed(size: int, source: _Source) -> Write:
-    convert = _select_bytes_converter(source)
-
+def _write_fixed(size: int, convert: Callable[[Any], bytes]) -> Write:
     def write(out: bytearray, value: Any) -> None:
         data = convert(value)
         if len(data) != size:
