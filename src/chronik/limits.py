@@ -353,3 +353,25 @@ SCHEMA_REFERENCES_BYTES_MAX = 4 * MIB
 
 SCHEMA_REFERENCE_NAME_CHARACTERS_MAX = 1024
 """Maximum characters of the name of a reference: a full name, a URI or a path."""
+
+SCHEMA_REFERENCE_STEPS_MAX = 20_000
+"""Maximum number of references that are followed to find all schemas to which a schema refers, including several
+references to the same schema. Following one takes about 0.3 µs on the event loop."""
+
+SCHEMA_JOBS_MAX = 64
+"""Maximum number of requests of a node whose schemas are being parsed or compared, or wait for a thread. Each may have
+a schema of SCHEMA_BYTES_MAX, and most take a few milliseconds."""
+
+SCHEMA_COMPARISON_SECONDS_MAX = 10.0
+"""Maximum time in seconds for which a schema is compared with the versions of its subject. Comparing two schemas of a
+few kB takes a millisecond."""
+
+PARSED_SCHEMAS_BYTES_MAX = 4 * MIB
+"""Maximum total size in bytes of the texts of parsed schemas that a node keeps. A parsed schema takes up to 30 times
+the memory of its text."""
+
+SCHEMAS_PER_RESPONSE_MAX = 1000
+"""Maximum number of versions in a list of schemas, as in Confluent's registry."""
+
+SCHEMAS_RESPONSE_BYTES_MAX = 32 * MIB
+"""Maximum total size in bytes of the schemas in a list. Many versions may have the same large schema."""

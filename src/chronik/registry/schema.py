@@ -6,8 +6,9 @@ comparing are pure, and their cost is bounded: clients send the schemas.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 from chronik.errors import ChronikError
 
@@ -48,3 +49,20 @@ class Schema(Protocol):
         Raises:
             InvalidSchemaError: The comparison would take too many steps.
         """
+
+
+@runtime_checkable
+class FormattableSchema(Protocol):
+    """A parsed schema that can be rendered in formats other than its canonical text."""
+
+    def format(self, format: str) -> str:
+        """Return the schema in a format, or the canonical text if the format is unknown."""
+
+
+@runtime_checkable
+class SchemaWithFields(Protocol):
+    """A parsed schema whose top-level fields may be restricted."""
+
+    @property
+    def top_level_fields(self) -> Iterable[str]:
+        """The names of the fields of an object, or of the top-level messages of a file."""

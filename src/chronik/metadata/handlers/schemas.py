@@ -185,10 +185,9 @@ def _has_other_referrers(
 ) -> bool:
     """Return whether a schema refers to the version that has versions which the command does not delete as well."""
     for key in table.find_referrers((command.subject, number)):
-        if not command.permanent and not table.is_schema_live(key):
-            continue
-        for subject, numbers in table.versions_with_schema(key).items():
-            if subject != command.subject or any(each not in deleted for each in numbers):
+        for name, numbers in table.versions_with_schema(key).items():
+            left = numbers if name != command.subject else tuple(each for each in numbers if each not in deleted)
+            if left and (command.permanent or table.has_live_version(name, left)):
                 return True
     return False
 
