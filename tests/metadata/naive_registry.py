@@ -144,9 +144,8 @@ class NaiveRegistry:
         if len(chosen) < len(numbers) or any(each.is_deleted != command.permanent for each in chosen):
             return None
         others = [each for each in self.versions if each not in chosen]
-        live = [each.schema for each in self.versions if not each.is_deleted]
         for other in others:
-            counts = command.permanent or other.schema in live
+            counts = command.permanent or not other.is_deleted
             if counts and any((subject, number) in other.references for number in numbers):
                 return None
         if not command.permanent:

@@ -11,9 +11,6 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from chronik.formats.avro.schema import AvroSchemaError, Record
-from chronik.formats.avro.schema_text import format_schema
-from chronik.registry.avro import AvroSchema
 from chronik.registry.entities import Config, Metadata, RuleSet
 from chronik.registry.errors import RegistryTimeoutError
 from chronik.registry.parser import SchemaParser, UnparsedSchema
@@ -23,7 +20,6 @@ from chronik.registry.schema import (
     InvalidSchemaError,
     Schema,
     SchemaType,
-    SchemaWithFields,
 )
 from chronik.registry.settings import CompatibilityLevel, get_level
 
@@ -36,9 +32,15 @@ RESERVED_PROPERTY: Final = "confluent:reserved"
 RESTRICTED_PREFIX: Final = "$$"
 """The prefix of JSON Schema properties that the validation of fields rejects."""
 
+RESOLVED_FORMAT: Final = "resolved"
+"""The format of Avro schemas that contain the types to which they refer."""
+
 DIFFERENT_TYPE: Final = "Incompatible because of different schema type"
 
 _PLACEHOLDER: Final = re.compile("%[s%]")
+
+
+# Modules of formats are imported when they are used: most nodes need one of them, or none.
 
 
 class ComparedVersion(NamedTuple):
@@ -71,7 +73,7 @@ def is_same_schema(parser: SchemaParser, new: ComparedVersion, known: ComparedVe
         return False
     if new.schema.type is not SchemaType.AVRO:
         return new.schema.text == known.schema.text
-    resolved = format_parsed_schema(parser.parse(known.schema, is_new=False), "resolved")
+    resolved = format_parsed_schema(SchemaType.AVRO, parser.parse(known.schema, is_new=False), RESOLVED_FORMAT)
     return _has_same_text(SchemaType.AVRO, new.schema.text, resolved)
 
 
@@ -139,15 +141,32 @@ def _list_reserved_fields(metadata: Metadata | None) -> list[str]:
 
 def list_top_level_fields(parsed: Schema, schema: UnparsedSchema) -> list[str]:
     """Return the names of the fields of a record, an object or a file's messages."""
-    if isinstance(parsed, AvroSchema):
-        return [field.name for field in parsed.root.fields] if isinstance(parsed.root, Record) else []
-    if isinstance(parsed, SchemaWithFields):
-        return list(parsed.top_level_fields)
+    if schema.type is SchemaType.AVRO:
+        return _list_record_fields(parsed)
+    if schema.type is SchemaType.PROTOBUF:
+        return _list_message_fields(parsed)
     if schema.type is SchemaType.JSON:
         document: Any = json.loads(schema.text)
         properties = document.get("properties") if isinstance(document, dict) else None
         return list(properties) if isinstance(properties, dict) else []
     return []
+
+
+def _list_record_fields(parsed: Schema) -> list[str]:
+    from chronik.formats.avro.schema import Record
+    from chronik.registry.avro import AvroSchema
+
+    assert isinstance(parsed, AvroSchema)
+    return [field.name for field in parsed.root.fields] if isinstance(parsed.root, Record) else []
+
+
+def _list_message_fields(parsed: Schema) -> list[str]:
+    from chronik.formats.protobuf.syntax import Message, iter_fields
+    from chronik.registry.protobuf import ProtobufSchema
+
+    assert isinstance(parsed, ProtobufSchema)
+    messages = [each for each in parsed.file.types if isinstance(each, Message)]
+    return [field.name for message in messages for field, _ in iter_fields(message)]
 
 
 def check_field_names(parsed: Schema, schema: UnparsedSchema) -> None:
@@ -255,19 +274,24 @@ def describe_check(config: Config) -> str:
 # --- formats ---
 
 
-def format_parsed_schema(parsed: Schema, format: str) -> str:
+def format_parsed_schema(schema_type: SchemaType, parsed: Schema, output_format: str) -> str:
     """Return a schema in a format of its type. Unknown formats return the canonical text, as in Confluent's registry.
 
     Raises:
         InvalidSchemaError: The schema would be too large.
     """
-    if isinstance(parsed, AvroSchema):
-        if format != "resolved":
-            return parsed.canonical_text
-        try:
-            return format_schema(parsed.root)
-        except AvroSchemaError as error:
-            raise InvalidSchemaError(str(error)) from None
-    if isinstance(parsed, FormattableSchema):
-        return parsed.format(format)
-    return parsed.canonical_text
+    if schema_type is SchemaType.AVRO and output_format == RESOLVED_FORMAT:
+        return _resolve_avro_schema(parsed)
+    return parsed.render(output_format) if isinstance(parsed, FormattableSchema) else parsed.canonical_text
+
+
+def _resolve_avro_schema(parsed: Schema) -> str:
+    from chronik.formats.avro.schema import AvroSchemaError
+    from chronik.formats.avro.schema_text import format_schema
+    from chronik.registry.avro import AvroSchema
+
+    assert isinstance(parsed, AvroSchema)
+    try:
+        return format_schema(parsed.root)
+    except AvroSchemaError as error:
+        raise InvalidSchemaError(str(error)) from None

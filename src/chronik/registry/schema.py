@@ -6,7 +6,6 @@ comparing are pure, and their cost is bounded: clients send the schemas.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple, Protocol, Self, runtime_checkable
 
@@ -55,14 +54,5 @@ class Schema(Protocol):
 class FormattableSchema(Protocol):
     """A parsed schema that can be rendered in formats other than its canonical text."""
 
-    def format(self, format: str) -> str:
+    def render(self, output_format: str) -> str:
         """Return the schema in a format, or the canonical text if the format is unknown."""
-
-
-@runtime_checkable
-class SchemaWithFields(Protocol):
-    """A parsed schema whose top-level fields may be restricted."""
-
-    @property
-    def top_level_fields(self) -> Iterable[str]:
-        """The names of the fields of an object, or of the top-level messages of a file."""

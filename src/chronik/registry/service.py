@@ -831,7 +831,7 @@ class SchemaRegistry:
 
     async def _resolve_for_read(self, subject: str) -> str:
         """Confirm that the image is not stale, and return the name of the subject to read."""
-        return subject if isinstance(subject, ResolvedSubject) else await self.resolve_alias(subject)
+        return str(subject if isinstance(subject, ResolvedSubject) else await self.resolve_alias(subject))
 
     # --- configs and modes ---
 
@@ -1345,8 +1345,8 @@ def _find_described_incompatibilities(
         raise describe_invalid_schema(schema_type, error) from None
 
 
-def _format_text(parser: SchemaParser, schema: UnparsedSchema, format: str) -> str:
+def _format_text(parser: SchemaParser, schema: UnparsedSchema, output_format: str) -> str:
     try:
-        return format_parsed_schema(parser.parse(schema, is_new=False), format)
+        return format_parsed_schema(schema.type, parser.parse(schema, is_new=False), output_format)
     except (InvalidSchemaError, RecursionError) as error:
         raise describe_invalid_schema(schema.type, error) from None
