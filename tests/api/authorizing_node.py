@@ -51,12 +51,17 @@ class AuthorizingNode:
         http_token: Any = None,
         http_keystore: str | None = None,
         http_truststore: str | None = None,
+        registry: str | None = None,
         **configs: str,
     ) -> None:
-        """With `http`, the node also has an HTTP port; with `peers`, it is the only node of a cluster."""
+        """Start a node.
+
+        With `http`, the node also has an HTTP port, and with `registry` one for its schema registry; with `peers`, it
+        is the only node of a cluster.
+        """
         broker = {"authorizer.class.name": "standard", "auto.create.topics.enable": "true", **configs}
         endpoints: dict[str, Any] = {"kafka": "127.0.0.1:0", "http": http, "http_token": http_token}
-        endpoints |= {"http_keystore": http_keystore, "http_truststore": http_truststore}
+        endpoints |= {"http_keystore": http_keystore, "http_truststore": http_truststore, "registry": registry}
         config = load_config(None, {}, data_dir=folder, **endpoints, peers=peers, broker=broker)
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever)

@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from chronik.client.access.settings import ClientSecurity
-from chronik.client.cluster import ClusterClient
+from chronik.client.cluster import ClusterClient, raise_for_code
 from chronik.client.configs import BROKER_RESOURCE
 from chronik.client.errors import ClientError
 from chronik.formats.registry_client import RegistrySettings, parse_registry_settings
@@ -28,28 +28,39 @@ def discover_registry(cluster: ClusterClient) -> RegistrySettings | None:
     Raises:
         ClientError, KafkaError: No broker can be reached, or the client may not describe their configs.
     """
+    urls = find_registry_urls(cluster)
+    return build_registry_settings(",".join(urls), cluster.security) if urls else None
+
+
+def find_registry_urls(cluster: ClusterClient) -> list[str]:
+    """Return the URLs of the brokers' schema registries, as the brokers report them; empty if they report none.
+
+    Raises:
+        ClientError, KafkaError: No broker can be reached, or the client may not describe their configs.
+    """
     failure: ClientError | KafkaError | None = None
     urls: list[str] = []
     for broker in cluster.retry(lambda: cluster.metadata([])).brokers:
         try:
-            url = _fetch_registry_url(cluster, broker.node_id)
+            found = _fetch_registry_urls(cluster, broker.node_id)
         except (ClientError, KafkaError) as error:
             failure = error
             continue
-        if url:
-            urls.append(url)
+        urls += (url.strip() for url in found.split(",") if url.strip())
     if not urls and failure is not None:
         raise failure
-    return build_registry_settings(",".join(dict.fromkeys(urls)), cluster.security) if urls else None
+    return list(dict.fromkeys(urls))
 
 
-def _fetch_registry_url(cluster: ClusterClient, node_id: int) -> str | None:
+def _fetch_registry_urls(cluster: ClusterClient, node_id: int) -> str:
     resource = DescribeConfigsResource(
         resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=[URL_CONFIG]
     )
     # Other brokers do not know the node's config file.
     response = cluster.broker(node_id).request(DescribeConfigsRequest(resources=[resource]), DescribeConfigsResponse)
-    return next((config.value for result in response.results for config in result.configs if config.value), None)
+    for result in response.results:
+        raise_for_code(result.error_code, f"configs of broker {node_id}", result.error_message)
+    return next((config.value for result in response.results for config in result.configs if config.value), "")
 
 
 def build_registry_settings(url: str, security: ClientSecurity) -> RegistrySettings:

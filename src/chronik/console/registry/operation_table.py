@@ -116,8 +116,10 @@ _VERSIONS: Final = "/subjects/{subject}/versions"
 _CHECK: Final = f"/compatibility{_VERSIONS}"
 
 OPERATIONS: Final = (
-    _o("GET", "/", "show_root", "Return an empty object, for tests of the connection.", "none"),
-    _o("POST", "/", "show_root", "Return an empty object, for tests of the connection.", "none"),
+    _o("GET", "/", "show_root", "Return an empty object, for tests of the connection.", "none",
+       response=dict[str, Any]),
+    _o("POST", "/", "show_root", "Return an empty object, for tests of the connection.", "none",
+       response=dict[str, Any]),
     # Subjects
     _o("GET", "/subjects", "list_subjects", "List subjects.", "Describe Subject; other subjects are omitted",
        query=ListSubjects, response=list[str]),

@@ -22,7 +22,7 @@ from chronik.registry.entities import (
     SubjectVersion,
 )
 from chronik.registry.errors import InvalidModeError, UnprocessableSchemaError
-from chronik.registry.service import SchemaRegistry
+from chronik.registry.service import ResolvedSubject, SchemaRegistry
 
 CLUSTER_NAME: Final = "schema-registry"
 """The id of the registry in its cluster, as in Confluent's registry with default configs."""
@@ -46,14 +46,20 @@ class RegistryCall(NamedTuple):
         """The subject in the path."""
         return self.path["subject"]
 
-    async def require_on_target(self, operation: AclOperation) -> None:
-        """Raise AccessDeniedError unless the client may access the subject in the path or, if it has one, its alias."""
-        if not self.access.is_authorized(operation, await self.registry.resolve_alias(self.subject)):
-            raise self.access.deny(operation, self.subject)
+    async def resolve_subject(self, operation: AclOperation = AclOperation.READ) -> ResolvedSubject:
+        """Return the subject in the path, or the subject of its alias, for a read.
 
-    def require_references(self) -> None:
-        """Raise AccessDeniedError unless the client may read all subjects to which the schema in the body refers."""
-        context, _ = split_subject(self.subject)
+        Raises:
+            AccessDeniedError: The client may not perform the operation on it.
+        """
+        resolved = await self.registry.resolve_alias(self.subject)
+        if not self.access.is_authorized(operation, resolved):
+            raise self.access.deny(operation, self.subject)
+        return resolved
+
+    def require_references(self, subject: str) -> None:
+        """Raise AccessDeniedError unless the client may read the subjects to which the schema in the body refers."""
+        context, _ = split_subject(subject)
         for reference in self.body.references or ():
             self.access.require(AclOperation.READ, qualify_reference(context, reference.subject))
 
@@ -78,11 +84,11 @@ async def list_subjects(call: RegistryCall) -> list[str]:
 
 
 async def look_up_schema(call: RegistryCall) -> SubjectSchema:
-    await call.require_on_target(AclOperation.READ)
-    call.require_references()
+    subject = await call.resolve_subject()
+    call.require_references(subject)
     query = call.query
     return await call.registry.look_up(
-        call.subject, call.body, normalize=query.normalize, deleted=query.deleted, format=query.format
+        subject, call.body, normalize=query.normalize, deleted=query.deleted, format=query.format
     )
 
 
@@ -92,25 +98,23 @@ async def delete_subject(call: RegistryCall) -> list[int]:
 
 
 async def get_latest_with_metadata(call: RegistryCall) -> SubjectSchema:
-    await call.require_on_target(AclOperation.READ)
+    subject = await call.resolve_subject()
     query = call.query
     properties = dict(zip(query.key, query.value, strict=False))
-    return await call.registry.get_latest_with_metadata(
-        call.subject, properties, deleted=query.deleted, format=query.format
-    )
+    return await call.registry.get_latest_with_metadata(subject, properties, deleted=query.deleted, format=query.format)
 
 
 async def list_versions(call: RegistryCall) -> list[int]:
-    await call.require_on_target(AclOperation.DESCRIBE)
+    subject = await call.resolve_subject(AclOperation.DESCRIBE)
     query = call.query
     return await call.registry.list_versions(
-        call.subject, deleted=query.deleted, deleted_only=query.deleted_only, offset=query.offset, limit=query.limit
+        subject, deleted=query.deleted, deleted_only=query.deleted_only, offset=query.offset, limit=query.limit
     )
 
 
 async def register_schema(call: RegistryCall) -> Registration:
     call.access.require(AclOperation.WRITE, call.subject)
-    call.require_references()
+    call.require_references(call.subject)
     found = await call.registry.register(call.subject, call.body, normalize=call.query.normalize)
     if call.query.format:
         found = await call.registry.format_schema(found, call.query.format)
@@ -128,10 +132,10 @@ async def register_schema(call: RegistryCall) -> Registration:
 
 
 async def get_version(call: RegistryCall) -> SubjectSchema:
-    await call.require_on_target(AclOperation.READ)
+    subject = await call.resolve_subject()
     query = call.query
     return await call.registry.get_version(
-        call.subject,
+        subject,
         call.path["version"],
         deleted=query.deleted,
         format=query.format,
@@ -145,19 +149,17 @@ async def delete_version(call: RegistryCall) -> int:
 
 
 async def get_schema_of_version(call: RegistryCall) -> str:
-    await call.require_on_target(AclOperation.READ)
+    subject = await call.resolve_subject()
     query = call.query
-    found = await call.registry.get_version(
-        call.subject, call.path["version"], deleted=query.deleted, format=query.format
-    )
+    found = await call.registry.get_version(subject, call.path["version"], deleted=query.deleted, format=query.format)
     return found.schema
 
 
 async def list_referencing_ids(call: RegistryCall) -> list[int]:
-    await call.require_on_target(AclOperation.DESCRIBE)
+    subject = await call.resolve_subject(AclOperation.DESCRIBE)
     query = call.query
     return await call.registry.list_referencing_ids(
-        call.subject, call.path["version"], deleted=query.deleted, offset=query.offset, limit=query.limit
+        subject, call.path["version"], deleted=query.deleted, offset=query.offset, limit=query.limit
     )
 
 
@@ -251,12 +253,10 @@ async def check_compatibility_with_version(call: RegistryCall) -> CompatibilityR
 
 
 async def _check_compatibility(call: RegistryCall, version: str | None) -> CompatibilityResult:
-    await call.require_on_target(AclOperation.READ)
-    call.require_references()
+    subject = await call.resolve_subject()
+    call.require_references(subject)
     try:
-        reasons = await call.registry.check_compatibility(
-            call.subject, call.body, version, normalize=call.query.normalize
-        )
+        reasons = await call.registry.check_compatibility(subject, call.body, version, normalize=call.query.normalize)
     except UnprocessableSchemaError as error:
         if not call.query.verbose:
             raise
