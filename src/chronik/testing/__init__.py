@@ -12,16 +12,18 @@ if TYPE_CHECKING:
     from chronik.testing.broker import Broker
     from chronik.testing.cluster import Cluster, ClusterNode
     from chronik.testing.control import BrokerFailed
+    from chronik.testing.decoded import DecodedRecord
     from chronik.testing.secured import SecuredBroker
     from chronik.testing.seen import SeenRequest
 
-__all__ = ["Broker", "BrokerFailed", "Cluster", "ClusterNode", "SecuredBroker", "SeenRequest"]
+__all__ = ["Broker", "BrokerFailed", "Cluster", "ClusterNode", "DecodedRecord", "SecuredBroker", "SeenRequest"]
 
 _MODULES = {
     "Broker": "broker",
     "BrokerFailed": "control",
     "Cluster": "cluster",
     "ClusterNode": "cluster",
+    "DecodedRecord": "decoded",
     "SecuredBroker": "secured",
     "SeenRequest": "seen",
 }

@@ -12,7 +12,8 @@ import weakref
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Literal, Self, overload
+from urllib.parse import urlsplit
 
 from chronik.client.admin import NewTopic, create_topics
 from chronik.client.cluster import ClusterClient
@@ -27,6 +28,9 @@ from chronik.testing.broker_process import PEER_PROXIES_KEY, RECORDS_REQUESTS_KE
 from chronik.testing.control import BrokerFailed, ControlChannel
 from chronik.testing.fork_server import BrokerProcess, ForkedProcess, fork_broker
 from chronik.testing.seen import SeenRequest
+
+if TYPE_CHECKING:
+    from chronik.testing.decoded import DecodedRecord
 
 HOST = "127.0.0.1"
 START_SECONDS_MAX = 30.0
@@ -64,6 +68,7 @@ class Broker:
         self._process: BrokerProcess | None = None
         self._control: ControlChannel | None = None
         self._port = 0
+        self._registry_url: str | None = None
         self.peer_proxies: dict[str, str] = {}
         """Addresses of the interruptible proxies through which this node connects to its peers, by peer address."""
         self.records_requests = True
@@ -163,6 +168,8 @@ class Broker:
             options |= {} if self.records_requests else {RECORDS_REQUESTS_KEY: False}
             self._control.send({"data_dir": self.data_dir} | kafka_address | self._config | options)
             self._port = self._control.receive(START_SECONDS_MAX)["ready"]
+            if self._registry_url is not None:
+                self._serve_registry()
         except BrokerFailed as failure:
             self.kill()
             raise self._build_error_with_log(f"the broker did not start: {failure}") from None
@@ -246,6 +253,24 @@ class Broker:
             if self._temporary is not None:
                 self._temporary()
 
+    # Schema registry
+
+    def registry_settings(self) -> dict[str, str]:
+        """Return the settings for clients of the broker's schema registry, such as SchemaRegistryClient.
+
+        The registry is served from the first call on. Its URL stays the same when the broker is restarted.
+        """
+        return {"url": self._registry_url or self._serve_registry()}
+
+    def _serve_registry(self) -> str:
+        """Let the broker serve its registry, on the same port as before if there is one, and return the URL."""
+        port = 0 if self._registry_url is None else urlsplit(self._registry_url).port
+        answer = self._ask("serve_registry", host=HOST, port=port)
+        if "error" in answer:
+            raise BrokerFailed(f"the broker cannot serve its schema registry: {answer['error']}")
+        self._registry_url = answer["url"]
+        return answer["url"]  # type: ignore[no-any-return]
+
     # Topics and records
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
@@ -253,10 +278,27 @@ class Broker:
         with self.cluster() as cluster:
             create_topics(cluster, [NewTopic(name, partitions, configs=configs or {})])
 
-    def records(self, topic: str) -> list[ConsumedRecord]:
-        """Return all records of a topic, ordered by partition and offset."""
+    @overload
+    def records(self, topic: str, *, decode: Literal[False] = False) -> list[ConsumedRecord]: ...
+
+    @overload
+    def records(self, topic: str, *, decode: Literal[True]) -> list[DecodedRecord]: ...
+
+    def records(self, topic: str, *, decode: bool = False) -> list[ConsumedRecord] | list[DecodedRecord]:
+        """Return all records of a topic, ordered by partition and offset.
+
+        With `decode`, decode keys and values that name a schema (Avro, JSON Schema, Protobuf).
+
+        Raises:
+            UndecodableValueError: A key or value does not match the schema that it names.
+        """
         with self.cluster() as cluster:
-            return read_all(cluster, topic)
+            found = read_all(cluster, topic)
+        if not decode:
+            return found
+        from chronik.testing.decoded import decode_records
+
+        return decode_records(found, self.registry_settings())
 
     def cluster(self) -> ClusterClient:
         """Return a cluster client connected to the broker."""

@@ -40,6 +40,7 @@ class BrokerControl:
         self._faults = faults
         self._seen = seen
         self._node: Node | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def on_ready(self, node: Node, address: Address) -> None:
         """Report the port to the test process, and start reading commands."""
@@ -57,6 +58,11 @@ class BrokerControl:
         os._exit(EXIT_ORPHANED)
 
     def _run_command(self, message: dict[str, Any]) -> None:
+        if message["command"] == "serve_registry":
+            task = asyncio.ensure_future(self._serve_registry(message))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
         self._write_message({"id": message["id"], "result": self._execute_command(message)})
 
     def _execute_command(self, message: dict[str, Any]) -> Any:
@@ -74,6 +80,14 @@ class BrokerControl:
             case "last_requests":
                 return self._seen.last(message["count"])
         return None
+
+    async def _serve_registry(self, message: dict[str, Any]) -> None:
+        assert self._node is not None
+        try:
+            result = {"url": await self._node.open_registry(Address(message["host"], message["port"]))}
+        except OSError as error:
+            result = {"error": str(error)}
+        self._write_message({"id": message["id"], "result": result})
 
     def _write_message(self, message: dict[str, Any]) -> None:
         self._answers.write(json.dumps(message).encode() + b"\n")

@@ -82,6 +82,15 @@ def chronik_topic(request: pytest.FixtureRequest, chronik_broker: Broker) -> str
 
 
 @pytest.fixture
+def chronik_registry(chronik_broker: Broker) -> dict[str, str]:
+    """The settings of the shared broker's schema registry, for `SchemaRegistryClient(chronik_registry)`.
+
+    Subjects are kept. With the default strategy, their names start with those of topics, which are unique per test.
+    """
+    return chronik_broker.registry_settings()
+
+
+@pytest.fixture
 def chronik_broker_factory(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BrokerFactory]:

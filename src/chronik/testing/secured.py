@@ -100,6 +100,10 @@ class SecuredBroker(Broker):
         }
         return found | ({"ssl.ca.location": str(self.ca_file)} if self._protocol == "SASL_SSL" else {})
 
+    def registry_settings(self, user: str = ADMIN) -> dict[str, str]:
+        """Return a user's settings for clients of the broker's schema registry, which has no TLS."""
+        return super().registry_settings() | {"basic.auth.user.info": f"{user}:{self._passwords[user]}"}
+
     def cluster(self, user: str = ADMIN) -> ClusterClient:
         """Return a cluster client authenticated as the user."""
         return ClusterClient(
@@ -109,7 +113,7 @@ class SecuredBroker(Broker):
     def allow(self, user: str, operation: str, **resource: str) -> None:
         """Grant a permission, such as `allow("alice", "Read", topic="orders")`.
 
-        Resources are `topic`, `group`, `transactional_id` and `cluster`; the name may be "*".
+        Resources are `topic`, `group`, `transactional_id`, `subject` and `cluster`; the name may be "*".
         """
         ((kind, name),) = resource.items()
         resource_type = AclResourceType[kind.upper()]
