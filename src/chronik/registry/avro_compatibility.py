@@ -31,8 +31,9 @@ PAIRS_MAX: Final = 200_000
 FIELDS_MAX: Final = 500_000
 """Maximum fields that are compared in these pairs."""
 
-DEPTH_MAX: Final = 300
-"""Maximum nesting of comparisons. Types that refer to each other by name may be nested more deeply than their text."""
+DEPTH_MAX: Final = 150
+"""Maximum nesting of comparisons, each of which takes up to four of Python's stack frames. Types that refer to each
+other by name may be nested more deeply than their text."""
 
 MESSAGES_MAX: Final = 1000
 """Maximum incompatibilities of a pair of types. Java repeats those of a type for each of its uses: their number
