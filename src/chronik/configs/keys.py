@@ -17,6 +17,7 @@ from chronik.configs.validators import (
     LONG_MAX,
     Validator,
     accept_any_value,
+    any_text,
     integer_in_range,
     integer_or_unlimited,
     json_object_or_empty,
@@ -243,8 +244,15 @@ TOPIC_KEYS = _index_topic_keys(
     define_string_config(
         "columnar.format",
         "",
-        'Whether the table has bytes ("raw") or JSON fields ("json"); empty for the default of the pipeline.',
-        one_of_or_empty("raw", "json"),
+        'The format of the values, whose fields are columns of the table unless it is "raw"; "auto" decides from a '
+        "sample, and empty uses the default of the pipeline.",
+        one_of_or_empty("raw", "json", "avro", "protobuf", "json-schema", "auto"),
+    ),
+    define_string_config(
+        "columnar.key.format",
+        "",
+        'The format of the keys, which also become a column unless it is empty or "raw".',
+        one_of_or_empty("raw", "avro", "protobuf", "json-schema", "auto"),
     ),
     define_string_config(
         "columnar.partition.by",
@@ -257,6 +265,12 @@ TOPIC_KEYS = _index_topic_keys(
         "",
         "The schema of the table, as JSON; empty to infer it from the records.",
         json_object_or_empty,
+    ),
+    define_string_config(
+        "columnar.writer.schema",
+        "",
+        "The schema of values that do not name a registered schema.",
+        any_text,
     ),
     define_string_config(
         "compression.type",

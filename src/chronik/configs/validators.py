@@ -60,6 +60,11 @@ def one_of_or_empty(*choices: str) -> Validator:
 _PARTITIONING = re.compile(r"\s*((day|hour)\([^,()]+\)|bucket\(\s*\d+\s*,[^,()]+\)|[^,()]+)\s*(,|$)")
 
 
+def any_text(value: str) -> str | None:
+    """Accept any text."""
+    return None
+
+
 def partitioning_or_empty(value: str) -> str | None:
     """Accept a table partitioning: columns, `day(NAME)`, `hour(NAME)` and `bucket(N, NAME)`, or an empty value."""
     position = 0

@@ -19,6 +19,7 @@ from chronik.pipeline.tables.values.table_schema import Column
 from chronik.pipeline.tables.values.value_codecs import (
     BUILD_ERRORS,
     NOTHING,
+    CodecOptions,
     ValueCodec,
     build_with_misfits,
     create_column_codec,
@@ -478,7 +479,7 @@ def test_unknown_nested_field_is_left_over_or_dropped() -> None:
     value = {"a": 1, "new": 2, "none": None}
     kept = create_column_codec(column).adapt(value)
     assert (kept.leftover, kept.has_misfit) == ({"new": 2}, False)
-    assert create_column_codec(column, drops_unknown=True).adapt(value).leftover is NOTHING
+    assert create_column_codec(column, CodecOptions(drops_unknown=True)).adapt(value).leftover is NOTHING
 
 
 def test_respelled_nested_value_is_left_over_without_misfit() -> None:

@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 import threading
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,14 @@ from chronik.cli.arguments import (
     InvalidInput,
     add_client_arguments,
     add_json_argument,
+    add_registry_argument,
     parse_address,
     parse_bootstrap_access,
     parse_positive_int,
     parse_positive_seconds,
     parse_timestamp_ms,
 )
+from chronik.cli.pipeline.registry_argument import parse_registry_argument
 from chronik.cli.pipeline.table_location import S3_HELP, add_table_root_arguments, parse_storage_options
 from chronik.errors import ChronikError
 from chronik.wording import pluralize
@@ -52,7 +55,16 @@ def add_arguments(actions: Any) -> None:
         help="where a new table starts: earliest (default), latest, a time, or offset:N",
     )  # fmt: skip
     parser.add_argument("--once", action="store_true", help="stop when all records that exist now have landed")
-    parser.add_argument("--format", choices=("raw", "json"), help="store values as bytes, or JSON fields as columns")
+    parser.add_argument(
+        "--format",
+        choices=("raw", "json", "avro", "protobuf", "json-schema", "auto"),
+        help="store values as bytes (raw), or their fields as columns; auto decides from a sample",
+    )
+    parser.add_argument(
+        "--key-format", choices=("raw", "avro", "protobuf", "json-schema", "auto"), help="the same for keys"
+    )
+    parser.add_argument("--writer-schema", metavar="FILE", help="schema of values that do not name a registered schema")
+    add_registry_argument(parser)
     parser.add_argument(
         "--partition-by",
         metavar="LIST",
@@ -105,6 +117,9 @@ def run_landing(arguments: argparse.Namespace) -> int:
         once=arguments.once,
         format=arguments.format,
         partition_by=arguments.partition_by,
+        key_format=arguments.key_format,
+        writer_schema=_read_writer_schema(arguments.writer_schema),
+        registry=parse_registry_argument(arguments),
         group=pipeline,
         round_records_max=arguments.max_records_per_round or ROUND_RECORDS_MAX,
         interval_s=arguments.interval,
@@ -128,6 +143,15 @@ def run_landing(arguments: argparse.Namespace) -> int:
     if arguments.once and not summary.is_complete:
         raise InterruptedRun("stopped before all records had landed; run the command again to continue")
     return EXIT_OK
+
+
+def _read_writer_schema(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise InvalidInput(f"--writer-schema: cannot read {path}: {error}") from None
 
 
 def _parse_start_arguments(texts: list[str]) -> dict[str, StartPosition]:

@@ -25,7 +25,7 @@ def open_value_registry(arguments: argparse.Namespace) -> RegistryClient:
     Raises:
         ChronikError: The cluster has no registry or cannot be reached, or settings are invalid.
     """
-    settings = _read_settings(arguments.client_config)
+    settings = read_registry_settings(arguments.client_config)
     if arguments.registry is not None:
         found = parse_registry_settings(arguments.registry, settings)
     else:
@@ -49,7 +49,7 @@ def _add_login(discovered: RegistrySettings, settings: dict[str, str]) -> Regist
     return discovered
 
 
-def _read_settings(path: Path | str | None) -> dict[str, str]:
+def read_registry_settings(path: Path | str | None) -> dict[str, str]:
     """Return the settings of a client config file that are for schema registries, without prefix."""
     if path is None:
         return {}

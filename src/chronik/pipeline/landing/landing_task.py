@@ -175,7 +175,8 @@ def _land_decoded_records(
     task: LandingTask, dead_letter_table: TableDescriptor, reader: _RecordReader
 ) -> LandingTaskResult:
     failpoints.hit_failpoint(failpoints.BEFORE_FILES)
-    chunks = _decode_records(task, reader)
+    decoder = task.table.row_decoder(stops_at_new_types=task.may_request_columns)
+    chunks = _decode_records(task, reader, decoder)
     unknown_fields = FieldStatistics()
     try:
         outcome = _write_decoded_rows(task, dead_letter_table, chunks, unknown_fields)
@@ -222,8 +223,7 @@ def _write_decoded_rows(
     return LandingTaskResult(output, dead_letter_output, late_writer.files, misfits=misfits)
 
 
-def _decode_records(task: LandingTask, reader: _RecordReader) -> Iterator[DecodedRows]:
-    decoder = task.table.row_decoder()
+def _decode_records(task: LandingTask, reader: _RecordReader, decoder: RowDecoder) -> Iterator[DecodedRows]:
     if task.source is not None:
         yield from _decode_rows_again(task.source, decoder, task.dead_letters_ahead)
         return
@@ -244,7 +244,7 @@ def _decode_rows_again(source: TableFiles, decoder: RowDecoder, excluded: Offset
         own = {name: rows[name].combine_chunks() for name in rows.column_names if name in RESERVED_NAMES}
         own[VALUE] = encode_json_values(rows, source.value_schema)
         del own[RESCUED]
-        yield decoder.decode_rows(own)
+        yield decoder.decode_restored_rows(own)
 
 
 def _exclude_records_at_offsets(records: RecordColumns, offsets: npt.NDArray[np.int64] | None) -> RecordColumns:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import DEFAULT_BOOTSTRAP, ClusterClient
 from chronik.errors import ConfigError
+from chronik.formats.registry_client import RegistrySettings, parse_registry_settings
 from chronik.pipeline import CLIENT_ID
 from chronik.pipeline.journal.journal_reporter import JournalReporter
 from chronik.pipeline.journal.reports import ProgressReporter
@@ -54,6 +55,9 @@ def run(
     master: str | None = None,
     schema: str | TableSchema | None = None,
     start: Mapping[str, StartPosition] | None = None,
+    key_format: str | None = None,
+    writer_schema: str | None = None,
+    registry: RegistrySettings | str | None = None,
     spark_settings: Mapping[str, str] | None = None,
     on_spark_start: Callable[[], None] = lambda: None,
     reporter: ProgressReporter | None = None,
@@ -68,7 +72,8 @@ def run(
         table_root: Directory or object store prefix of the tables.
         topics: The topics to land, or None for all with `columnar.enabled`.
         once: Whether to return when the records that exist now have landed.
-        format: `raw` or `json`; None for the topic's config, else the existing table's format, else raw.
+        format: `raw`, `json`, `avro`, `protobuf`, `json-schema` or `auto`; None for the topic's config, else the
+            existing table's format, else raw.
         partition_by: `date`, `hour` or `none`; None for the topic's config, else the existing table's, else date.
         group: Name of the pipeline and its consumer group; derived from `table_root` if None.
         round_records_max: Maximum number of records of one topic per round.
@@ -82,6 +87,10 @@ def run(
         master: The Spark master of a session that is started here. If given, all rounds run on it.
         schema: The schema of the tables: a TOML or JSON file, or a list of columns such as `id bigint, name string`;
             None for the topic's config, else the existing table's, else inferred.
+        key_format: Format of keys: `raw`, `avro`, `protobuf`, `json-schema` or `auto`; None for the topic's config,
+            else the existing table's format, else raw.
+        writer_schema: The schema of values that do not name theirs, as text.
+        registry: The schema registry, or its URL; None for that of the brokers.
         start: Where new tables start, by topic; the empty name stands for all other topics.
         spark_settings: Settings of a session that is started here.
         on_spark_start: Called before a session is started here.
@@ -104,7 +113,7 @@ def run(
         bootstrap,
         root,
         None if topics is None else tuple(dict.fromkeys(topics)),
-        parse_table_settings(format, partition_by),
+        parse_table_settings(format, partition_by, key_format, writer_schema),
         group or derive_group_name(root),
         round_records_max,
         interval_s,
@@ -113,6 +122,7 @@ def run(
         storage_options,
         read_schema(schema) if isinstance(schema, str) else schema,
         start or {},
+        parse_registry_settings(registry) if isinstance(registry, str) else registry,
     )
     jobs = (
         LandingTaskRunner(spark)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from chronik.pipeline.records.columns import ColumnSelection
+from chronik.pipeline.records.columns import ColumnSelection, RecordColumns
 from chronik.pipeline.source.offset_ranges import OffsetRange
 from chronik.pipeline.source.options import ReadSettings
 from chronik.pipeline.source.range_reader import read_skipping_deleted
@@ -33,6 +33,20 @@ def sample_values(
         if records.value is not None
         for value in records.value.to_pylist()
     ]
+
+
+def sample_records(
+    topic: str, ranges: Sequence[PartitionRange], read: ReadSettings, records_max: int = SAMPLE_RECORDS_MAX
+) -> Iterator[RecordColumns]:
+    """Read up to `records_max` records of a topic, as `sample_values` does, with their keys and headers.
+
+    Raises:
+        CorruptRecords, ClientError, KafkaError: A range cannot be read.
+    """
+    for part in plan_sample_ranges(ranges, records_max):
+        yield from read_skipping_deleted(
+            OffsetRange(topic, part.partition, part.start, part.end), read, ColumnSelection()
+        )
 
 
 def plan_sample_ranges(ranges: Sequence[PartitionRange], records_max: int) -> Iterator[PartitionRange]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
 
 from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import ClusterClient, raise_for_code
 from chronik.client.configs import TOPIC_RESOURCE
 from chronik.errors import ConfigError
+from chronik.formats.codec import WriterSchema
+from chronik.formats.registry_client import RegistrySettings
 from chronik.ids import format_id
 from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.parquet import CODEC
 from chronik.pipeline.tables.partitioning import Partitioning, parse_partitioning
+from chronik.pipeline.tables.topic_table import TableSpec
+from chronik.pipeline.tables.values.data_format import JSON_VALUES, DataFormat, RecordFormat, check_record_format
 from chronik.pipeline.tables.values.table_schema import TableSchema, parse_schema_json
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_configs import (
@@ -38,39 +40,72 @@ have not landed from the brokers.
 
 ENABLED_CONFIG, FORMAT_CONFIG, PARTITION_BY_CONFIG = "columnar.enabled", "columnar.format", "columnar.partition.by"
 SCHEMA_CONFIG = "columnar.schema"
-
-
-EnumT = TypeVar("EnumT", bound=StrEnum)
+KEY_FORMAT_CONFIG, WRITER_SCHEMA_CONFIG = "columnar.key.format", "columnar.writer.schema"
 
 Configs = dict[str, str]
 
 
-class LandingFormat(StrEnum):
-    """The format in which a topic is written to its table, as set by the topic config `columnar.format`."""
+AUTO = "auto"
+"""Name of the format of tables whose format is decided from a sample of the records."""
 
-    RAW = "raw"
-    JSON = "json"
-
-    @property
-    def kind(self) -> TableKind:
-        return TableKind.RAW if self is LandingFormat.RAW else TableKind.DECODED
+KEY_FORMATS = (DataFormat.RAW, DataFormat.AVRO, DataFormat.PROTOBUF, DataFormat.JSON_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """The format, schema and partitioning requested for a table. None means that a fallback or the default applies."""
+    """The formats and partitioning requested for a table. None means that a fallback or the default applies."""
 
     kind: TableKind | None = None
     partitioning: Partitioning | None = None
+    value_format: DataFormat | None = None
+    key_format: DataFormat | None = None
+    value_schema: WriterSchema | None = None
+    """The schema of values that do not name theirs."""
+    key_schema: WriterSchema | None = None
+    is_auto: bool | None = None
+    """Whether the format of values is decided from a sample of the records when the table is created."""
+    has_auto_keys: bool | None = None
 
     def with_fallback(self, other: TableSettings) -> TableSettings:
-        return TableSettings(
-            other.kind if self.kind is None else self.kind,
-            other.partitioning if self.partitioning is None else self.partitioning,
+        """Return these settings, with those of `other` where nothing is requested."""
+        names = ["partitioning"]
+        if self.kind is None and not self.is_auto:
+            names += ["kind", "value_format", "value_schema", "is_auto"]
+        elif self.kind is TableKind.DECODED and self.value_format is None:
+            names += ["value_format", "value_schema"]
+        elif self.value_format is other.value_format and self.value_schema is None:
+            names.append("value_schema")
+        if self.key_format is None and not self.has_auto_keys:
+            names += ["key_format", "key_schema", "has_auto_keys"]
+        elif self.key_format is other.key_format and self.key_schema is None:
+            names.append("key_schema")
+        inherited = {name: getattr(other, name) for name in names if getattr(self, name) is None}
+        return replace(self, **inherited)
+
+    def build_format(self) -> RecordFormat:
+        """Return the formats of the records of a table with these settings.
+
+        Raises:
+            ConfigError: A table cannot have them.
+        """
+        key = self.key_format or DataFormat.RAW
+        if self.kind is TableKind.RAW:
+            check_record_format(RecordFormat(DataFormat.RAW, key))
+            return JSON_VALUES
+        return check_record_format(
+            RecordFormat(self.value_format or DataFormat.JSON, key, self.value_schema, self.key_schema)
         )
 
 
 DEFAULT_TABLE_SETTINGS = TableSettings(TableKind.RAW, Partitioning.DATE)
+
+
+def build_table_settings(spec: TableSpec) -> TableSettings:
+    """Return the settings of an existing table."""
+    if spec.kind is TableKind.RAW:
+        return TableSettings(spec.kind, spec.partitioning)
+    format = spec.format
+    return TableSettings(spec.kind, spec.partitioning, format.value, format.key, format.value_schema, format.key_schema)
 
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -110,6 +145,8 @@ class LandingSettings:
     """Declared schema of the tables; None for that of the topic's config, else of the existing table."""
     start: Mapping[str, StartPosition] = field(default_factory=dict)
     """Where a new table starts, by topic; the empty name stands for all other topics."""
+    registry: RegistrySettings | None = None
+    """The schema registry; None for that of the brokers."""
 
 
 def parse_schema_from_configs(configs: Mapping[str, str]) -> TableSchema | None:
@@ -136,33 +173,61 @@ def parse_table_settings_from_configs(configs: Mapping[str, str]) -> TableSettin
     return parse_table_settings(
         configs.get(FORMAT_CONFIG) or None,
         configs.get(PARTITION_BY_CONFIG) or None,
-        (FORMAT_CONFIG, PARTITION_BY_CONFIG),
+        configs.get(KEY_FORMAT_CONFIG) or None,
+        configs.get(WRITER_SCHEMA_CONFIG) or None,
+        names=(FORMAT_CONFIG, PARTITION_BY_CONFIG, KEY_FORMAT_CONFIG, WRITER_SCHEMA_CONFIG),
     )
 
 
 def parse_table_settings(
-    format: str | None, partition_by: str | None, names: tuple[str, str] = ("format", "partition_by")
+    format: str | None,
+    partition_by: str | None = None,
+    key_format: str | None = None,
+    writer_schema: str | None = None,
+    *,
+    names: tuple[str, str, str, str] = ("format", "partition_by", "key_format", "writer_schema"),
 ) -> TableSettings:
-    """Parse table settings; `names` are the names of the two options in error messages.
+    """Parse table settings; `names` are the names of the options in error messages.
 
     Raises:
         ConfigError: A value is unknown.
     """
+    value = _parse_format(format, (*DataFormat, AUTO), names[0])
+    key = _parse_format(key_format, (*KEY_FORMATS, AUTO), names[2])
+    kind = None if value is None else TableKind.RAW if value is DataFormat.RAW else TableKind.DECODED
+    schema = None
+    if writer_schema is not None:
+        written_with = None if value is None else value.value_format
+        if written_with is None:
+            raise ConfigError(f"{names[3]} needs {names[0]} = avro, protobuf or json-schema")
+        schema = WriterSchema(written_with, writer_schema)
     return TableSettings(
-        None if format is None else _parse_choice(LandingFormat, format, names[0]).kind,
+        kind,
         None if partition_by is None else _parse_partitioning(partition_by, names[1]),
+        value,
+        key,
+        schema,
+        is_auto=True if _is_auto(format) else None,
+        has_auto_keys=True if _is_auto(key_format) else None,
     )
+
+
+def _is_auto(format: str | None) -> bool:
+    return format is not None and format.strip().lower() == AUTO
+
+
+def _parse_format(format: str | None, known: Sequence[str], name: str) -> DataFormat | None:
+    """Parse the name of a format; None if there is none or it is decided later."""
+    if format is None:
+        return None
+    text = format.strip().lower()
+    if text not in known:
+        raise ConfigError(f"invalid {name} = {format!r}: expected {', '.join(known[:-1])} or {known[-1]}")
+    return None if text == AUTO else DataFormat(text)
 
 
 def is_landing_enabled(configs: Mapping[str, str]) -> bool:
     return configs.get(ENABLED_CONFIG, "").strip().lower() == "true"
-
-
-def _parse_choice(choices: type[EnumT], text: str, name: str) -> EnumT:
-    try:
-        return choices(text.strip().lower())
-    except ValueError:
-        raise ConfigError(f"invalid {name} = {text!r}: expected {' or '.join(choices)}") from None
 
 
 def _parse_partitioning(text: str, name: str) -> Partitioning:
@@ -245,7 +310,14 @@ def _fetch_landing_configs(cluster: ClusterClient, names: Sequence[str]) -> dict
 
 
 def _build_topic_resource(name: str) -> DescribeConfigsResource:
-    keys = [ENABLED_CONFIG, FORMAT_CONFIG, PARTITION_BY_CONFIG, SCHEMA_CONFIG]
+    keys = [
+        ENABLED_CONFIG,
+        FORMAT_CONFIG,
+        PARTITION_BY_CONFIG,
+        SCHEMA_CONFIG,
+        KEY_FORMAT_CONFIG,
+        WRITER_SCHEMA_CONFIG,
+    ]
     return DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=keys)
 
 

@@ -29,28 +29,32 @@ from chronik.client.errors import ClientError
 from chronik.client.groups import commit_offsets
 from chronik.client.records import TopicPartition
 from chronik.errors import ChronikError, ConfigError
+from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline.landing import failpoints
+from chronik.pipeline.landing.format_decision import FormatUndecidedError, decide_formats, replace_auto_formats
 from chronik.pipeline.landing.landing_task import LandingTask, LandingTaskResult
 from chronik.pipeline.landing.round_plan import RoundPlan, bundle_ranges, plan_round
-from chronik.pipeline.landing.sampling import sample_values
+from chronik.pipeline.landing.sampling import sample_records
 from chronik.pipeline.landing.settings import (
     DEFAULT_TABLE_SETTINGS,
     LandingSettings,
     StartPosition,
     TableSettings,
     TopicDescription,
+    build_table_settings,
     describe_landing_topic,
     fetch_topic_id,
     parse_schema_from_configs,
     parse_table_settings_from_configs,
 )
+from chronik.pipeline.registry_access import resolve_registry
 from chronik.pipeline.source.offset_ranges import Offsets
 from chronik.pipeline.source.offset_resolver import OffsetResolver
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings
 from chronik.pipeline.spark.tasks import TaskFailedError
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.commit_plan import CommitRejectedError, TaskOutput, WrittenFile, WrittenFilesLostError
-from chronik.pipeline.tables.layout import OFFSET, PARTITION, TableKind
+from chronik.pipeline.tables.layout import KEY_VALUE, OFFSET, PARTITION, TableKind
 from chronik.pipeline.tables.offset_sets import OffsetSets, collect_offsets
 from chronik.pipeline.tables.storage import build_dead_letters_uri, table_uri
 from chronik.pipeline.tables.table_files import TableDescriptor, scan
@@ -62,7 +66,7 @@ from chronik.pipeline.tables.topic_table import (
     TopicTable,
 )
 from chronik.pipeline.tables.values.field_statistics import FieldStatistics, merge_statistics
-from chronik.pipeline.tables.values.row_decoder import infer_statistics
+from chronik.pipeline.tables.values.row_decoder import infer_record_statistics
 from chronik.pipeline.tables.values.table_schema import UnknownFields
 from chronik.protocol.errors import KafkaError
 
@@ -215,7 +219,12 @@ class TopicLanding:
             KafkaError: A broker rejects a request.
             OSError: The table's storage fails.
         """
-        tables = self._get_or_open_tables(describe_landing_topic(self.cluster, self.topic))
+        described = describe_landing_topic(self.cluster, self.topic)
+        try:
+            tables = self._get_or_open_tables(described)
+        except FormatUndecidedError:
+            self.end_offsets = self.fetch_end_offsets()
+            return LandingRound(self, None, RoundPlan((), (), (), is_complete=True), tasks_max)
         self.next_offsets = tables.data.next_offsets()
         self.end_offsets = self.fetch_end_offsets()
         if self.schema is None:
@@ -246,8 +255,18 @@ class TopicLanding:
 
     def _get_or_open_tables(self, now: TopicDescription) -> TopicTables:
         if self._opened is None or self._opened.data.spec.topic_id != now.topic_id:
-            self._opened, self.schema = open_topic_tables(self.settings, now), None
+            self._opened, self.schema = open_topic_tables(self.settings, now, self.cluster), None
         return self._opened
+
+    def resolve_registry(self, tables: TopicTables) -> RegistrySettings | None:
+        """Return the registry with the schemas of the topic's records, or None if the table does not need one.
+
+        Raises:
+            ConfigError: It needs one, but none is configured.
+        """
+        if not tables.data.spec.format.needs_registry:
+            return None
+        return resolve_registry(self.settings.registry, self.cluster)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,12 +277,13 @@ class TopicTables:
     dead_letters: TopicTable | None
 
 
-def open_topic_tables(settings: LandingSettings, now: TopicDescription) -> TopicTables:
+def open_topic_tables(settings: LandingSettings, now: TopicDescription, cluster: ClusterClient) -> TopicTables:
     """Open a topic's tables, and create missing ones.
 
     Raises:
         TableMismatchError: The table belongs to another topic or has another format.
         ConfigError: The topic's configs are invalid.
+        FormatUndecidedError: The format is decided from the records, and there are none.
     """
     uri, options = table_uri(settings.table_root, now.name), settings.storage_options
     table_settings = settings.table_settings.with_fallback(parse_table_settings_from_configs(now.configs))
@@ -273,13 +293,17 @@ def open_topic_tables(settings: LandingSettings, now: TopicDescription) -> Topic
     try:
         found = open_table(uri, options).spec
         _check_topic_id(uri, found, now)
-        table_settings = table_settings.with_fallback(TableSettings(found.kind, found.partitioning))
+        table_settings = replace_auto_formats(table_settings, build_table_settings(found))
+        table_settings = table_settings.with_fallback(build_table_settings(found))
     except TableMissingError:
-        pass
+        if table_settings.is_auto or table_settings.has_auto_keys:
+            decided = decide_formats(settings, now.name, cluster)
+            table_settings = replace_auto_formats(table_settings, decided)
     table_settings = table_settings.with_fallback(DEFAULT_TABLE_SETTINGS)
     assert table_settings.kind is not None
     assert table_settings.partitioning is not None
-    spec = TableSpec(now.name, now.topic_id, table_settings.kind, table_settings.partitioning)
+    format = table_settings.build_format()
+    spec = TableSpec(now.name, now.topic_id, table_settings.kind, table_settings.partitioning, format)
     if schema is not None and spec.kind is TableKind.RAW:
         raise ConfigError(f"topic {now.name} has a schema, but lands raw values: use format json")
     data = open_or_create_table(uri, spec, options, schema)
@@ -287,6 +311,8 @@ def open_topic_tables(settings: LandingSettings, now: TopicDescription) -> Topic
         return TopicTables(data, None)
     if schema is not None:
         data.set_schema(schema)
+    if format.needs_registry:
+        data.set_registry_url(resolve_registry(settings.registry, cluster).display_url)
     dead_spec = TableSpec(now.name, now.topic_id, TableKind.DEAD_LETTERS)
     dead_uri = build_dead_letters_uri(settings.table_root, now.name)
     return TopicTables(data, open_or_create_table(dead_uri, dead_spec, options))
@@ -303,12 +329,13 @@ def _check_topic_id(uri: str, found: TableSpec, now: TopicDescription) -> None:
 class LandingRound:
     """A planned landing round of one topic, its unfinished tasks and the results of its finished tasks."""
 
-    def __init__(self, landing: TopicLanding, tables: TopicTables, plan: RoundPlan, tasks_max: int) -> None:
+    def __init__(self, landing: TopicLanding, tables: TopicTables | None, plan: RoundPlan, tasks_max: int) -> None:
         self.landing = landing
         self.is_complete = plan.is_complete
         self.tasks: list[LandingTask] = []
         """Tasks that still have to run."""
-        self._tables = tables
+        self._opened_tables = tables
+        """The tables, or None if their format is not decided yet, because there are no records."""
         self._outcomes: list[LandingTaskResult] = []
         self._warnings = list(plan.missing_offsets)
         self._schema_changes = 0
@@ -319,9 +346,14 @@ class LandingRound:
         if plan.ranges:
             self.tasks = self._plan_tasks(plan, tasks_max)
 
+    @property
+    def _tables(self) -> TopicTables:
+        assert self._opened_tables is not None, "a round without tables has no records"
+        return self._opened_tables
+
     def _plan_tasks(self, plan: RoundPlan, tasks_max: int) -> list[LandingTask]:
         settings, tables = self.landing.settings, self._tables
-        table = tables.data.descriptor()
+        table = replace(tables.data.descriptor(), registry=self.landing.resolve_registry(tables))
         # Columns that this round adds need no check: only a rebuild changes columns, and it changes the schema itself.
         self._written_with = table.schema
         frozen = self._infer_columns(table, plan)
@@ -347,15 +379,15 @@ class LandingRound:
 
     def _infer_columns(self, table: TableDescriptor, plan: RoundPlan) -> TableDescriptor:
         """Infer the columns of a new table from a sample of the topic's records, and add them to the table."""
-        if (
-            self._tables.dead_letters is None
-            or table.value_schema.unknown_fields is not UnknownFields.COLUMN
-            or table.value_schema.resolve_columns(table.schema)
-        ):
+        has_columns = bool(table.value_schema.resolve_columns(table.schema)) or (
+            table.value_schema.unknown_fields is not UnknownFields.COLUMN
+        )
+        has_keys = not table.format.has_typed_keys or KEY_VALUE in table.schema.names
+        if self._tables.dead_letters is None or (has_columns and has_keys):
             return table
         read = ReadSettings(self.landing.settings.bootstrap, isolation=IsolationLevel.READ_COMMITTED)
-        statistics = infer_statistics(sample_values(self.landing.topic, plan.ranges, read))
-        if not statistics.fields:
+        statistics = infer_record_statistics(table.row_decoder(), sample_records(self.landing.topic, plan.ranges, read))
+        if statistics.is_empty:
             return table
         return replace(table, schema=self._add_columns([statistics]))
 

@@ -17,12 +17,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline.maintenance.dead_letter_tasks import (
     RetryScan,
     RewrittenFile,
@@ -156,10 +157,13 @@ def retry_dead_letters(
     files_per_round: int = FILES_PER_ROUND,
     progress: Callable[[int, int], None] = lambda done_files, all_files: None,
     storage_options: Mapping[str, str] | None = None,
+    registry: RegistrySettings | None = None,
 ) -> list[RetryResult]:
     """Decode dead-letter records again, and append those that can now be decoded to their table, exactly once.
 
         retry_dead_letters("tables", ["orders"], tasks=spark_task_runner(spark))
+
+    Schemas come from `registry`, or else from the one from which the table was landed.
 
     Raises:
         TableMissingError, TableMismatchError, TableCommitError, TaskFailedError: A table does not exist, cannot be used
@@ -167,7 +171,7 @@ def retry_dead_letters(
     """
     done = []
     for topic in _select_topics(table_root, topics, storage_options):
-        pair = TablePair(table_root, topic, tasks, storage_options)
+        pair = TablePair(table_root, topic, tasks, storage_options, registry)
         done.append(pair.retry(files_per_round, progress))
     return done
 
@@ -187,8 +191,16 @@ def _select_topics(root: str, topics: Sequence[str] | None, storage_options: Map
 class TablePair:
     """A topic's table and its dead-letter table, opened to retry the dead-letter records."""
 
-    def __init__(self, root: str, topic: str, tasks: TaskRunner, storage_options: Mapping[str, str] | None) -> None:
+    def __init__(
+        self,
+        root: str,
+        topic: str,
+        tasks: TaskRunner,
+        storage_options: Mapping[str, str] | None,
+        registry: RegistrySettings | None = None,
+    ) -> None:
         self._topic = topic
+        self._registry = registry
         self._tasks = tasks
         self._dead_letter_table = open_table(build_dead_letters_uri(root, topic), storage_options)
         self._table = self._open_table(table_uri(root, topic), self._dead_letter_table.spec.topic_id, storage_options)
@@ -281,14 +293,15 @@ class TablePair:
         while True:
             number = table.next_sequence_number(RETRY_SEQUENCE)
             snapshot = table.snapshot()
-            looked = self._tasks(partial(scan_dead_letters, snapshot.descriptor, snapshot.next_offsets), letters)
+            current = self._with_registry(snapshot.descriptor)
+            looked = self._tasks(partial(scan_dead_letters, current, snapshot.next_offsets), letters)
             decodable = union_offsets([each.decodable for each in looked])
             if not decodable:
                 return 0, looked
             unknown_fields = merge_statistics([each.unknown_fields for each in looked])
-            if unknown_fields.fields:
+            if not unknown_fields.is_empty:
                 table.add_columns(unknown_fields)
-            descriptor = table.descriptor()
+            descriptor = self._with_registry(table.descriptor())
             if not is_same_decoding(snapshot.descriptor, descriptor):
                 continue  # the new schema may decode other records
             missing = subtract_offsets(decodable, self._find_offsets_in_table(decodable))
@@ -299,6 +312,9 @@ class TablePair:
             self._remove_landed_dead_letters(decodable)
             self._complete_retry(number)
             return sum(file.rows for file in files), looked
+
+    def _with_registry(self, table: TableDescriptor) -> TableDescriptor:
+        return table if self._registry is None else replace(table, registry=self._registry)
 
     def _append_retried_files(
         self, table: TopicTable, files: Sequence[WrittenFile], number: int, written_with: pa.Schema

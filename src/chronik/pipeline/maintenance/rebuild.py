@@ -30,18 +30,20 @@ import pyarrow as pa
 from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import ClusterClient
 from chronik.errors import ConfigError, check_invariant
+from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline import CLIENT_ID
 from chronik.pipeline.landing.landing_task import LandingTask, LandingTaskResult, run_landing_task
 from chronik.pipeline.landing.round_plan import bundle_ranges
 from chronik.pipeline.landing.settings import fetch_topic_id
 from chronik.pipeline.landing.topic_landing import LATE_SEQUENCE
 from chronik.pipeline.maintenance.dead_letters import RETRY_SEQUENCE, TablePair, is_same_decoding
+from chronik.pipeline.registry_access import resolve_registry
 from chronik.pipeline.source.offset_resolver import OffsetResolver
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings
 from chronik.pipeline.spark.tasks import TaskFailedError, TaskRunner, run_locally
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.commit_plan import PartitionRange, WrittenFile
-from chronik.pipeline.tables.layout import OFFSET, PARTITION, TableKind, initial_schema
+from chronik.pipeline.tables.layout import KEY_VALUE, OFFSET, PARTITION, TableKind, initial_schema
 from chronik.pipeline.tables.offset_sets import (
     OffsetSets,
     collect_offsets,
@@ -65,7 +67,12 @@ from chronik.pipeline.tables.values.json_decoder import check_codecs
 from chronik.pipeline.tables.values.record_rebuild import encode_json_values, list_source_columns
 from chronik.pipeline.tables.values.row_decoder import infer_statistics
 from chronik.pipeline.tables.values.schema_evolution import plan_new_columns
-from chronik.pipeline.tables.values.table_schema import INFERRED, TableSchema
+from chronik.pipeline.tables.values.table_schema import (
+    INFERRED,
+    TableSchema,
+    UnknownFields,
+    without_declared_settings,
+)
 
 SAMPLE_RECORDS_MAX: Final = 10_000
 
@@ -111,6 +118,7 @@ def rebuild_table(
     tasks: TaskRunner = run_locally,
     storage_options: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] = lambda done_tasks, all_tasks: None,
+    registry: RegistrySettings | None = None,
 ) -> RebuildResult:
     """Decode all records of a table again, with another schema, and replace its rows.
 
@@ -125,6 +133,7 @@ def rebuild_table(
         tasks: Runs the tasks, on Spark or in this process.
         storage_options: Options of the object store.
         progress: Called with the number of finished tasks and of all tasks.
+        registry: The schema registry of a typed topic; None for that of the brokers, or the one that the table names.
 
     Raises:
         TableMissingError, TableMismatchError: There is no decoded table of this topic.
@@ -142,7 +151,7 @@ def rebuild_table(
     for _ in range(ATTEMPTS_MAX):
         TablePair(table_root, topic, tasks, storage_options).finish_interrupted_retries()
         try:
-            result = _Rebuild(table, dead, schema, bootstrap, source, tasks, progress).run()
+            result = _Rebuild(table, dead, schema, bootstrap, source, tasks, progress, registry).run()
         except _RecordsMissingError as error:
             if source is RebuildSource.TOPIC:
                 raise ConfigError(f"{error}; rebuild from the rows instead") from error
@@ -188,8 +197,10 @@ class _Rebuild:
         source: RebuildSource | None,
         tasks: TaskRunner,
         progress: Callable[[int, int], None],
+        registry: RegistrySettings | None,
     ) -> None:
         self._table = table
+        self._registry = registry
         self._dead = dead
         self._bootstrap = bootstrap
         self._tasks = tasks
@@ -278,11 +289,39 @@ class _Rebuild:
         check_codecs(value_schema, spec.partitioning.columns)
         declared = [column.to_field() for column in value_schema.columns]
         spec.partitioning.check_columns(pa.schema(declared))
-        columns = pa.schema([*initial_schema(spec.kind, spec.partitioning), *declared])
-        if value_schema == INFERRED:
+        system = initial_schema(spec.kind, spec.partitioning, is_typed=spec.format.is_typed)
+        columns = pa.schema([*system, *declared])
+        if spec.format.is_typed or spec.format.has_typed_keys:
+            columns = self._keep_typed_columns(columns, value_schema)
+            descriptor = replace(descriptor, registry=self._find_registry())
+        if value_schema == INFERRED and not spec.format.is_typed:
             statistics = infer_statistics(sample_values(self._state.files, SAMPLE_RECORDS_MAX))
             columns = pa.schema([*columns, *plan_new_columns(value_schema, columns, statistics).added])
         return replace(descriptor, schema=columns, value_schema=value_schema)
+
+    def _keep_typed_columns(self, columns: pa.Schema, value_schema: TableSchema) -> pa.Schema:
+        """Return columns with those of the table that the new schema does not replace, because rows lack their types.
+
+        The columns are the union over all versions of the writers' schemas, so they do not depend on a sample.
+        """
+        table = self._state.snapshot.schema
+        kept = [table.field(KEY_VALUE)] if KEY_VALUE in table.names else []
+        if value_schema.unknown_fields is UnknownFields.COLUMN and self._table.spec.format.is_typed:
+            declared = [column.path for column in value_schema.columns]
+            for column in value_schema.resolve_columns(table):
+                is_declared_again = any(
+                    path[: len(column.path)] == column.path or column.path[: len(path)] == path for path in declared
+                )
+                if not is_declared_again and column.name not in columns.names:
+                    kept.append(without_declared_settings(column).to_field(is_declared=False))
+        return pa.schema([*columns, *kept])
+
+    def _find_registry(self) -> RegistrySettings | None:
+        spec, stored = self._table.spec, self._state.snapshot.descriptor.registry
+        if self._source is RebuildSource.ROWS or not spec.format.needs_registry or self._bootstrap is None:
+            return self._registry or stored
+        with ClusterClient(self._bootstrap, client_id=CLIENT_ID) as cluster:
+            return resolve_registry(self._registry, cluster, stored)
 
     # Tasks
 

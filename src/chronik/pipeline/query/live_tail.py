@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline.query.spark_schema import to_spark_schema
 from chronik.pipeline.records.columns import ColumnSelection
 from chronik.pipeline.source.offset_ranges import OffsetRange, split_ranges_evenly
@@ -30,6 +31,7 @@ from chronik.pipeline.tables.layout import (
     system_columns,
 )
 from chronik.pipeline.tables.partitioning import PARTITION_KEY
+from chronik.pipeline.tables.values.data_format import JSON_VALUES, RecordFormat
 from chronik.pipeline.tables.values.row_decoder import DECODE_BATCH_ROWS, RowDecoder
 from chronik.pipeline.tables.values.table_schema import INFERRED, TableSchema
 
@@ -59,6 +61,9 @@ class TailScan:
     """The declared schema of the table's values."""
     partition_by: tuple[str, ...] = ()
     """The partition columns of the table."""
+    format: RecordFormat = JSON_VALUES
+    """The formats of the records' keys and values."""
+    registry: RegistrySettings | None = None
 
 
 def plan_tail_tasks(ranges: Iterable[OffsetRange], records_max: int = RECORDS_PER_TASK) -> RangesByTask:
@@ -100,14 +105,24 @@ def read_tail_rows(tail: TailScan, target: OffsetRange) -> Iterator[pa.RecordBat
         CorruptRecords: A batch is damaged.
     """
     decoding_schema = _build_decoding_schema(tail)
-    own = {*decoding_schema.names, OFFSET} | ({VALUE} if tail.kind is TableKind.DECODED else set())
+    own = {*decoding_schema.names, OFFSET} | (_list_decoded_fields(tail) if tail.kind is TableKind.DECODED else set())
     wanted = ColumnSelection(key=KEY in own, value=VALUE in own or VALUE_CRC32C in own, headers=HEADERS in own)
     decoder = None
     if tail.kind is TableKind.DECODED:
-        decoder = RowDecoder(tail.value_schema, decoding_schema, tail.partition_by)
+        decoder = RowDecoder(tail.value_schema, decoding_schema, tail.partition_by, tail.format, tail.registry)
     for records in read_columns(target, tail.settings, wanted):
         for rows in _convert_rows(decoder, system_columns(target.partition, records, own), decoding_schema):
             yield rows.select(list(tail.names))
+
+
+def _list_decoded_fields(tail: TailScan) -> set[str]:
+    """Return the parts of a record that are needed to decode it. Headers may name schemas."""
+    fields = {VALUE}
+    if tail.format.is_typed or tail.format.has_typed_keys:
+        fields.add(HEADERS)
+    if tail.format.has_typed_keys:
+        fields.add(KEY)
+    return fields
 
 
 def _convert_rows(decoder: RowDecoder | None, own: dict[str, pa.Array], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

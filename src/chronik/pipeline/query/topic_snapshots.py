@@ -16,8 +16,10 @@ import pyarrow as pa
 
 from chronik.client.cluster import UNKNOWN_TOPIC_SECONDS_MAX, ClusterClient, raise_for_code
 from chronik.client.records import TopicPartition
-from chronik.errors import ChronikError
+from chronik.errors import ChronikError, ConfigError
+from chronik.formats.registry_client import RegistrySettings
 from chronik.ids import format_id
+from chronik.pipeline.registry_access import resolve_registry
 from chronik.pipeline.source.offset_ranges import OffsetRange
 from chronik.pipeline.source.offset_resolver import OffsetResolver
 from chronik.pipeline.source.options import IsolationLevel
@@ -26,6 +28,7 @@ from chronik.pipeline.tables.layout import TableKind, initial_schema
 from chronik.pipeline.tables.storage import DEAD_LETTERS_SUFFIX, table_uri
 from chronik.pipeline.tables.storage_errors import TableStorageError
 from chronik.pipeline.tables.topic_table import TableError, TableMissingError, TableSnapshot
+from chronik.pipeline.tables.values.data_format import JSON_VALUES, RecordFormat
 from chronik.pipeline.tables.values.table_schema import INFERRED, TableSchema
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.metadata import MetadataResponseTopic
@@ -66,6 +69,8 @@ class TopicSnapshot:
     """The reason why the landed rows cannot be determined, or None."""
     is_table_only: bool = False
     """Whether the topic is unknown to the brokers, so that only landed rows are available."""
+    registry: RegistrySettings | None = None
+    """The registry with the schemas of the records; None if none is needed."""
 
     @property
     def kind(self) -> TableKind:
@@ -80,6 +85,11 @@ class TopicSnapshot:
     def partition_by(self) -> tuple[str, ...]:
         """The partition columns of the table."""
         return () if self.table_snapshot is None else self.table_snapshot.partition_by
+
+    @property
+    def format(self) -> RecordFormat:
+        """The formats of the records' keys and values."""
+        return JSON_VALUES if self.table_snapshot is None else self.table_snapshot.spec.format
 
     @property
     def value_schema(self) -> TableSchema:
@@ -123,11 +133,16 @@ class SnapshotReader:
     """A reader of snapshots of topics and their tables. Not thread-safe; the caller closes the cluster."""
 
     def __init__(
-        self, cluster: ClusterClient, table_root: str, storage_options: Mapping[str, str] | None = None
+        self,
+        cluster: ClusterClient,
+        table_root: str,
+        storage_options: Mapping[str, str] | None = None,
+        registry: RegistrySettings | None = None,
     ) -> None:
         self._cluster = cluster
         self._table_root = table_root
         self._storage_options = storage_options
+        self._registry = registry
         # As for landing: a record that may still be aborted is in neither half.
         self._positions = OffsetResolver(cluster, IsolationLevel.READ_COMMITTED)
 
@@ -177,13 +192,27 @@ class SnapshotReader:
                     if landed is not None and is_unknown
                     else tuple(self._compute_topic_tail(landed, described[topic], topic))
                 )
-                results[topic] = TopicSnapshot(topic, landed, tail, is_table_only=is_unknown)
+                registry = self._find_registry(landed) if tail else None
+                results[topic] = TopicSnapshot(topic, landed, tail, is_table_only=is_unknown, registry=registry)
             except UnreadableTopicError as error:
                 has_gap = True
                 results[topic] = TopicSnapshot(topic, landed, (), str(error))
             except KafkaError as error:  # other topics are not affected
                 results[topic] = TopicSnapshot(topic, landed, (), str(error))
         return results, has_gap
+
+    def _find_registry(self, landed: TableSnapshot | None) -> RegistrySettings | None:
+        """Return the registry of the brokers, or else the one from which the table was landed; None if none is needed.
+
+        Raises:
+            UnreadableTopicError: There is none.
+        """
+        if landed is None or not landed.spec.format.needs_registry:
+            return None
+        try:
+            return resolve_registry(self._registry, self._cluster, landed.descriptor.registry)
+        except ConfigError as error:
+            raise UnreadableTopicError(str(error)) from None
 
     def _read_table_snapshot(self, topic: str) -> TableSnapshot | TableError | None:
         uri = table_uri(self._table_root, topic)

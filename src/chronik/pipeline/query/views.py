@@ -98,7 +98,15 @@ def build_dataframe(
         return _build_cold_dataframe(spark, snapshot, names, is_single_scan)
     tasks = plan_tail_tasks(snapshot.tail)
     tail = TailScan(
-        settings, snapshot.kind, snapshot.schema, names, tasks, snapshot.value_schema, snapshot.partition_by
+        settings,
+        snapshot.kind,
+        snapshot.schema,
+        names,
+        tasks,
+        snapshot.value_schema,
+        snapshot.partition_by,
+        snapshot.format,
+        snapshot.registry,
     )
     hot = build_tail_dataframe(spark, tail)
     if half is TopicViewScope.HOT or not _has_files(snapshot):

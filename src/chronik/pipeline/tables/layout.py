@@ -18,16 +18,22 @@ PARTITION, OFFSET = "_partition", "_offset"
 TIMESTAMP, TIMESTAMP_MS = "_timestamp", "_timestamp_ms"
 KEY, VALUE, HEADERS, VALUE_CRC32C = "_key", "_value", "_headers", "_value_crc32c"
 RESCUED, ERROR = "_rescued", "_error"
+KEY_VALUE, VALUE_SCHEMA = "_key_value", "_value_schema"
+"""Columns of typed tables: the decoded key, and the id or GUID of the schema of the value."""
 DATE, HOUR = DATE_COLUMN, HOUR_COLUMN
 
 RESERVED_NAMES = frozenset(
     {
         PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS, KEY, VALUE, HEADERS, VALUE_CRC32C, RESCUED, ERROR, DATE, HOUR,
+        KEY_VALUE, VALUE_SCHEMA,
         "_metadata",  # reserved by Spark for every file
         "_change_type", "_commit_version", "_commit_timestamp",  # reserved by Delta's change data feed
     }
 )  # fmt: skip
 """Reserved column names, which fields of a value cannot use."""
+
+SYSTEM_KEY = b"chronik.system"
+"""Key of the field metadata of `KEY_VALUE` and `VALUE_SCHEMA`, which older tables may have as names of fields."""
 
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 
@@ -56,8 +62,13 @@ class TableKind(StrEnum):
     """Like RAW, with the decoding error."""
 
 
-def initial_schema(kind: TableKind, partitioning: Partitioning = Partitioning.DATE) -> pa.Schema:
-    """Return the Arrow schema of a new table of this kind: its system columns and computed partition columns."""
+def initial_schema(
+    kind: TableKind, partitioning: Partitioning = Partitioning.DATE, *, is_typed: bool = False
+) -> pa.Schema:
+    """Return the Arrow schema of a new table of this kind: its system columns and computed partition columns.
+
+    `is_typed` says whether records name the schemas of their values.
+    """
     fields = [
         pa.field(PARTITION, pa.int32()),
         pa.field(OFFSET, pa.int64()),
@@ -75,14 +86,21 @@ def initial_schema(kind: TableKind, partitioning: Partitioning = Partitioning.DA
         TableKind.DECODED: [pa.field(RESCUED, pa.string())],
         TableKind.DEAD_LETTERS: [pa.field(VALUE, pa.binary()), pa.field(ERROR, pa.string())],
     }[kind]
+    if is_typed:
+        fields.append(pa.field(VALUE_SCHEMA, pa.string(), metadata={SYSTEM_KEY: b"1"}))
     return pa.schema([*fields, *partitioning.computed_fields()])
 
 
 def list_value_fields(schema: pa.Schema) -> list[pa.Field]:
     """Return the columns that hold decoded values: those that are neither system columns nor partition columns."""
-    return [
-        field for field in schema if field.name not in RESERVED_NAMES and PARTITION_KEY not in (field.metadata or {})
-    ]
+    return [field for field in schema if not is_system_column(field) and PARTITION_KEY not in (field.metadata or {})]
+
+
+def is_system_column(field: pa.Field) -> bool:
+    """Return whether a column describes the record instead of a field of its value."""
+    if field.name in (KEY_VALUE, VALUE_SCHEMA):
+        return SYSTEM_KEY in (field.metadata or {})
+    return field.name in RESERVED_NAMES
 
 
 def system_columns(partition: int, records: RecordColumns, names: Container[str] | None = None) -> dict[str, pa.Array]:

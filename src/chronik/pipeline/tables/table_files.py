@@ -17,9 +17,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline.tables.commit_plan import WrittenFile
 from chronik.pipeline.tables.parquet import CODEC, FILE_BYTES_TARGET, PartitionedParquetWriter
 from chronik.pipeline.tables.storage import TableStorage
+from chronik.pipeline.tables.values.data_format import JSON_VALUES, RecordFormat
 from chronik.pipeline.tables.values.row_decoder import RowDecoder
 from chronik.pipeline.tables.values.table_schema import INFERRED, TableSchema
 
@@ -71,6 +73,10 @@ class TableDescriptor:
     """Version of the declared schema; 0 for a table without one."""
     earlier_schemas: tuple[TableSchema, ...] = ()
     """Earlier versions of the declared schema, if they are needed."""
+    format: RecordFormat = JSON_VALUES
+    """The formats of the records' keys and values."""
+    registry: RegistrySettings | None = None
+    """The registry with the schemas of keys and values; None if it is not needed."""
 
     @property
     def storage(self) -> TableStorage:
@@ -85,12 +91,21 @@ class TableDescriptor:
             self.value_schema,
             self.schema_version,
             self.earlier_schemas,
+            self.format,
+            self.registry,
             files,
         )
 
-    def row_decoder(self) -> RowDecoder:
+    def row_decoder(self, *, stops_at_new_types: bool = False) -> RowDecoder:
         """Return a decoder of records for this version of the table."""
-        return RowDecoder(self.value_schema, self.schema, self.partition_by)
+        return RowDecoder(
+            self.value_schema,
+            self.schema,
+            self.partition_by,
+            self.format,
+            self.registry,
+            stops_at_new_types=stops_at_new_types,
+        )
 
     def writer(self, *, codec: str = CODEC, file_bytes: int = FILE_BYTES_TARGET) -> PartitionedParquetWriter:
         return PartitionedParquetWriter(

@@ -18,6 +18,7 @@ from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.partitioning import Partitioning
 from chronik.pipeline.tables.storage import TableStorage
 from chronik.pipeline.tables.table_files import LiveFile, TableDescriptor, TableFiles
+from chronik.pipeline.tables.values.data_format import JSON_VALUES, RecordFormat
 from chronik.pipeline.tables.values.field_statistics import FieldStatistics
 from chronik.pipeline.tables.values.schema_evolution import EvolvedSchema
 from chronik.pipeline.tables.values.table_schema import TableSchema
@@ -61,6 +62,8 @@ class TableSpec:
     since its offsets would otherwise be ambiguous."""
     kind: TableKind = TableKind.RAW
     partitioning: Partitioning = Partitioning.DATE
+    format: RecordFormat = JSON_VALUES
+    """The formats of the records' keys and values, if the table stores them decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,9 @@ class TopicTable(Protocol):
             SchemaConflictError: A column has another type, which only a rebuild can change.
             TableCommitError: The commit did not succeed within its attempts.
         """
+
+    def set_registry_url(self, url: str) -> None:
+        """Store the URL of the registry from which records of the table are decoded, for commands without brokers."""
 
     def enable_features(self, columns: pa.Schema) -> None:
         """Enable the features of the table format that columns of these types need, before a rebuild adds them."""

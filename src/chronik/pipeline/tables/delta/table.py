@@ -27,6 +27,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from chronik.errors import ConfigError
+from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline.tables.commit_plan import (
     SchemaChangedError,
     TaskOutput,
@@ -83,6 +84,12 @@ from chronik.pipeline.tables.topic_table import (
     TableSpec,
 )
 from chronik.pipeline.tables.values.column_names import PATH_KEY
+from chronik.pipeline.tables.values.data_format import (
+    DataFormat,
+    RecordFormat,
+    format_writer_schema,
+    parse_writer_schema,
+)
 from chronik.pipeline.tables.values.field_statistics import FieldStatistics
 from chronik.pipeline.tables.values.json_decoder import check_codecs
 from chronik.pipeline.tables.values.schema_evolution import (
@@ -127,6 +134,11 @@ CHECKPOINT_INTERVAL = "20"
 delta-rs's default of 100, that would take most of the commit's time."""
 
 TOPIC, TOPIC_ID, KIND, PARTITIONING = "chronik.topic", "chronik.topic.id", "chronik.kind", "chronik.partitioning"
+VALUE_FORMAT, KEY_FORMAT = "chronik.value.format", "chronik.key.format"
+VALUE_WRITER_SCHEMA, KEY_WRITER_SCHEMA = "chronik.value.writer.schema", "chronik.key.writer.schema"
+"""The schemas of values and keys that do not name theirs, as JSON."""
+REGISTRY_URL = "chronik.registry.url"
+"""The URL, without credentials, of the registry from which records were last decoded."""
 SCHEMA_PROPERTY, SCHEMA_VERSION_PROPERTY = "chronik.schema", "chronik.schema.version"
 """The declared schema of the values as JSON, and its version. Earlier versions are in `chronik.schema.<version>`."""
 REBUILT_VERSION = "chronik.rebuilt.version"
@@ -368,7 +380,13 @@ class DeltaTopicTable:
             )
         if TOPIC_ID not in found:
             raise TableMismatchError(f"{self.uri} is a table, but not of a topic")
-        return TableSpec(found[TOPIC], found[TOPIC_ID], TableKind(found[KIND]), parse_partitioning(found[PARTITIONING]))
+        return TableSpec(
+            found[TOPIC],
+            found[TOPIC_ID],
+            TableKind(found[KIND]),
+            parse_partitioning(found[PARTITIONING]),
+            _read_record_format(found),
+        )
 
     # Reading
 
@@ -412,6 +430,8 @@ class DeltaTopicTable:
             self._storage_options,
             _read_value_schema(table),
             _read_schema_version(table),
+            format=_read_record_format(table.metadata().configuration),
+            registry=_read_registry(table.metadata().configuration),
         )
 
     # Appending
@@ -487,6 +507,18 @@ class DeltaTopicTable:
             return self._store_schema(self._set_name_and_comment(table, schema), schema)
 
         return self._commit_with_retries(attempt)
+
+    def set_registry_url(self, url: str) -> None:
+        def attempt(table: DeltaTable) -> None:
+            if table.metadata().configuration.get(REGISTRY_URL) != url:
+                table.alter.set_table_properties(
+                    {REGISTRY_URL: url}, raise_if_not_exists=False, commit_properties=WITHOUT_RETRIES
+                )
+
+        with convert_delta_errors(self.uri):
+            is_known = self._open_current().metadata().configuration.get(REGISTRY_URL) == url
+        if not is_known:
+            self._commit_with_retries(attempt)
 
     def enable_features(self, columns: pa.Schema) -> None:
         def attempt(table: DeltaTable) -> None:
@@ -732,7 +764,9 @@ def _create_table(
     try:
         DeltaTable.create(
             uri,
-            Schema.from_arrow(pa.schema([*initial_schema(spec.kind, spec.partitioning), *fields])),
+            Schema.from_arrow(
+                pa.schema([*initial_schema(spec.kind, spec.partitioning, is_typed=spec.format.is_typed), *fields])
+            ),
             mode="error",
             partition_by=list(spec.partitioning.columns),
             name=spec.topic if schema is None or schema.name is None else schema.name,
@@ -743,6 +777,7 @@ def _create_table(
                 PARTITIONING: spec.partitioning.value,
                 DECODING_RULES_PROPERTY: str(DECODING_RULES_VERSION),
                 "delta.checkpointInterval": CHECKPOINT_INTERVAL,
+                **_build_format_properties(spec.format),
                 **({} if schema is None else _build_schema_properties(schema, 1)),
             },
             description=None if schema is None else schema.comment,
@@ -761,6 +796,31 @@ def _create_table(
             with convert_delta_errors(uri):
                 raise error from None
     sync_log_entry(uri, 0)
+
+
+def _build_format_properties(format: RecordFormat) -> dict[str, str]:
+    properties = {
+        VALUE_FORMAT: None if format.value is DataFormat.JSON else format.value.value,
+        KEY_FORMAT: None if format.key is DataFormat.RAW else format.key.value,
+        VALUE_WRITER_SCHEMA: None if format.value_schema is None else format_writer_schema(format.value_schema),
+        KEY_WRITER_SCHEMA: None if format.key_schema is None else format_writer_schema(format.key_schema),
+    }
+    return {name: value for name, value in properties.items() if value is not None}
+
+
+def _read_record_format(properties: Mapping[str, str]) -> RecordFormat:
+    """Return the formats that a table's properties name. Tables of earlier versions have JSON values and raw keys."""
+    value_schema, key_schema = properties.get(VALUE_WRITER_SCHEMA), properties.get(KEY_WRITER_SCHEMA)
+    return RecordFormat(
+        DataFormat(properties.get(VALUE_FORMAT, DataFormat.JSON)),
+        DataFormat(properties.get(KEY_FORMAT, DataFormat.RAW)),
+        None if value_schema is None else parse_writer_schema(value_schema),
+        None if key_schema is None else parse_writer_schema(key_schema),
+    )
+
+
+def _read_registry(properties: Mapping[str, str]) -> RegistrySettings | None:
+    return RegistrySettings(properties[REGISTRY_URL]) if REGISTRY_URL in properties else None
 
 
 def _read_value_schema(table: DeltaTable) -> TableSchema:
@@ -837,7 +897,8 @@ def _find_changed_fields(schema: TableSchema, table: pa.Schema) -> Iterator[pa.F
         column = declared.get(field.name)
         if column is not None:
             known = restore_column_from_field(field)
-            column = replace(column, data_type=known.data_type)  # landing may have added nested fields
+            # Landing may have added nested fields, and names of fields of writers' schemas.
+            column = replace(column, data_type=known.data_type, origin=known.origin)
             if known != column or not is_declared(field):
                 yield column.to_field()
         elif is_declared(field):
@@ -891,7 +952,8 @@ def _describe_conflict(known: Column, declared: Column) -> str:
 
 
 def _describe_table_spec(spec: TableSpec) -> str:
-    return f"topic {spec.topic} ({spec.topic_id}), {spec.kind}, partitioned by {spec.partitioning}"
+    values = f" {spec.format}" if spec.kind is TableKind.DECODED else ""
+    return f"topic {spec.topic} ({spec.topic_id}), {spec.kind}{values}, partitioned by {spec.partitioning}"
 
 
 def _build_add_action(file: WrittenFile, rows_change: bool = True) -> AddAction:

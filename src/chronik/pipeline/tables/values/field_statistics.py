@@ -20,6 +20,7 @@ from chronik.pipeline.tables.values.exact_json import parse_exact_float
 from chronik.pipeline.tables.values.sql_types import JSON_FORMAT, SqlType
 from chronik.pipeline.tables.values.table_schema import Path, is_parsable_key
 from chronik.pipeline.tables.values.value_codecs import EXACT_IN_FLOAT_MAX, ISO_STYLES
+from chronik.pipeline.tables.values.written_types import WrittenTypes
 
 MAJORITY: Final = 0.95
 """Fraction of a JSON field's values that must have the same type for the column to get this type."""
@@ -86,6 +87,15 @@ class FieldStatistics:
     """Number of these integers that float64 would round."""
     timestamp_styles: dict[str, int] = field(default_factory=dict)
     """Number of timestamp strings that are written exactly in each ISO 8601 format."""
+    written_types: WrittenTypes | None = None
+    """Types of the writers of whole records with typed keys or values; None if there are none."""
+
+    def add_written_types(self, types: WrittenTypes) -> None:
+        """Add the types of writers."""
+        if types:
+            if self.written_types is None:
+                self.written_types = WrittenTypes()
+            self.written_types.merge(types)
 
     @property
     def total(self) -> int:
@@ -173,6 +183,13 @@ class FieldStatistics:
             self.detected[detected] = self.detected.get(detected, 0) + count
         for style, count in other.timestamp_styles.items():
             self.timestamp_styles[style] = self.timestamp_styles.get(style, 0) + count
+        if other.written_types is not None:
+            self.add_written_types(other.written_types)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no fields."""
+        return not self.fields and self.written_types is None
 
     def choose_type(self, detect: Iterable[DetectedType] = ()) -> SqlType | None:
         """Choose a column type from the counts of the field's values.

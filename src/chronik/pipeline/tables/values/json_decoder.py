@@ -44,6 +44,7 @@ from chronik.pipeline.tables.values.value_codecs import (
     NOTHING,
     NULL,
     AdaptedValue,
+    CodecOptions,
     JsonValue,
     MisfitError,
     ValueCodec,
@@ -53,6 +54,7 @@ from chronik.pipeline.tables.values.value_codecs import (
     define_struct,
     describe_json_type,
 )
+from chronik.pipeline.tables.values.written_types import WrittenTypes
 
 UNKNOWN_NAMES_MAX: Final = 200
 """Maximum number of JSON fields without a column that are added to the typed parser to speed up decoding."""
@@ -83,6 +85,8 @@ class DecodedValues:
     """JSON fields without a column, if the schema adds columns for them; otherwise empty."""
     misfits: Counter[str]
     """Number of values that did not fit their column's type, by column name."""
+    written_types: WrittenTypes = field(default_factory=WrittenTypes)
+    """Types of writers with fields for which columns must be added."""
 
 
 @dataclass(slots=True)
@@ -128,8 +132,12 @@ class _RawCodec(ValueCodec):
 class JsonDecoder:
     """A decoder of JSON values for one version of a table's schema. Not thread-safe."""
 
-    def __init__(self, schema: TableSchema, table: pa.Schema, partition_by: Collection[str] = ()) -> None:
+    def __init__(
+        self, schema: TableSchema, table: pa.Schema, partition_by: Collection[str] = (), *, is_typed: bool = False
+    ) -> None:
         """Create a decoder for the columns of `table`, which may be some of the table's columns.
+
+        With `is_typed`, the values are JSON forms of typed values.
 
         An empty string does not fit a column in `partition_by`: Delta does not distinguish it from null there.
 
@@ -143,7 +151,9 @@ class JsonDecoder:
         self._has_rescued = RESCUED in table.names
         self._drops_unknown = schema.unknown_fields is UnknownFields.DROP or not self._has_rescued
         self._codecs = [
-            create_column_codec(column, drops_unknown=self._drops_unknown, rejects_empty=column.name in partition_by)
+            create_column_codec(
+                column, CodecOptions(self._drops_unknown, is_typed), rejects_empty=column.name in partition_by
+            )
             for column in self._columns
         ]
         self._defaults = [

@@ -33,7 +33,7 @@ from chronik.pipeline.tables.layout import (
 from chronik.pipeline.tables.values.exact_json import decode_exact_json
 from chronik.pipeline.tables.values.json_decoder import merge_json_values
 from chronik.pipeline.tables.values.table_schema import Path, TableSchema
-from chronik.pipeline.tables.values.value_codecs import create_column_codec
+from chronik.pipeline.tables.values.value_codecs import TYPED_OPTIONS, create_column_codec
 
 OUTSIDE_VALUE = (PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS, KEY, HEADERS)
 
@@ -91,7 +91,7 @@ def restore_value(row: pa.Table, schema: TableSchema) -> dict[str, Any]:
 
 def _restore_values(rows: pa.Table, schema: TableSchema) -> Iterator[dict[str, Any]]:
     columns = schema.resolve_columns(rows.schema)
-    codecs = [create_column_codec(column) for column in columns]
+    codecs = [create_column_codec(column, TYPED_OPTIONS) for column in columns]
     arrays = [rows[column.name].to_pylist() for column in columns]
     for row, rescued in enumerate(rows[RESCUED].to_pylist()):
         value: dict[str, Any] = {}

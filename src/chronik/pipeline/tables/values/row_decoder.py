@@ -1,4 +1,4 @@
-"""Records with JSON values as rows of a decoded table or as dead-letter records.
+"""Records as rows of a decoded table or as dead-letter records.
 
 Which of them a record becomes depends only on its bytes and on the table's schema, so reading a range again gives the
 same result.
@@ -7,17 +7,26 @@ same result.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
+from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline.records.columns import RecordColumns
-from chronik.pipeline.tables.layout import ERROR, RESCUED, VALUE, system_columns
+from chronik.pipeline.tables.layout import ERROR, HEADERS, KEY, KEY_VALUE, RESCUED, VALUE, system_columns
 from chronik.pipeline.tables.partitioning import PARTITION_KEY, parse_partitioning
-from chronik.pipeline.tables.values.field_statistics import FieldStatistics
-from chronik.pipeline.tables.values.json_decoder import JsonDecoder, UnknownField
+from chronik.pipeline.tables.values.data_format import JSON_VALUES, RecordFormat
+from chronik.pipeline.tables.values.exact_json import decode_exact_json
+from chronik.pipeline.tables.values.field_statistics import FieldStatistics, merge_statistics
+from chronik.pipeline.tables.values.framed_decoder import FramedDecoder
+from chronik.pipeline.tables.values.json_decoder import DecodedValues, JsonDecoder, UnknownField
+from chronik.pipeline.tables.values.key_decoder import KeyDecoder
 from chronik.pipeline.tables.values.table_schema import INFERRED, TableSchema
+from chronik.pipeline.tables.values.typed_decoder import TypedDecoder
+from chronik.pipeline.tables.values.written_types import WrittenTypes
 
 DECODE_BATCH_ROWS: Final = 8192
 """Number of rows decoded at a time.
@@ -27,12 +36,27 @@ and reuse the same memory.
 """
 
 
+TYPED_BATCH_ROWS: Final = 65_536
+"""Number of rows with typed values decoded at a time. They never become Python objects."""
+
+
+class NewFields(NamedTuple):
+    """Fields of records for which a table has no column."""
+
+    json: Sequence[UnknownField] = ()
+    written: WrittenTypes = WrittenTypes()
+    """Types of writers that have them."""
+
+    def __bool__(self) -> bool:
+        return bool(self.json or self.written)
+
+
 class DecodedRows(NamedTuple):
     """Records decoded for a table: its rows, the fields without a column, and dead-letter records."""
 
     rows: dict[str, pa.Array]
     """System columns and columns of the values, for `build_table_batch` with the table's schema."""
-    unknown_fields: list[UnknownField]
+    unknown_fields: NewFields
     """Fields without a column, if columns are to be added for them."""
     misfits: Counter[str]
     """Number of values that did not fit, by column."""
@@ -43,8 +67,33 @@ class DecodedRows(NamedTuple):
 class RowDecoder:
     """A decoder of records for one version of a table's schema. Not thread-safe."""
 
-    def __init__(self, schema: TableSchema, table: pa.Schema, partition_by: Collection[str] = ()) -> None:
-        self._values = JsonDecoder(schema, table, partition_by)
+    def __init__(
+        self,
+        schema: TableSchema,
+        table: pa.Schema,
+        partition_by: Collection[str] = (),
+        format: RecordFormat = JSON_VALUES,
+        registry: RegistrySettings | None = None,
+        *,
+        stops_at_new_types: bool = False,
+    ) -> None:
+        """Create a decoder of records in `format`, with the schemas in `registry`.
+
+        With `stops_at_new_types`, rows with typed values are incomplete if columns must be added for them.
+        """
+        self._json = self._typed = None
+        self._batch_rows = DECODE_BATCH_ROWS
+        value_format, key_format = format.value.value_format, format.key.value_format
+        if value_format is None:
+            self._json = JsonDecoder(schema, table, partition_by)
+        else:
+            values = FramedDecoder(value_format, format.value_schema, registry)
+            self._typed = TypedDecoder(schema, table, partition_by, values)
+            self._typed.stops_at_new_types = stops_at_new_types
+            self._batch_rows = TYPED_BATCH_ROWS
+        self._keys: KeyDecoder | None = None
+        if key_format is not None:
+            self._keys = KeyDecoder(table, FramedDecoder(key_format, format.key_schema, registry, is_key=True))
         self._computed = [
             parse_partitioning(field.metadata[PARTITION_KEY].decode()).fields[0]
             for field in table
@@ -52,22 +101,92 @@ class RowDecoder:
         ]
 
     def decode_records(self, partition: int, records: RecordColumns) -> Iterator[DecodedRows]:
-        """Decode records in order, and yield the results in chunks of DECODE_BATCH_ROWS."""
-        for start in range(0, len(records), DECODE_BATCH_ROWS):
-            part = RecordColumns(*(None if each is None else each.slice(start, DECODE_BATCH_ROWS) for each in records))
+        """Decode records in order, and yield the results in chunks."""
+        for start in range(0, len(records), self._batch_rows):
+            part = RecordColumns(*(None if each is None else each.slice(start, self._batch_rows) for each in records))
             yield self.decode_rows(system_columns(partition, part))
 
     def decode_rows(self, own: Mapping[str, pa.Array]) -> DecodedRows:
-        """Decode the values of records into table rows; `own` contains the records' system columns."""
-        decoded = self._values.decode(own[VALUE].to_pylist())
+        """Decode the values of records into table rows; `own` contains the records' system columns.
+
+        Raises:
+            RegistryUnavailableError, RegistryRequestError: A schema cannot be fetched.
+            ConfigError: There is no registry, or a library is not installed.
+        """
+        if self._typed is not None:
+            decoded = self._typed.decode(own[VALUE], own.get(HEADERS))
+        else:
+            assert self._json is not None
+            decoded = self._json.decode(own[VALUE].to_pylist())
+        return self._build_rows(own, self._add_keys(own, decoded))
+
+    def decode_restored_rows(self, own: Mapping[str, pa.Array]) -> DecodedRows:
+        """Decode JSON objects that `record_rebuild` has restored from rows of the table into rows again.
+
+        `own` also contains the decoded keys and the names of schemas, which do not change.
+        """
+        decoder = self._json if self._typed is None else self._typed.json
+        assert decoder is not None
+        decoded = decoder.decode(own[VALUE].to_pylist())
+        if self._typed is not None:
+            decoded = replace(decoded, unknown_fields=[])  # JSON does not have their types
+        return self._build_rows(own, decoded)
+
+    def _add_keys(self, own: Mapping[str, pa.Array], decoded: DecodedValues) -> DecodedValues:
+        """Add the decoded keys to the columns. A record with a key that cannot be decoded becomes an error."""
+        if self._keys is None:
+            return decoded
+        errors: dict[int, str] = {}
+        keys = self._keys.decode(own[KEY], own.get(HEADERS), errors, decoded.written_types)
+        columns = decoded.columns
+        if errors:
+            rows = [row for row in range(len(own[VALUE])) if row not in decoded.errors]
+            kept = pa.array([index for index, row in enumerate(rows) if row not in errors], pa.int64())
+            columns = {name: array.take(kept) for name, array in columns.items()}
+        errors = dict(sorted((errors | decoded.errors).items()))
+        if keys is not None:
+            if errors:
+                keys = keys.take(pa.array([row for row in range(len(keys)) if row not in errors], pa.int64()))
+            columns = {**columns, KEY_VALUE: keys}
+        return replace(decoded, columns=columns, errors=errors)
+
+    def _build_rows(self, own: Mapping[str, pa.Array], decoded: DecodedValues) -> DecodedRows:
         for field in self._computed:
             decoded.columns[field.column] = field.compute(decoded.columns[field.source])
+        new_fields = NewFields(decoded.unknown_fields, decoded.written_types)
         if not decoded.errors:
-            return DecodedRows({**own, **decoded.columns}, decoded.unknown_fields, decoded.misfits, None)
+            return DecodedRows({**own, **decoded.columns}, new_fields, decoded.misfits, None)
         decodable = [row for row in range(len(own[VALUE])) if row not in decoded.errors]
         dead = _select_rows(own, list(decoded.errors)) | {ERROR: pa.array(decoded.errors.values(), pa.string())}
         rows = _select_rows(own, decodable) | decoded.columns
-        return DecodedRows(rows, decoded.unknown_fields, decoded.misfits, dead)
+        return DecodedRows(rows, new_fields, decoded.misfits, dead)
+
+    def iter_objects(self, own: Mapping[str, pa.Array]) -> Iterator[dict[str, Any] | None]:
+        """Yield the JSON object of each record, as `record_rebuild` restores it; None for one without an object."""
+        if self._typed is not None:
+            yield from self._typed.iter_forms(own[VALUE], own.get(HEADERS))
+            return
+        for value in own[VALUE].to_pylist():
+            try:
+                found = {} if value is None else decode_exact_json(value)
+            except (msgspec.DecodeError, UnicodeError):
+                found = None
+            yield found
+
+    def collect_statistics(self, records: RecordColumns) -> FieldStatistics:
+        """Return the types of all fields in a sample of records, ignoring those that cannot be decoded.
+
+        Raises:
+            RegistryUnavailableError, RegistryRequestError, ConfigError: See `decode_rows`.
+        """
+        assert records.value is not None, "values are read"
+        found = FieldStatistics() if self._typed is not None else infer_statistics(records.value.to_pylist())
+        if self._typed is not None:
+            found.add_written_types(self._typed.collect_types(records.value, records.headers))
+        if self._keys is not None:
+            assert records.key is not None, "keys are read"
+            found.add_written_types(self._keys.collect_types(records.key, records.headers))
+        return found
 
 
 def _select_rows(columns: Mapping[str, pa.Array], rows: list[int]) -> dict[str, pa.Array]:
@@ -75,11 +194,14 @@ def _select_rows(columns: Mapping[str, pa.Array], rows: list[int]) -> dict[str, 
     return {name: values.take(indices) for name, values in columns.items()}
 
 
-def collect_statistics(unknown_fields: list[UnknownField]) -> FieldStatistics:
-    """Return the statistics of the JSON fields for which the table has no column."""
+def collect_statistics(new_fields: NewFields | Sequence[UnknownField]) -> FieldStatistics:
+    """Return the statistics of the fields for which the table has no column."""
+    if not isinstance(new_fields, NewFields):
+        new_fields = NewFields(new_fields)
     statistics = FieldStatistics()
-    for path, value in unknown_fields:
+    for path, value in new_fields.json:
         statistics.add_nested_value(path, value)
+    statistics.add_written_types(new_fields.written)
     return statistics
 
 
@@ -87,3 +209,8 @@ def infer_statistics(values: Sequence[bytes | None]) -> FieldStatistics:
     """Count the types of all JSON fields in a sample of values, ignoring values that cannot be decoded."""
     decoder = JsonDecoder(INFERRED, pa.schema([pa.field(RESCUED, pa.string())]))
     return collect_statistics(decoder.decode(values).unknown_fields)
+
+
+def infer_record_statistics(decoder: RowDecoder, records: Iterable[RecordColumns]) -> FieldStatistics:
+    """Return the types of all fields in a sample of records, ignoring those that cannot be decoded."""
+    return merge_statistics(map(decoder.collect_statistics, records))

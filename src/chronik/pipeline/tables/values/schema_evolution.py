@@ -14,8 +14,10 @@ import pyarrow as pa
 from chronik.pipeline.tables.layout import RESERVED_NAMES
 from chronik.pipeline.tables.values.column_names import choose_column_name, get_json_key, with_json_key
 from chronik.pipeline.tables.values.field_statistics import DetectedType, FieldStatistics
+from chronik.pipeline.tables.values.sql_types import FORMAT_KEY
 from chronik.pipeline.tables.values.table_schema import (
     COLUMNS_MAX,
+    NAME_KEY_PREFIX,
     Column,
     Path,
     TableSchema,
@@ -24,6 +26,7 @@ from chronik.pipeline.tables.values.table_schema import (
     is_declared,
     is_parsable_key,
 )
+from chronik.pipeline.tables.values.written_types import plan_written_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,10 @@ def plan_new_columns(
     """Plan the columns to add for JSON fields without a column. `statistics` describe complete records."""
     planner = _ColumnPlanner(schema.resolve_columns(table), table, tuple(detect))
     planner.plan_object_columns((), statistics)
-    return PlannedColumns(tuple(planner.added.values()), planner.rejected)
+    if statistics.written_types is None:
+        return PlannedColumns(tuple(planner.added.values()), planner.rejected)
+    written = plan_written_columns(schema, table, statistics.written_types)
+    return PlannedColumns(written.added, written.rejected)
 
 
 class _ColumnPlanner:
@@ -158,7 +164,15 @@ def has_unchanged_columns(table: pa.Schema, written: pa.Schema) -> bool:
 
 
 def _has_field(field: pa.Field, written: pa.Field) -> bool:
-    return (field.metadata or {}) == (written.metadata or {}) and _has_type(field.type, written.type)
+    metadata, old_metadata = field.metadata or {}, written.metadata or {}
+    added = metadata.keys() - old_metadata.keys()
+    is_same = {key: value for key, value in metadata.items() if key not in added} == old_metadata
+    return is_same and all(map(_is_added_by_landing, added)) and _has_type(field.type, written.type)
+
+
+def _is_added_by_landing(key: bytes) -> bool:
+    """Return whether landing may add this metadata to a field: other names, or formats of new nested fields."""
+    return key.startswith((NAME_KEY_PREFIX, FORMAT_KEY + b"."))
 
 
 def _has_type(data_type: pa.DataType, written: pa.DataType) -> bool:
@@ -167,4 +181,6 @@ def _has_type(data_type: pa.DataType, written: pa.DataType) -> bool:
         return all(field.name in fields and _has_field(fields[field.name], field) for field in written)
     if pa.types.is_list(data_type) and pa.types.is_list(written):
         return _has_type(data_type.value_type, written.value_type)
+    if pa.types.is_map(data_type) and pa.types.is_map(written):
+        return _has_type(data_type.item_type, written.item_type)
     return bool(data_type == written)

@@ -21,7 +21,7 @@ import pathlib
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, time
 from enum import StrEnum
 from typing import Any, Final, TypeVar
@@ -29,6 +29,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from chronik.errors import ConfigError
+from chronik.formats.codec import ALIASES_KEY, DEFAULT_KEY, NUMBER_KEY
 from chronik.pipeline.tables.layout import RESERVED_NAMES, list_value_fields
 from chronik.pipeline.tables.values.column_names import PATH_KEY, choose_column_name, find_name_problem, get_json_key
 from chronik.pipeline.tables.values.sql_types import (
@@ -52,6 +53,15 @@ of these columns.
 
 SETTINGS_KEY: Final = b"chronik.column"
 """Key of the field metadata with the column's other settings, as JSON."""
+
+MESSAGE_KEY: Final = b"chronik.message"
+"""Key of field metadata with the Protobuf message type whose field numbers a column has."""
+
+NAME_KEY_PREFIX: Final = b"chronik.name."
+"""Prefix of keys of field metadata that end with another name of the field. Delta tables merge such keys."""
+
+ORIGIN_KEYS: Final = (ALIASES_KEY, NUMBER_KEY, DEFAULT_KEY, MESSAGE_KEY)
+"""Keys of field metadata by which fields of writers' schemas are recognized, or that describe them."""
 
 COMMENT_KEY: Final = b"comment"
 """Key of the field metadata with a column's comment, as in Spark."""
@@ -112,6 +122,8 @@ class Column:
     invalid_values: InvalidValues | None = None
     """Policy for values that do not fit the column's type; None for the schema's policy."""
     comment: str | None = None
+    origin: tuple[tuple[bytes, bytes], ...] = ()
+    """Metadata of the writer's field for which the column was added: its aliases, number and default."""
 
     @property
     def type_name(self) -> str:
@@ -119,7 +131,7 @@ class Column:
 
     def to_field(self, *, is_declared: bool = True) -> pa.Field:
         """Return the Arrow field of the column, from which `restore_column_from_field` restores it."""
-        metadata = collect_element_formats(self.data_type)
+        metadata = {**dict(self.origin), **collect_element_formats(self.data_type)}
         if self.path != (self.name,):
             metadata[PATH_KEY] = json.dumps(self.path)
         if self.format is not None:
@@ -158,12 +170,17 @@ def restore_column_from_field(arrow_field: pa.Field) -> Column:
         settings.get("default"),
         InvalidValues(settings["invalid_values"]) if "invalid_values" in settings else None,
         comment.decode() if comment else None,
+        tuple(sorted((key, value) for key, value in metadata.items() if _is_origin_key(key))),
     )
+
+
+def _is_origin_key(key: bytes) -> bool:
+    return key in ORIGIN_KEYS or key.startswith(NAME_KEY_PREFIX)
 
 
 def without_declared_settings(column: Column) -> Column:
     """Return the column without its declared settings. It still reads the same JSON values."""
-    return Column(column.name, column.data_type, column.path, column.format, column.zone)
+    return Column(column.name, column.data_type, column.path, column.format, column.zone, origin=column.origin)
 
 
 def is_declared(arrow_field: pa.Field) -> bool:
@@ -214,7 +231,7 @@ class TableSchema:
         fields = []
         for each in table:
             if each.name in declared:
-                each = declared[each.name].to_field()
+                each = replace(declared[each.name], origin=restore_column_from_field(each).origin).to_field()
             elif is_declared(each):
                 each = without_declared_settings(restore_column_from_field(each)).to_field(is_declared=False)
             fields.append(each)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from chronik.errors import ConfigError
+from chronik.formats.codec import format_float
 from chronik.pipeline.tables.values.column_names import get_json_key
 from chronik.pipeline.tables.values.exact_json import parse_exact_float
 from chronik.pipeline.tables.values.sql_types import JSON_FORMAT, format_sql_type, get_json_format
@@ -66,6 +68,19 @@ class AdaptedValue:
     """JSON value that restores the original when merged over the restored value; NOTHING if nothing was lost."""
     has_misfit: bool = False
     """Whether a value inside the list or object did not fit its type."""
+
+
+class CodecOptions(NamedTuple):
+    """Options of the codecs of a table."""
+
+    drops_unknown: bool = False
+    """Whether nested fields that the type does not have are ignored."""
+    accepts_non_finite: bool = False
+    """Whether numbers may be the strings `NaN`, `Infinity` and `-Infinity`, as in the JSON forms of typed values."""
+
+
+DEFAULT_OPTIONS: Final = CodecOptions()
+TYPED_OPTIONS: Final = CodecOptions(accepts_non_finite=True)
 
 
 class ValueCodec:
@@ -288,6 +303,36 @@ class SingleFloatCodec(NumberCodec):
 
     def restore(self, value: Any) -> JsonValue:
         return float(str(np.float32(value)))
+
+
+class NonFiniteFloatCodec(NumberCodec):
+    """A codec for numbers that may also be the JSON strings `NaN`, `Infinity` and `-Infinity`."""
+
+    def __init__(self, finite: NumberCodec) -> None:
+        super().__init__(finite.data_type)
+        self._finite = finite
+
+    def _adapt(self, value: JsonValue) -> Any:
+        if type(value) is str and value in NON_FINITE_FLOATS:
+            return msgspec.Raw(msgspec.json.encode(value))
+        return super()._adapt(value)
+
+    def build(self, values: Sequence[Any], *, is_adapted: bool = False) -> BuiltColumn:
+        found = {row: _NON_FINITE[text] for row, text in enumerate(map(bytes, values)) if text in _NON_FINITE}
+        if not found:
+            return self._finite.build(values, is_adapted=is_adapted)
+        built = self._finite.build([NULL if row in found else value for row, value in enumerate(values)])
+        numbers = built.array.to_pylist()
+        for row, number in found.items():
+            numbers[row] = number
+        return BuiltColumn(pa.array(numbers, self.data_type, from_pandas=False), built.respelled_rows)
+
+    def restore(self, value: Any) -> JsonValue:
+        return self._finite.restore(value) if math.isfinite(value) else format_float(value)
+
+
+NON_FINITE_FLOATS: Final = ("NaN", "Infinity", "-Infinity")
+_NON_FINITE: Final = {msgspec.json.encode(text): float(text) for text in NON_FINITE_FLOATS}
 
 
 _decode_decimal_list = msgspec.json.Decoder(list[Decimal | None]).decode
@@ -636,9 +681,9 @@ def _load_zone(name: str | None) -> ZoneInfo | Any:
 class ListCodec(ValueCodec):
     """A codec for JSON lists whose elements have one type."""
 
-    def __init__(self, data_type: pa.DataType, *, drops_unknown: bool) -> None:
+    def __init__(self, data_type: pa.DataType, options: CodecOptions) -> None:
         super().__init__(data_type)
-        self._element = create_field_codec(data_type.value_field, drops_unknown=drops_unknown)
+        self._element = create_field_codec(data_type.value_field, options)
         self.fast_type = list[self._element.fast_type] | None  # type: ignore[name-defined]
 
     def adapt(self, value: JsonValue, *, cast: bool = False) -> AdaptedValue:
@@ -665,9 +710,9 @@ class ListCodec(ValueCodec):
 class MapCodec(ValueCodec):
     """A codec for JSON objects with arbitrary keys, whose values have one type."""
 
-    def __init__(self, data_type: pa.DataType, *, drops_unknown: bool) -> None:
+    def __init__(self, data_type: pa.DataType, options: CodecOptions) -> None:
         super().__init__(data_type)
-        self._value = create_field_codec(data_type.item_field, drops_unknown=drops_unknown)
+        self._value = create_field_codec(data_type.item_field, options)
         self.fast_type = dict[str, self._value.fast_type] | None  # type: ignore[name-defined]
 
     def adapt(self, value: JsonValue, *, cast: bool = False) -> AdaptedValue:
@@ -693,16 +738,13 @@ class MapCodec(ValueCodec):
 class StructCodec(ValueCodec):
     """A codec for JSON objects with named fields. A field that does not fit is kept as a leftover."""
 
-    def __init__(self, data_type: pa.DataType, *, drops_unknown: bool) -> None:
+    def __init__(self, data_type: pa.DataType, options: CodecOptions) -> None:
         super().__init__(data_type)
-        self._drops_unknown = drops_unknown
-        self._fields = [
-            (field.name, get_json_key(field), create_field_codec(field, drops_unknown=drops_unknown))
-            for field in data_type
-        ]
+        self._drops_unknown = options.drops_unknown
+        self._fields = [(field.name, get_json_key(field), create_field_codec(field, options)) for field in data_type]
         self._by_source = {source: index for index, (_, source, _) in enumerate(self._fields)}
         self._struct: Any = define_struct(
-            [(source, codec) for _, source, codec in self._fields], forbid_unknown_fields=not drops_unknown
+            [(source, codec) for _, source, codec in self._fields], forbid_unknown_fields=not options.drops_unknown
         )
         self.fast_type = self._struct | None
 
@@ -795,31 +837,31 @@ def _compute_list_offsets(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.
 # Choice of the codec
 
 
-def create_column_codec(column: Column, *, drops_unknown: bool = False, rejects_empty: bool = False) -> ValueCodec:
-    """Create the codec of a column. With `drops_unknown`, it ignores nested fields that the type does not have.
-
-    With `rejects_empty`, empty strings do not fit.
+def create_column_codec(
+    column: Column, options: CodecOptions = DEFAULT_OPTIONS, *, rejects_empty: bool = False
+) -> ValueCodec:
+    """Create the codec of a column. With `rejects_empty`, empty strings do not fit.
 
     Raises:
         ConfigError: The format or time zone is invalid for the type.
     """
-    codec = _create_codec(column.data_type, column.format, column.zone, drops_unknown)
+    codec = _create_codec(column.data_type, column.format, column.zone, options)
     return NonEmptyStringCodec(column.data_type) if rejects_empty and isinstance(codec, StringCodec) else codec
 
 
-def create_field_codec(field: pa.Field, *, drops_unknown: bool) -> ValueCodec:
+def create_field_codec(field: pa.Field, options: CodecOptions) -> ValueCodec:
     """Create the codec of a field that is nested in a column's type."""
-    return _create_codec(field.type, get_json_format(field), None, drops_unknown)
+    return _create_codec(field.type, get_json_format(field), None, options)
 
 
-def _create_codec(data_type: pa.DataType, format: str | None, zone: str | None, drops_unknown: bool) -> ValueCodec:
+def _create_codec(data_type: pa.DataType, format: str | None, zone: str | None, options: CodecOptions) -> ValueCodec:
     is_a: Any = pa.types
     if zone is not None and not (is_a.is_timestamp(data_type) and data_type.tz is not None):
         raise ConfigError(f"zone: only columns of type timestamp have a time zone, not {format_sql_type(data_type)}")
     if is_a.is_struct(data_type) or is_a.is_list(data_type) or is_a.is_map(data_type):
         _check_format(data_type, format, ())
         nested = StructCodec if is_a.is_struct(data_type) else ListCodec if is_a.is_list(data_type) else MapCodec
-        return nested(data_type, drops_unknown=drops_unknown)
+        return nested(data_type, options)
     if is_a.is_boolean(data_type):
         _check_format(data_type, format, ())
         return BooleanCodec(data_type)
@@ -835,7 +877,9 @@ def _create_codec(data_type: pa.DataType, format: str | None, zone: str | None, 
         return _create_timestamp_codec(data_type, format, zone)
     if is_a.is_integer(data_type) or is_a.is_floating(data_type) or is_a.is_decimal(data_type):
         _check_format(data_type, format, ("number", "string"))
-        return NumberTextCodec(data_type) if format == "string" else _create_number_codec(data_type)
+        if format == "string":
+            return NumberTextCodec(data_type)
+        return _create_number_codec(data_type, accepts_non_finite=options.accepts_non_finite)
     raise ConfigError(f"type {format_sql_type(data_type)} is not supported")
 
 
@@ -850,12 +894,13 @@ def _check_format(
     raise ConfigError(f"invalid format {format!r} of type {format_sql_type(data_type)}: {reason}{suggestion}")
 
 
-def _create_number_codec(data_type: pa.DataType) -> ValueCodec:
+def _create_number_codec(data_type: pa.DataType, *, accepts_non_finite: bool = False) -> ValueCodec:
     if pa.types.is_integer(data_type):
         return IntegerCodec(data_type)
     if pa.types.is_decimal(data_type):
         return DecimalCodec(data_type)
-    return SingleFloatCodec(data_type) if pa.types.is_float32(data_type) else FloatCodec(data_type)
+    finite = SingleFloatCodec(data_type) if pa.types.is_float32(data_type) else FloatCodec(data_type)
+    return NonFiniteFloatCodec(finite) if accepts_non_finite else finite
 
 
 def _create_timestamp_codec(data_type: pa.DataType, format: str | None, zone: str | None) -> ValueCodec:
