@@ -416,6 +416,7 @@ CASES: Final = (
         partitions=[{"topic_id": ZERO_ID}],
     ),
     on_cluster("ImportSecurity", 0, "Alter", ErrorCode.RESOURCE_NOT_FOUND, import_id=ZERO_ID),
+    on_cluster("ImportSchemas", 0, "Alter", ErrorCode.RESOURCE_NOT_FOUND, import_id=ZERO_ID),
     on_cluster("HoldCommits", 0, "ClusterAction", hold=99),
     case(
         "SampleTable",

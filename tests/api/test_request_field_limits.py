@@ -18,6 +18,7 @@ from chronik.groups.classic.members import estimate_protocols_size
 from chronik.groups.config import GroupConfig
 from chronik.ids import generate_id
 from chronik.limits import CLIENT_ID_CHARACTERS_MAX, PRODUCER_IDS_PER_CLIENT_MAX, PRODUCER_IDS_PER_SECOND
+from chronik.metadata.commands.schemas import ANY_REVISION, RegisterSchema, encode_importable_command
 from chronik.metadata.names import PIPELINES_TOPIC
 from chronik.metadata.offsets import OFFSET_BYTES
 from chronik.protocol.apis import APIS
@@ -264,6 +265,12 @@ def import_acl(client: RawClient, **fields: Any) -> RequestValues:
 def import_quota(client: RawClient, name: str) -> RequestValues:
     values = [{"key": "producer_byte_rate", "value": 1e6}]
     return import_security(client, quotas=[{"entity": [{"kind": "user", "name": name}], "values": values}])
+
+
+def import_subject(client: RawClient, name: str) -> RequestValues:
+    """Return a request that registers a schema under a subject. Its other fields are tested with the commands."""
+    command = RegisterSchema(name, 1, '"int"', (), "", bytes(16), (), ANY_REVISION, (), 0)
+    return {"import_id": new_import(client), "commands": [{"data": encode_importable_command(command)}]}
 
 
 # Tables
@@ -637,6 +644,9 @@ LIMITED: Final[dict[str, Limit]] = {
     "ImportSecurity.quotas[].entity[].name": Limit(
         LIMITS + "QUOTA_NAME_CHARACTERS_MAX", INVALID, lambda client, size: import_quota(client, text(size))
     ),
+    "ImportSchemas.commands[].data": Limit(
+        LIMITS + "SUBJECT_NAME_CHARACTERS_MAX", INVALID, lambda client, size: import_subject(client, text(size))
+    ),
     "SampleTable.pipeline": Limit(
         LIMITS + "PIPELINE_NAME_CHARACTERS_MAX", INVALID, lambda _, size: {"pipeline": text(size), "topic": TOPIC}
     ),
@@ -835,6 +845,7 @@ _WITHOUT_LIMIT: Final[dict[str, tuple[str, ...]]] = {
         "ImportRecords.partitions[]",
         "AlterImport.topics[]",
         "ImportSecurity.users[]",
+        "ImportSchemas.commands[]",
     ),
     KNOWN: (
         "SaslHandshake.mechanism",

@@ -113,7 +113,7 @@ class NaiveRegistry:
             if (each.subject, each.number) == (subject, number):
                 if each.id != schema_id:
                     return None
-                if not each.is_deleted:
+                if command.is_deleted or not each.is_deleted:
                     return schema_id, number
         self.versions = [
             each
@@ -129,9 +129,9 @@ class NaiveRegistry:
                 )
             )
         ]
-        self.versions.append(NaiveVersion(subject, number, schema_id, content, references))
+        self.versions.append(NaiveVersion(subject, number, schema_id, content, references, command.is_deleted))
         self.revisions[subject] = index
-        self.next_versions[subject] = max(self.next_versions.get(subject, 1), number + 1)
+        self.next_versions[subject] = max(self.next_versions.get(subject, 1), number + 1, command.next_version)
         self.next_ids[context] = max(self.next_ids.get(context, 1), schema_id + 1)
         self.deleted_contexts.discard(context)
         return schema_id, number

@@ -58,7 +58,10 @@ def build_registration(random_: random.Random, model: NaiveRegistry, subject: st
         ids = (random_.choice((target.id, target.id, target.id, 1)),)
     given_id, given_version = random_.choice(((-1, -1), (-1, -1), (random_.randint(1, 9), random_.randint(1, 6))))
     guid = b"equal for v or w" if text in "vw" else text.encode() * 16
-    return RegisterSchema(subject, 1, text, references, "", guid, ids, revision, (), 1, given_id, given_version)
+    restored = (random_.randint(0, 9), random_.random() < 0.5) if given_version > 0 else (0, False)
+    return RegisterSchema(
+        subject, 1, text, references, "", guid, ids, revision, (), 1, given_id, given_version, *restored
+    )
 
 
 @pytest.mark.parametrize("round_number", range(sized(8, 200)))

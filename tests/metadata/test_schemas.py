@@ -193,6 +193,22 @@ def test_given_version_restores_soft_deleted_version(world: RegistryWorld) -> No
     assert world.versions("orders") == {1: 1}
 
 
+def test_restored_version_may_be_soft_deleted_although_schemas_refer_to_it(world: RegistryWorld) -> None:
+    restored = replace(world.build_registration("common", "a", version=2), next_version=7, is_deleted=True)
+    assert split_registration(world.accept(restored).value) == (1, 2)
+    world.register_schema("orders", "b", references=[("common", 2)])
+    assert world.table.subjects["common"].is_deleted
+    world.accept(replace(restored, subject_revision=ANY_REVISION, settings_revisions=()))
+    assert not world.delta
+    assert world.register_schema("common", "c") == (3, 7)
+
+
+def test_restore_does_not_delete_live_version(world: RegistryWorld) -> None:
+    world.register_schema("orders", "a")
+    world.accept(replace(world.build_registration("orders", "a", version=1), is_deleted=True))
+    assert world.versions("orders") == {1: 1}
+
+
 def test_highest_id_and_version_are_accepted_and_next_ones_are_rejected(world: RegistryWorld) -> None:
     highest = 2**31 - 1
     assert world.register_schema("orders", "a", schema_id=highest) == (highest, 1)

@@ -183,7 +183,7 @@ COMMANDS: tuple[Command, ...] = (
     DeleteAcls((ACL,)),
     AlterQuotas((QuotaAlteration((("client-id", "c"), ("user", "alice")), {"producer_byte_rate": 1.5}, ("old",)),)),
     RegisterSchema(":.lab:orders", 1, '"int"', (REFERENCE,), "{}", build_id(13), (5,), 6, (7, 8, 9, 10), NOW_MS),
-    RegisterSchema("orders", 3, "", (), "", build_id(13), (), -1, (), NOW_MS, 11, 12),
+    RegisterSchema("orders", 3, "", (), "", build_id(13), (), -1, (), NOW_MS, 11, 12, 13, True),
     DeleteSchemaVersions("orders", (1, 2), True, 6),
     SetSchemaConfig("orders", '{"compatibilityLevel":"FULL"}', 7),
     SetSchemaMode(("orders", ":.lab:"), "READONLY", True),

@@ -11,6 +11,7 @@ from typing import Final
 
 from chronik.admin.topic_planner import TopicPlanner
 from chronik.api.alter_import import alter_import
+from chronik.api.import_schemas import import_schemas
 from chronik.api.import_security import import_security
 from chronik.client.cluster import raise_for_code
 from chronik.clock import SystemClock
@@ -32,6 +33,7 @@ from chronik.migration.import_plan import (
     build_group_requests,
     build_topic_requests,
 )
+from chronik.migration.registry_import import build_registry_requests, find_missing_registry
 from chronik.migration.security_import import build_security_requests, find_missing_security
 from chronik.migration.source import ImportSource, MigrationError
 from chronik.migration.verification import find_metadata_differences
@@ -69,14 +71,18 @@ async def _run(source: ImportSource, plan: ImportPlan) -> None:
             _check_request_size(security_request)
             security_response = await import_security(store, security_request)
             raise_for_code(security_response.error_code, "not imported", security_response.error_message)
+        for schemas_request in build_registry_requests(plan.registry, source.id):
+            _check_request_size(schemas_request)
+            schemas_response = await import_schemas(store, schemas_request)
+            raise_for_code(schemas_response.error_code, "not imported", schemas_response.error_message)
         for request in build_group_requests(source, plan.groups):
             await alter(request)
         await alter(build_finish_request(source))
     except KafkaError as error:
         raise MigrationError(f"{source.name} cannot be restored: {error.message}") from error
-    found = find_metadata_differences(store.image, plan.topics, plan.groups) + find_missing_security(
-        plan.security, store.image
-    )
+    found = find_metadata_differences(store.image, plan.topics, plan.groups)
+    found += find_missing_security(plan.security, store.image)
+    found += find_missing_registry(plan.registry, store.image.schemas)
     if found:
         raise MigrationError(f"{source.name} cannot be restored: {'; '.join(found[:_DIFFERENCES_SHOWN])}")
 

@@ -25,6 +25,8 @@ COMPARED: Final = "compared"
 """The failpoint after all records are transferred and verified, before the topics become visible."""
 SECURED: Final = "secured"
 """The failpoint after each request that imports users, ACLs or quotas."""
+SCHEMAS: Final = "schemas"
+"""The failpoint after each request that imports entries of the schema registry."""
 GROUPS: Final = "groups"
 """The failpoint after each request that imports consumer groups and committed offsets."""
 FINISHED: Final = "finished"
@@ -43,6 +45,7 @@ POINTS: Final = (
     REQUEST,
     COMPARED,
     SECURED,
+    SCHEMAS,
     GROUPS,
     FINISHED,
     HELD,

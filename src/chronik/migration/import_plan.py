@@ -18,9 +18,16 @@ from chronik.metadata.commands.imports import (
 )
 from chronik.metadata.handlers.security import USERS_MAX
 from chronik.metadata.image import Image
-from chronik.metadata.levels import FEATURE_NAME, IMPORTED_GROUPS_LEVEL, SECURITY_LEVEL, get_cluster_level
+from chronik.metadata.levels import (
+    FEATURE_NAME,
+    IMPORTED_GROUPS_LEVEL,
+    SCHEMAS_LEVEL,
+    SECURITY_LEVEL,
+    get_cluster_level,
+)
 from chronik.metadata.names import format_topic_metric_name
 from chronik.metadata.records import CommittedOffset, Topic
+from chronik.migration.registry_import import RegistryMetadata, find_registry_obstacles, read_registry_metadata
 from chronik.migration.security_import import SecurityMetadata, read_security_metadata
 from chronik.migration.source import ImportSource, SourceLog
 from chronik.protocol.messages.alter_import import (
@@ -46,7 +53,7 @@ SOURCE_CHARACTERS_MAX: Final = 1000
 
 
 class ImportPlan(NamedTuple):
-    """What an import transfers: topics, partition logs, consumer groups, users, ACLs and quotas."""
+    """What an import transfers: topics, partition logs, consumer groups, users, ACLs, quotas and schemas."""
 
     topics: list[Topic]
     logs: dict[tuple[bytes, int], SourceLog]
@@ -54,6 +61,12 @@ class ImportPlan(NamedTuple):
     producer_ids: int
     """An exclusive upper bound of all producer ids in the source."""
     security: SecurityMetadata
+    registry: RegistryMetadata
+
+    @property
+    def other_metadata(self) -> str:
+        """Return a description of the users, ACLs and quotas, and of the schema registry if there is one."""
+        return str(self.security) if self.registry.is_empty else f"{self.security}, {self.registry}"
 
     @property
     def partition_count(self) -> int:
@@ -92,7 +105,8 @@ def build_import_plan(source: ImportSource) -> ImportPlan:
     logs = {(topic.id, index): source.log(topic, index) for topic in topics for index in range(len(topic.partitions))}
     seen = max((log.producer_ids for log in logs.values()), default=0)
     groups, producer_ids = _build_imported_groups(source.image, topics, logs), max(seen, source.image.next_producer_id)
-    return ImportPlan(topics, logs, groups, producer_ids, read_security_metadata(source.image))
+    security, registry = read_security_metadata(source.image), read_registry_metadata(source.image)
+    return ImportPlan(topics, logs, groups, producer_ids, security, registry)
 
 
 def _build_imported_groups(
@@ -146,6 +160,12 @@ def find_import_obstacles(plan: ImportPlan, source: ImportSource, image: Image) 
             f"{plan.security} need {FEATURE_NAME} {SECURITY_LEVEL}, and the cluster is at {level}: "
             "raise it with chronik cluster upgrade"
         )
+    if level < SCHEMAS_LEVEL and not plan.registry.is_empty:
+        found.append(
+            f"{plan.registry} need {FEATURE_NAME} {SCHEMAS_LEVEL}, and the cluster is at {level}: "
+            "raise it with chronik cluster upgrade"
+        )
+    found += find_registry_obstacles(plan.registry, image.schemas)[:NAMES_LISTED_MAX]
     names = {topic.name: topic.id for topic in plan.topics}
     taken = [name for name in names if name in image.topics]
     if taken:

@@ -25,6 +25,11 @@ from chronik.migration.import_plan import (
     find_missing_groups,
 )
 from chronik.migration.record_transfer import ImportStream, PartitionToImport, build_commit_predicate, transfer_records
+from chronik.migration.registry_import import (
+    build_registry_requests,
+    find_missing_registry,
+    find_settings_conflicts,
+)
 from chronik.migration.security_import import build_security_requests, find_missing_security, find_security_conflicts
 from chronik.migration.source import ImportSource, MigrationError
 from chronik.migration.target_cluster import TargetCluster
@@ -43,11 +48,11 @@ class ImportResult(NamedTuple):
     compared: VerificationResult | None
     """The amount of data compared with the source, or None if an earlier run of the command finished the import."""
     kept: list[str]
-    """The users and quotas that were not imported because the cluster has different ones with the same name."""
+    """The users, quotas and schema settings that the cluster has already with other values, and keeps."""
 
 
 class Importer:
-    """An importer of a source's topics, groups and security metadata into a cluster."""
+    """An importer of a source's topics, groups, security metadata and schemas into a cluster."""
 
     def __init__(
         self, source: ImportSource, cluster: ClusterClient, tell: ReportProgress, replication_factor: int | None = None
@@ -101,11 +106,13 @@ class Importer:
             )
             failpoints.hit_failpoint(failpoints.COMPARED)
             kept = self._import_security()
+            kept += self._import_registry()
             self._finish_import()
             failpoints.hit_failpoint(failpoints.FINISHED)
         self._target.refresh()
         found = find_metadata_differences(self._target.image, self.plan.topics, self.plan.groups)
         found += find_missing_security(self.plan.security, self._target.image)
+        found += find_missing_registry(self.plan.registry, self._target.image.schemas)
         found += [each for each in find_security_conflicts(self.plan.security, self._target.image) if each not in kept]
         if found and compared is not None:
             raise MigrationError("the import is finished, but differs from the source: " + "; ".join(found[:5]))
@@ -155,6 +162,17 @@ class Importer:
         for request in build_security_requests(self.plan.security, self._source.id):
             self._target.import_security(request)
             failpoints.hit_failpoint(failpoints.SECURED)
+        return kept
+
+    def _import_registry(self) -> list[str]:
+        """Import the schema registry. Return the configs and modes that the cluster keeps because it has others."""
+        kept = find_settings_conflicts(self.plan.registry, self._target.image.schemas)
+        done = 0
+        for request in build_registry_requests(self.plan.registry, self._source.id):
+            self._target.import_schemas(request)
+            done += len(request.commands)
+            self._tell(f"schema registry: {pluralize(done, 'entry', 'entries')}")
+            failpoints.hit_failpoint(failpoints.SCHEMAS)
         return kept
 
     def _import_groups(self) -> None:

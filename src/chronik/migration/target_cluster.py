@@ -17,6 +17,7 @@ from chronik.migration.source import MigrationError
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.alter_import import AlterImportRequest, AlterImportResponse
 from chronik.protocol.messages.describe_image import DescribeImageRequest, DescribeImageResponse
+from chronik.protocol.messages.import_schemas import ImportSchemasRequest, ImportSchemasResponse
 from chronik.protocol.messages.import_security import ImportSecurityRequest, ImportSecurityResponse
 from chronik.protocol.schema import Request, Response
 
@@ -102,6 +103,15 @@ class TargetCluster:
 
         def ask() -> None:
             response = self._cluster.any_broker().request(request, ImportSecurityResponse)
+            raise_for_code(response.error_code, "not imported", response.error_message)
+
+        self._cluster.retry(ask)
+
+    def import_schemas(self, request: ImportSchemasRequest) -> None:
+        """Send an ImportSchemas request, which is idempotent and therefore retried after retriable errors."""
+
+        def ask() -> None:
+            response = self._cluster.any_broker().request(request, ImportSchemasResponse)
             raise_for_code(response.error_code, "not imported", response.error_message)
 
         self._cluster.retry(ask)

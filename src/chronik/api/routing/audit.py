@@ -193,6 +193,31 @@ def _describe_imported_security(request: Any, response: Any) -> ChangeOutcomes:
         yield partial(_format_imported_quotas, quotas), response.error_code
 
 
+def _describe_imported_schemas(request: Any, response: Any) -> ChangeOutcomes:
+    return ((partial(_format_registry_command, each.data), response.error_code) for each in request.commands)
+
+
+def _format_registry_command(data: bytes) -> str:
+    """Describe an imported entry of the schema registry."""
+    from chronik.metadata.commands.schemas import (
+        RegisterSchema,
+        SetSchemaConfig,
+        SetSchemaContext,
+        SetSchemaMode,
+        decode_importable_command,
+    )
+
+    match decode_importable_command(data):
+        case RegisterSchema(subject=subject, version=version, schema_id=schema_id):
+            return f"version {version} of subject {subject} with schema id {schema_id}"
+        case SetSchemaConfig(name=name):
+            return f"schema config of {name or 'the default context'}"
+        case SetSchemaMode(names=names, mode=mode):
+            return f"schema mode {mode} of {', '.join(name or 'the default context' for name in names)}"
+        case SetSchemaContext(name=name):
+            return f"schema context {name}"
+
+
 def _format_imported_acl(acl: Any) -> str:
     return f"ACL of {acl.principal} for {acl.name}"
 
@@ -239,6 +264,7 @@ CHANGE_DESCRIBERS: Final[dict[str, Callable[[Any, Any], ChangeOutcomes]]] = {
     "AlterImport": _describe_import,
     "HoldCommits": _describe_commit_hold,
     "ImportSecurity": _describe_imported_security,
+    "ImportSchemas": _describe_imported_schemas,
 }
 """Functions that describe a request's changes for the audit log, by API name.
 

@@ -56,9 +56,10 @@ def run_check(arguments: argparse.Namespace) -> int:
     try:
         plan = build_import_plan(source)
         dry_run_restore(source, plan)
+        registry = "" if plan.registry.is_empty else f", {plan.registry}"
         print(
             f"{source.name} is intact and can be restored: "
-            f"run {source.manifest.run}, index {source.manifest.index}, {plan}"
+            f"run {source.manifest.run}, index {source.manifest.index}, {plan}{registry}"
         )
     finally:
         source.close()

@@ -52,7 +52,7 @@ def execute_import(source: ImportSource, cluster: ClusterClient, arguments: argp
     progress = ProgressLine()
     importer = Importer(source, cluster, progress.update, arguments.replication_factor)
     plan = importer.plan
-    print(f"{source.name}: {plan}, {plan.security}, producer ids below {plan.producer_ids}")
+    print(f"{source.name}: {plan}, {plan.other_metadata}, producer ids below {plan.producer_ids}")
     if importer.is_finished:
         print("already imported")
         return EXIT_OK
@@ -79,7 +79,7 @@ def execute_import(source: ImportSource, cluster: ClusterClient, arguments: argp
         f"imported and verified: {pluralize(compared.partitions, 'partition')}, "
         f"{pluralize(compared.records, 'record')}, {pluralize(compared.size_bytes, 'byte')}, "
         f"checksum {compared.checksum:08x}; {pluralize(len(plan.groups), 'group')}, "
-        f"{pluralize(plan.offset_count, 'committed offset')}, {plan.security}"
+        f"{pluralize(plan.offset_count, 'committed offset')}, {plan.other_metadata}"
     )
     return EXIT_OK
 

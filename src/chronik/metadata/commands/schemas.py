@@ -7,6 +7,7 @@ checks again and retries. A revision is the log index of the last change, or 0 i
 
 from typing import Annotated, Final
 
+import msgspec
 from msgspec import Meta
 
 from chronik.limits import (
@@ -24,7 +25,10 @@ ANY_REVISION: Final = -1
 """The revision in a command that is applied whatever the current revision is, as in restores from a backup."""
 
 UNASSIGNED: Final = -1
-"""The schema id or version number of a registration to which applying the command assigns the next one."""
+"""The schema id or version number of a registration to which applying the command assigns the next one.
+
+A restore from a backup keeps the ids and numbers instead.
+"""
 
 MODES_PER_COMMAND_MAX: Final = 1000
 """The maximum number of subjects in a SetSchemaMode command. Applying one takes about 5 µs."""
@@ -43,6 +47,7 @@ NextSchemaId = Annotated[int, Meta(ge=0, le=2**31)]
 SchemaIdOrUnassigned = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 VersionNumber = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 VersionOrUnassigned = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
+NextVersionNumber = Annotated[int, Meta(ge=0, le=2**31)]
 Revision = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
 SchemaJson = Annotated[str, Meta(max_length=SCHEMA_PROPERTIES_BYTES_MAX)]
 """The type of JSON objects that the registry stores and returns, but does not interpret when it applies commands."""
@@ -82,6 +87,10 @@ class RegisterSchema(CommandBase, frozen=True, tag=90):
     time_ms: TimeMs
     schema_id: SchemaIdOrUnassigned = UNASSIGNED
     version: VersionOrUnassigned = UNASSIGNED
+    next_version: NextVersionNumber = 0
+    """The minimum of the subject's next version number, which restores set: higher versions were deleted."""
+    is_deleted: bool = False
+    """Whether a restore registers a version that is soft-deleted."""
 
 
 @since_level(SCHEMAS_LEVEL)
@@ -128,3 +137,24 @@ class SetSchemaContext(CommandBase, frozen=True, tag=94):
     name: ContextName
     next_id: NextSchemaId = 0
     is_deleted: bool = False
+
+
+ImportableCommand = RegisterSchema | SetSchemaConfig | SetSchemaMode | SetSchemaContext
+"""A command by which an import or a restore transfers the schema registry of another cluster."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decoder: msgspec.msgpack.Decoder[ImportableCommand] = msgspec.msgpack.Decoder(ImportableCommand)
+
+
+def encode_importable_command(command: ImportableCommand) -> bytes:
+    """Return the bytes of a command in an ImportSchemas request."""
+    return _encode(command)
+
+
+def decode_importable_command(data: bytes) -> ImportableCommand:
+    """Return the command of an ImportSchemas request.
+
+    Raises:
+        msgspec.MsgspecError: The data is not such a command, or a field exceeds its limit.
+    """
+    return _decoder.decode(data)

@@ -68,7 +68,7 @@ def register_schema(writer: ImageWriter, command: RegisterSchema, index: int) ->
     if known is not None and known.schema_id != schema.id:
         message = f"version {number} of {command.subject!r} has another schema"
         raise CommandRejectedError(ErrorCode.DUPLICATE_RESOURCE, message)
-    if known is not None and not known.is_deleted:
+    if known is not None and (command.is_deleted or not known.is_deleted):
         return ApplyResult(value=combine_registration(schema.id, number))
     if number > VERSION_MAX:
         message = f"all version numbers of subject {command.subject!r} are used"
@@ -76,8 +76,10 @@ def register_schema(writer: ImageWriter, command: RegisterSchema, index: int) ->
     kept = [
         each for each in subject.versions if each.number != number and not _is_superseded(table, command, each, schema)
     ]
-    versions = sorted([*kept, StoredVersion(number, schema.id, command.time_ms)], key=lambda each: each.number)
-    changed = StoredSubject(command.subject, max(subject.next_version, number + 1), index, tuple(versions))
+    version = StoredVersion(number, schema.id, command.time_ms, command.is_deleted)
+    versions = sorted([*kept, version], key=lambda each: each.number)
+    next_version = max(subject.next_version, number + 1, command.next_version)
+    changed = StoredSubject(command.subject, next_version, index, tuple(versions))
     _check_limits(table, changed, schema, is_new=is_new)
     next_id = max(table.next_id(context), schema.id + 1)
     if is_new:
