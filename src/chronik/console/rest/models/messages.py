@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from chronik.console.rest.models.common import Body, Index, Int64, Limit
+from chronik.formats.codec import ValueFormat
 
 Position = Annotated[str, msgspec.Meta(min_length=1, max_length=6000)]
 """A position in a topic: start, end, an offset, a time, or the `next` value of a page. The maximum length fits the
@@ -14,13 +15,30 @@ Position = Annotated[str, msgspec.Meta(min_length=1, max_length=6000)]
 Format = Literal["text", "json", "base64"]
 
 
+class ShownSchema(msgspec.Struct):
+    """The schema that a typed key or value names."""
+
+    id: int | None
+    guid: str | None
+    """The GUID, if the value names its schema by GUID instead of id."""
+    format: ValueFormat | None
+    """The format of the schema; null if the schema could not be read."""
+    subject: str | None
+    version: int | None
+    """A version of `subject` that has the schema."""
+    problem: str | None
+    """Why the value was not decoded; null if it was."""
+
+
 class Shown(msgspec.Struct):
     """A key, value or header value in displayable form."""
 
     kind: Literal["json", "text", "bytes", "null"]
     text: str | None
-    """The original JSON, plain text, or base64-encoded bytes."""
+    """The original JSON, plain text, base64-encoded bytes, or the JSON form of a decoded value."""
     truncated: bool = False
+    schema: ShownSchema | None = None
+    """The schema, if this is a typed key or value and `format` is `auto`."""
 
 
 class ShownHeader(msgspec.Struct):
@@ -57,7 +75,8 @@ class ReadMessages(msgspec.Struct, kw_only=True):
     limit: Limit = 50
     isolation: Literal["committed", "uncommitted"] = "committed"
     format: Literal["auto", "text", "bytes"] = "auto"
-    """The display format of keys and values."""
+    """The display format of keys and values: with `auto`, typed ones (Avro, JSON Schema, Protobuf) are decoded. That
+    requires the Read permission on a subject with their schema."""
 
 
 class Messages(msgspec.Struct):
@@ -75,7 +94,8 @@ class SearchMessages(msgspec.Struct, kw_only=True):
     """The query parameters for searching messages."""
 
     text: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
-    """The text to find in keys, values and headers, compared as UTF-8 bytes."""
+    """The text to find in keys, values and headers, compared as UTF-8 bytes. Typed keys and values match if their JSON
+    form, which has no whitespace between tokens, contains the text."""
     partition: Index | None = None
     from_: Position = msgspec.field(name="from", default="start")
     until: Position = "end"

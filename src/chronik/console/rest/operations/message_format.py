@@ -10,6 +10,7 @@ import msgspec
 
 from chronik.console.rest.models.messages import Message, Shown, ShownHeader
 from chronik.console.rest.operations.batch_reader import FetchedBatch
+from chronik.console.rest.operations.typed_messages import DecodedField, DecodedFields, MessageDecoder
 from chronik.protocol.batch import TimestampType
 from chronik.protocol.records import Record
 
@@ -21,6 +22,7 @@ HEADERS_SHOWN_MAX: Final = 50
 HEADER_BYTES_MAX: Final = 1000
 
 NULL: Final = Shown("null", None)
+NOT_DECODED: Final = DecodedFields()
 
 
 def value_bytes_max(count: int) -> int:
@@ -28,14 +30,19 @@ def value_bytes_max(count: int) -> int:
     return min(VALUE_BYTES_MAX, max(VALUE_BYTES_MIN, RESPONSE_BYTES_MAX // count // 2))
 
 
-def format_messages(batch: FetchedBatch, first: int, end: int, how: str, bytes_max: int) -> Iterator[Message]:
+def format_messages(
+    batch: FetchedBatch, first: int, end: int, how: str, bytes_max: int, decoder: MessageDecoder
+) -> Iterator[Message]:
     """Yield the messages of a batch with offsets from `first` (inclusive) to `end` (exclusive)."""
     for record in batch.records():
         if first <= record.offset < end:
-            yield format_message(batch, record, how, bytes_max)
+            decoded = decoder.decode(record) if how == "auto" and not batch.header.is_control else NOT_DECODED
+            yield format_message(batch, record, how, bytes_max, decoded)
 
 
-def format_message(batch: FetchedBatch, record: Record, how: str, bytes_max: int) -> Message:
+def format_message(
+    batch: FetchedBatch, record: Record, how: str, bytes_max: int, decoded: DecodedFields = NOT_DECODED
+) -> Message:
     """Convert a record to a message."""
     header = batch.header
     return Message(
@@ -43,8 +50,8 @@ def format_message(batch: FetchedBatch, record: Record, how: str, bytes_max: int
         record.offset,
         record.timestamp,
         "append" if header.timestamp_type is TimestampType.LOG_APPEND_TIME else "create",
-        format_value(record.key, how, min(bytes_max, max(VALUE_BYTES_MIN, bytes_max // 4))),
-        format_value(record.value, how, bytes_max),
+        _format_field(record.key, how, min(bytes_max, max(VALUE_BYTES_MIN, bytes_max // 4)), decoded.key),
+        _format_field(record.value, how, bytes_max, decoded.value),
         [
             ShownHeader(name, format_value(value, how, HEADER_BYTES_MAX))
             for name, value in record.headers[:HEADERS_SHOWN_MAX]
@@ -53,6 +60,17 @@ def format_message(batch: FetchedBatch, record: Record, how: str, bytes_max: int
         header.is_transactional,
         header.is_control,
     )
+
+
+def _format_field(data: bytes | None, how: str, bytes_max: int, decoded: DecodedField | None) -> Shown:
+    if decoded is None:
+        return format_value(data, how, bytes_max)
+    if decoded.json is None:
+        shown = format_value(data, how, bytes_max)
+        return Shown(shown.kind, shown.text, shown.truncated, decoded.schema)
+    if len(decoded.json) <= bytes_max:
+        return Shown("json", decoded.json.decode(), False, decoded.schema)
+    return Shown("text", decoded.json[:bytes_max].decode("utf-8", "ignore"), True, decoded.schema)
 
 
 def format_value(data: bytes | memoryview | None, how: str, bytes_max: int) -> Shown:

@@ -24,8 +24,11 @@ from chronik.console.rest.operations.positions import (
     format_page_token,
     resolve_position,
 )
+from chronik.console.rest.operations.typed_messages import MessageDecoder
 
 READ_SECONDS_MAX: Final = 3.0
+DECODING_CPU_SECONDS_MAX: Final = 2.0
+"""CPU time for which one read decodes typed keys and values. The rest is shown undecoded."""
 WIDENING_FACTOR: Final = 4
 """Factor by which the offset range to read grows while it contains fewer messages than requested."""
 
@@ -55,6 +58,7 @@ class _MessageReader:
         self._format = params.format
         self._ends = ends
         self._committed = committed
+        self._decoder = MessageDecoder(context, context.path_parameters["topic"], DECODING_CPU_SECONDS_MAX)
         self._read_until: Offsets = {}
         """The offset up to which each partition has been read (exclusive)."""
         self._cut: set[TopicPartition] = set()
@@ -100,7 +104,8 @@ class _MessageReader:
             self._read_until = {each: min(offset, self._ends[each]) for each, offset in reader.positions.items()}
             for batch in batches:
                 end = self._ends[batch.partition]
-                for message in format_messages(batch, start_offsets[batch.partition], end, self._format, bytes_max):
+                start = start_offsets[batch.partition]
+                for message in format_messages(batch, start, end, self._format, bytes_max, self._decoder):
                     yield batch.partition, message
             if reader.positions == before:
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from chronik.client.errors import ClientError
@@ -11,24 +12,32 @@ from chronik.console.rest.context import OperationContext
 from chronik.console.rest.errors import to_rest_error
 from chronik.console.rest.models.messages import Message, Progress, SearchEnd, SearchMessages, Skipped, TailMessages
 from chronik.console.rest.operations.batch_reader import BatchReader, FetchedBatch
-from chronik.console.rest.operations.message_format import format_message, format_messages, value_bytes_max
+from chronik.console.rest.operations.message_format import (
+    NOT_DECODED,
+    format_message,
+    format_messages,
+    value_bytes_max,
+)
 from chronik.console.rest.operations.positions import (
     Offsets,
     fetch_available_partitions,
     fetch_offset_bounds,
     resolve_position,
 )
+from chronik.console.rest.operations.typed_messages import MessageDecoder
 from chronik.console.rest.streams import ServerSentEvent
 from chronik.protocol.batch import HEADER_BYTES
 from chronik.protocol.compression import Codec, decompress, parse_codec
-from chronik.protocol.errors import KafkaError
-from chronik.protocol.records import Record
+from chronik.protocol.errors import CorruptRecords, KafkaError
+from chronik.protocol.records import Record, iter_decompressed_records
 
 PROGRESS_SECONDS: Final = 0.5
 IDLE_SECONDS_PER_WORK_SECOND: Final = 1.0
 """Seconds for which a search pauses per second of work, so that it leaves CPU time for the node's other work."""
 
 TAIL_WAIT_SECONDS: Final = 0.5
+TAIL_CPU_SECONDS_MAX: Final = 0.25
+"""CPU time for which a tail decodes the messages of one fetch."""
 TAIL_MESSAGES_MAX: Final = 100
 """Maximum number of messages that a tail, the stream of a topic's new messages, sends per fetch."""
 TAIL_BEHIND_MAX: Final = 20_000
@@ -64,6 +73,7 @@ class _Search:
         self._context = context
         self._asked = params
         self._text = params.text.encode()
+        self._decoder = MessageDecoder(context, context.path_parameters["topic"], params.max_seconds)
         self._reader = reader
         self._begun = start_offsets
         self._until = until
@@ -88,6 +98,7 @@ class _Search:
         started = reported = time.monotonic()
         while not self._context.abandoned.is_set():
             batch_started = time.monotonic()
+            self._decoder.renew()
             for batch in batches:
                 for message in self._find_matching_messages(batch):
                     self._progress.matches += 1
@@ -112,23 +123,35 @@ class _Search:
             batches = self._reader.fetch(left)
 
     def _find_matching_messages(self, batch: FetchedBatch) -> Iterator[Message]:
-        """Yield the matching messages of a batch. A batch that does not contain the text is not decoded."""
+        """Yield the matching messages of a batch. A batch that cannot contain the text is not decoded."""
         first, end = self._begun[batch.partition], self._until[batch.partition]
         count = min(batch.header.next_offset, end) - max(batch.header.base_offset, first)
         self._progress.bytes += batch.header.size
-        if not self._may_contain_text(batch):
+        body = _decompress(batch)
+        is_typed = self._is_typed(batch, body)
+        if not is_typed and self._text not in body:
             self._progress.scanned += max(0, min(count, batch.header.record_count))
             return
         for record in batch.records():
             if first <= record.offset < end:
                 self._progress.scanned += 1
-                if _contains_text(record, self._text):
-                    yield format_message(batch, record, "auto", value_bytes_max(self._asked.max_matches))
+                decoded = self._decoder.decode(record) if is_typed else NOT_DECODED
+                if _contains_text(record, self._text) or decoded.contains(self._text):
+                    yield format_message(batch, record, "auto", value_bytes_max(self._asked.max_matches), decoded)
 
-    def _may_contain_text(self, batch: FetchedBatch) -> bool:
-        payload = bytes(batch.encoded[HEADER_BYTES:])
-        codec = parse_codec(batch.header.codec)
-        return self._text in (payload if codec is Codec.NONE else decompress(codec, payload))
+    def _is_typed(self, batch: FetchedBatch, body: bytes) -> bool:
+        """Return whether the first record is typed: producers serialize all records of a batch alike."""
+        if batch.header.is_control:
+            return False
+        with suppress(CorruptRecords):
+            return self._decoder.is_typed(record for record, _ in iter_decompressed_records(batch.header, body))
+        return False
+
+
+def _decompress(batch: FetchedBatch) -> bytes:
+    payload = bytes(batch.encoded[HEADER_BYTES:])
+    codec = parse_codec(batch.header.codec)
+    return payload if codec is Codec.NONE else decompress(codec, payload)
 
 
 def _contains_text(record: Record, text: bytes) -> bool:
@@ -155,13 +178,16 @@ def _tail(
     batches: list[FetchedBatch],
 ) -> Iterator[ServerSentEvent]:
     bytes_max = value_bytes_max(TAIL_MESSAGES_MAX)
+    decoder = MessageDecoder(context, context.path_parameters["topic"], TAIL_CPU_SECONDS_MAX)
     while not context.abandoned.is_set():
         started, count, skipped = time.monotonic(), 0, 0
+        decoder.renew()
         for batch in batches:
             if count >= TAIL_MESSAGES_MAX:
                 skipped += batch.header.record_count
                 continue
-            for message in format_messages(batch, start_offsets[batch.partition], 2**63, params.format, bytes_max):
+            start = start_offsets[batch.partition]
+            for message in format_messages(batch, start, 2**63, params.format, bytes_max, decoder):
                 if count < TAIL_MESSAGES_MAX:
                     yield ServerSentEvent("message", message)
                 else:
