@@ -11,24 +11,18 @@ Every method raises a `RegistryError` for an error that the client should see.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
-from chronik.errors import StorageError
 from chronik.limits import (
-    SCHEMA_COMPARISON_SECONDS_MAX,
     SCHEMAS_PER_RESPONSE_MAX,
     SCHEMAS_RESPONSE_BYTES_MAX,
     SUBJECT_NAME_CHARACTERS_MAX,
 )
-from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.schemas import (
     MODES_PER_COMMAND_MAX,
     UNASSIGNED,
@@ -38,7 +32,6 @@ from chronik.metadata.commands.schemas import (
     SetSchemaContext,
     SetSchemaMode,
 )
-from chronik.metadata.handlers.schemas import STALE
 from chronik.metadata.records import ApplyResult
 from chronik.metadata.schemas import (
     DEFAULT_CONTEXT,
@@ -55,22 +48,11 @@ from chronik.metadata.schemas import (
     split_registration,
     split_subject,
 )
-from chronik.metadata.stores.store import MetadataStore, StoreClosedError
-from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.registry.comparison import (
-    ComparedVersion,
-    describe_check,
-    find_field_errors,
-    find_incompatibilities,
-    format_parsed_schema,
-    is_same_schema,
-    select_group,
-)
+from chronik.metadata.stores.store import MetadataStore
 from chronik.registry.entities import (
     Config,
     ConfigChange,
     ContextId,
-    SchemaReference,
     SchemaRequest,
     SchemaString,
     SubjectSchema,
@@ -80,11 +62,8 @@ from chronik.registry.errors import (
     ContextNotEmptyError,
     IncompatibleSchemaError,
     InvalidSubjectError,
-    InvalidVersionError,
     OperationNotPermittedError,
     ReferenceExistsError,
-    RegistryStoreError,
-    RegistryTimeoutError,
     SchemaNotFoundError,
     SubjectConfigNotFoundError,
     SubjectModeNotFoundError,
@@ -96,8 +75,20 @@ from chronik.registry.errors import (
     VersionNotSoftDeletedError,
     VersionSoftDeletedError,
 )
-from chronik.registry.parser import TYPE_NUMBERS, TYPES_BY_NUMBER, SchemaParser, SchemaThreads, UnparsedSchema
+from chronik.registry.listing import (
+    LATEST,
+    ListSlices,
+    find_version,
+    is_listed,
+    is_version_deleted,
+    parse_version,
+    render_version,
+    select_page,
+)
+from chronik.registry.matching import SchemaMatcher
+from chronik.registry.parser import TYPE_NUMBERS
 from chronik.registry.properties import check_rule_set, decode_properties, encode_limited, has_rule_of_type
+from chronik.registry.proposals import Proposal, RegistryStore
 from chronik.registry.registration import (
     NEXT_VERSION,
     PreparedSchema,
@@ -106,23 +97,16 @@ from chronik.registry.registration import (
     build_draft,
     complete_properties,
     complete_text,
-    describe_invalid_schema,
-    load_compared_versions,
     load_subject_state,
-    load_unparsed,
-    parse_draft,
-    resolve_draft,
 )
-from chronik.registry.schema import InvalidSchemaError, Schema, SchemaType
+from chronik.registry.schema import SchemaType
 from chronik.registry.settings import (
-    CompatibilityLevel,
     RegistryMode,
     apply_config_change,
     check_config_change,
     find_config,
     get_effective_config,
     get_effective_mode,
-    get_level,
     get_own_config,
     get_own_mode,
     has_defaults_or_overrides,
@@ -136,38 +120,8 @@ from chronik.registry.subjects import (
     normalize_subject,
 )
 
-LATEST: Final = -1
-"""The version number that stands for the latest version that is not deleted."""
-
-VERSION_MAX: Final = 2**31 - 1
-LIMIT_MAX: Final = 2**31 - 1
-
-CONFIRM_SECONDS: Final = 5.0
-"""The maximum time in seconds to confirm a read with a majority, long enough for an election."""
-
-OPERATION_SECONDS: Final = 25.0
-"""The maximum time in seconds of a change, below the usual timeout of HTTP clients."""
-
-ATTEMPTS_MAX: Final = 50
-"""The maximum number of attempts to make a change while other nodes change the same subject. One of the attempts made
-at a time succeeds, and a node makes one at a time per subject."""
-
-COMPARED_AT_ONCE: Final = 50
-"""The number of versions whose references are resolved on the event loop before they are compared in a thread."""
-
-SLICE_SECONDS: Final = 0.002
-"""The time in seconds for which a list is computed before it yields to the event loop."""
-
-ITEMS_PER_CHECK: Final = 64
-"""The number of items after which a list checks how long it has held the event loop."""
-
-RETRIABLE_CODES: Final = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
-"""The error codes of commands that clients may repeat: the outcome is unknown, or nothing was changed."""
-
 SubjectFilter = Callable[[str], bool]
 """A predicate on normalized names of subjects: whether the caller may see the subject."""
-
-T = TypeVar("T")
 
 
 def accept_all(subject: str) -> bool:
@@ -179,17 +133,6 @@ class ResolvedSubject(str):
     """The name of the subject that a read accesses: see `SchemaRegistry.resolve_alias`."""
 
     __slots__ = ()
-
-
-class _Proposal(NamedTuple, Generic[T]):
-    """A command, and the function that turns its result into the result of the operation."""
-
-    command: Command
-    finish: Callable[[ApplyResult], T]
-
-
-class _StateChangedError(Exception):
-    """The subject or its settings changed while its state was being evaluated, or before a command was applied."""
 
 
 class _FoundSchema(NamedTuple):
@@ -208,19 +151,17 @@ class SchemaRegistry:
     """
 
     def __init__(self, store: MetadataStore, *, now_ms: Callable[[], int]) -> None:
-        self._store = store
+        self._store = RegistryStore(store)
+        self._matcher = SchemaMatcher(self._store)
         self._now_ms = now_ms
-        self._parser = SchemaParser()
-        self._threads = SchemaThreads()
-        self._locks = _SubjectLocks()
 
     async def close(self) -> None:
         """Stop the threads that parse schemas."""
-        await self._threads.close()
+        await self._matcher.close()
 
     @property
     def _table(self) -> SchemaTable:
-        return self._store.image.schemas
+        return self._store.table
 
     # --- schemas of subjects ---
 
@@ -233,11 +174,11 @@ class SchemaRegistry:
         check_rule_set(request.rule_set)
         name = check_subject(subject)
         draft = build_draft(request)
-        return await self._change(name, lambda: self._plan_registration(name, draft, normalize=normalize))
+        return await self._store.change(name, lambda: self._plan_registration(name, draft, normalize=normalize))
 
     async def _plan_registration(
         self, name: str, draft: SchemaDraft, *, normalize: bool
-    ) -> SubjectSchema | _Proposal[SubjectSchema]:
+    ) -> SubjectSchema | Proposal[SubjectSchema]:
         """Return the version that has a schema already, or the command that registers the schema."""
         state = load_subject_state(self._table, name)
         normalize = normalize or bool(state.config.normalize)
@@ -252,16 +193,18 @@ class SchemaRegistry:
             completed = draft
         else:
             completed = complete_properties(complete_text(draft, state), state, new_version=state.next_version)
-        prepared = await self._prepare(state, completed, is_new=draft.id < 0, normalize=normalize)
-        known = self._find_by_content(state, prepared)
+        prepared = await self._matcher.prepare(state, completed, is_new=draft.id < 0, normalize=normalize)
+        known = self._matcher.find_by_content(state, prepared)
         schema_id = known.id if known is not None and draft.id < 0 else draft.id
         if draft.version == NEXT_VERSION:
-            same = self._find_version_of(state, known, deleted=False) if known and known.id == schema_id else None
-            same = same or await self._find_same(state, prepared, state.live_versions, schema_id)
+            same = (
+                self._matcher.find_version_of(state, known, deleted=False) if known and known.id == schema_id else None
+            )
+            same = same or await self._matcher.find_same(state, prepared, state.live_versions, schema_id)
             if same is not None:
                 return self._render_version(name, same)
         if state.mode is not RegistryMode.IMPORT:
-            messages = await self._find_incompatibilities(state, prepared, state.live_versions)
+            messages = await self._matcher.find_incompatibilities(state, prepared, state.live_versions)
             if messages:
                 raise IncompatibleSchemaError(
                     f'Schema being registered is incompatible with an earlier schema for subject "{name}", '
@@ -279,13 +222,13 @@ class SchemaRegistry:
         if draft.is_empty:
             return None
         try:
-            prepared = await self._prepare(state, draft, is_new=draft.id < 0, normalize=normalize)
+            prepared = await self._matcher.prepare(state, draft, is_new=draft.id < 0, normalize=normalize)
         except UnprocessableSchemaError:
-            prepared = await self._prepare(state, draft, is_new=False, normalize=normalize)
+            prepared = await self._matcher.prepare(state, draft, is_new=False, normalize=normalize)
         if draft.version == LATEST:
-            found = await self._find_same(state, prepared, state.live_versions[-1:])
+            found = await self._matcher.find_same(state, prepared, state.live_versions[-1:])
         else:
-            found = await self._find_prepared(state, prepared, deleted=False)
+            found = await self._matcher.find_prepared(state, prepared, deleted=False)
         if found is None or draft.version in (NEXT_VERSION, LATEST):
             return found if found is not None and draft.id in (UNASSIGNED, found.schema_id) else None
         if found.schema_id != draft.id:
@@ -302,7 +245,7 @@ class SchemaRegistry:
                 f"Overwrite new schema with id {schema_id} in context {context} is not permitted."
             )
 
-    def _propose_registration(self, state: SubjectState, prepared: PreparedSchema) -> _Proposal[SubjectSchema]:
+    def _propose_registration(self, state: SubjectState, prepared: PreparedSchema) -> Proposal[SubjectSchema]:
         draft = prepared.draft
         command = RegisterSchema(
             subject=state.name,
@@ -322,9 +265,9 @@ class SchemaRegistry:
         def finish(result: ApplyResult) -> SubjectSchema:
             schema_id, number = split_registration(result.value)
             schema = StoredSchema(state.context, schema_id, *prepared.content, prepared.guid)
-            return _render(state.name, schema, StoredVersion(number, schema_id, command.time_ms))
+            return render_version(state.name, schema, StoredVersion(number, schema_id, command.time_ms))
 
-        return _Proposal(command, finish)
+        return Proposal(command, finish)
 
     async def look_up(
         self, subject: str, request: SchemaRequest, *, normalize: bool = False, deleted: bool = False, format: str = ""
@@ -332,7 +275,9 @@ class SchemaRegistry:
         """Return the version of the subject that has the schema in the request."""
         draft = build_draft(request)
         name = await self._resolve_for_read(subject)
-        found = await self._evaluate(name, lambda: self._look_up(name, draft, normalize=normalize, deleted=deleted))
+        found = await self._store.evaluate(
+            name, lambda: self._look_up(name, draft, normalize=normalize, deleted=deleted)
+        )
         return await self.format_schema(found, format)
 
     async def _look_up(self, name: str, draft: SchemaDraft, *, normalize: bool, deleted: bool) -> SubjectSchema:
@@ -340,13 +285,13 @@ class SchemaRegistry:
         normalize = normalize or bool(state.config.normalize)
         found = None
         if not draft.is_empty:
-            prepared = await self._prepare(state, draft, is_new=False, normalize=normalize)
-            found = await self._find_prepared(state, prepared, deleted=deleted)
+            prepared = await self._matcher.prepare(state, draft, is_new=False, normalize=normalize)
+            found = await self._matcher.find_prepared(state, prepared, deleted=deleted)
             if found is None and state.latest is not None:
                 completed = complete_properties(draft, state, new_version=None)
                 if completed != draft:
-                    prepared = await self._prepare(state, completed, is_new=False, normalize=normalize)
-                    found = await self._find_prepared(state, prepared, deleted=deleted)
+                    prepared = await self._matcher.prepare(state, completed, is_new=False, normalize=normalize)
+                    found = await self._matcher.find_prepared(state, prepared, deleted=deleted)
         if found is None:
             raise SchemaNotFoundError() if self._has_subject(name, deleted=deleted) else SubjectNotFoundError(name)
         return self._render_version(name, found)
@@ -363,7 +308,7 @@ class SchemaRegistry:
 
     def _get_version(self, name: str, number: int, *, deleted: bool) -> StoredVersion:
         subject = self._table.subjects.get(name)
-        found = None if subject is None else _find_version(subject, number)
+        found = None if subject is None else find_version(subject, number)
         if found is None or (found.is_deleted and not deleted):
             if not self._has_subject(name, deleted=deleted):
                 raise SubjectNotFoundError(name)
@@ -379,12 +324,12 @@ class SchemaRegistry:
         known = table.subjects.get(name)
         versions = [] if known is None else [each for each in known.versions if deleted or not each.is_deleted]
         schemas = [table.schemas[context, each.schema_id] for each in versions]
-        slices = _Slices()
+        slices = ListSlices()
         for version, schema in zip(reversed(versions), reversed(schemas), strict=True):
             await slices.pause_if_due()
             metadata = decode_properties(schema.properties).metadata
             if metadata is not None and properties.items() <= (metadata.properties or {}).items():
-                return await self._format_stored(_render(name, schema, version), schema, format)
+                return await self._format_stored(render_version(name, schema, version), schema, format)
         raise SchemaNotFoundError() if self._has_subject(name, deleted=deleted) else SubjectNotFoundError(name)
 
     async def list_versions(
@@ -395,8 +340,8 @@ class SchemaRegistry:
         known = self._table.subjects.get(name)
         if known is None or (known.is_deleted and not deleted and not deleted_only):
             raise SubjectNotFoundError(name)
-        numbers = [each.number for each in known.versions if _is_listed(each.is_deleted, deleted, deleted_only)]
-        return _select_page(numbers, offset, limit)
+        numbers = [each.number for each in known.versions if is_listed(each.is_deleted, deleted, deleted_only)]
+        return select_page(numbers, offset, limit)
 
     async def list_referencing_ids(
         self, subject: str, version: str | int, *, deleted: bool = False, offset: int = 0, limit: int = -1
@@ -408,7 +353,7 @@ class SchemaRegistry:
         keys = sorted(self._table.find_referrers((name, found.number)))
         if not deleted:
             keys = [key for key in keys if self._table.is_schema_live(key)]
-        return _select_page([schema_id for _, schema_id in keys], offset, limit, SCHEMAS_PER_RESPONSE_MAX)
+        return select_page([schema_id for _, schema_id in keys], offset, limit, SCHEMAS_PER_RESPONSE_MAX)
 
     async def delete_version(self, subject: str, version: str | int, *, permanent: bool = False) -> int:
         """Delete a version of a subject, and return its number.
@@ -417,9 +362,9 @@ class SchemaRegistry:
         """
         number = parse_version(version)
         name = normalize_subject(subject)
-        return await self._change(name, lambda: self._plan_version_deletion(name, number, permanent=permanent))
+        return await self._store.change(name, lambda: self._plan_version_deletion(name, number, permanent=permanent))
 
-    async def _plan_version_deletion(self, name: str, number: int, *, permanent: bool) -> int | _Proposal[int]:
+    async def _plan_version_deletion(self, name: str, number: int, *, permanent: bool) -> int | Proposal[int]:
         found = self._get_version(name, number, deleted=True)
         if found.is_deleted and not permanent:
             raise VersionSoftDeletedError(name, found.number)
@@ -430,14 +375,14 @@ class SchemaRegistry:
             raise VersionNotSoftDeletedError(name, found.number)
         revision = self._table.subjects[name].revision
         command = DeleteSchemaVersions(name, (found.number,), permanent, revision)
-        return _Proposal(command, lambda _: found.number)
+        return Proposal(command, lambda _: found.number)
 
     async def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
         """Delete a subject with its config and mode, and return the numbers of the deleted versions."""
         name = normalize_subject(subject)
-        return await self._change(name, lambda: self._plan_subject_deletion(name, permanent=permanent))
+        return await self._store.change(name, lambda: self._plan_subject_deletion(name, permanent=permanent))
 
-    async def _plan_subject_deletion(self, name: str, *, permanent: bool) -> list[int] | _Proposal[list[int]]:
+    async def _plan_subject_deletion(self, name: str, *, permanent: bool) -> list[int] | Proposal[list[int]]:
         subject = self._table.subjects.get(name)
         if subject is None:
             raise SubjectNotFoundError(name)
@@ -451,7 +396,7 @@ class SchemaRegistry:
             if permanent and not version.is_deleted:
                 raise SubjectNotSoftDeletedError(name)
         numbers = [version.number for version in versions]
-        return _Proposal(DeleteSchemaVersions(name, tuple(numbers), permanent, subject.revision), lambda _: numbers)
+        return Proposal(DeleteSchemaVersions(name, tuple(numbers), permanent, subject.revision), lambda _: numbers)
 
     def _list_referring_subjects(self, version: VersionKey, *, deleted: bool) -> set[str]:
         """Return the subjects that have a version that refers to a version, optionally including deleted versions."""
@@ -459,7 +404,7 @@ class SchemaRegistry:
         subjects = set()
         for key in table.find_referrers(version):
             for name, numbers in table.versions_with_schema(key).items():
-                if deleted or any(not _is_deleted(table.subjects[name], number) for number in numbers):
+                if deleted or any(not is_version_deleted(table.subjects[name], number) for number in numbers):
                     subjects.add(name)
         return subjects
 
@@ -474,7 +419,9 @@ class SchemaRegistry:
         number = None if version is None else parse_version(version)
         draft = build_draft(request)
         name = await self._resolve_for_read(subject)
-        return await self._evaluate(name, lambda: self._check_compatibility(name, draft, number, normalize=normalize))
+        return await self._store.evaluate(
+            name, lambda: self._check_compatibility(name, draft, number, normalize=normalize)
+        )
 
     async def _check_compatibility(
         self, name: str, draft: SchemaDraft, number: int | None, *, normalize: bool
@@ -490,8 +437,8 @@ class SchemaRegistry:
         if draft.is_empty:
             raise UnprocessableSchemaError("Empty schema")
         normalize = normalize or bool(state.config.normalize)
-        prepared = await self._prepare(state, draft, is_new=True, normalize=normalize)
-        return await self._find_incompatibilities(state, prepared, versions)
+        prepared = await self._matcher.prepare(state, draft, is_new=True, normalize=normalize)
+        return await self._matcher.find_incompatibilities(state, prepared, versions)
 
     # --- schemas by id and lists ---
 
@@ -512,14 +459,14 @@ class SchemaRegistry:
         """
         is_confirmed = fetch_max_id
         if fetch_max_id:
-            await self._confirm()
+            await self._store.confirm()
         found = await self._find_by_id(schema_id, subject, visible)
         if found is None and not is_confirmed:
-            await self._confirm()
+            await self._store.confirm()
             found = await self._find_by_id(schema_id, subject, visible)
         if found is None:
             raise SchemaNotFoundError(schema_id)
-        rendered = _render(found.subject, found.schema, found.version, reference_format=reference_format)
+        rendered = render_version(found.subject, found.schema, found.version, reference_format=reference_format)
         text = (await self._format_stored(rendered, found.schema, format)).schema
         return SchemaString(
             schema=text,
@@ -556,7 +503,7 @@ class SchemaRegistry:
     ) -> tuple[str, Sequence[int]] | None:
         if visible is accept_all:
             return next(iter(users.items()), None)
-        slices = _Slices()
+        slices = ListSlices()
         for name, numbers in list(users.items()):
             await slices.pause_if_due()
             if visible(name):
@@ -587,7 +534,7 @@ class SchemaRegistry:
     ) -> list[str]:
         """Return the subjects that have a version with the id."""
         versions = await self._list_versions_of_id(schema_id, subject, deleted=deleted, visible=visible)
-        return _select_page(list(dict.fromkeys(each.subject for each in versions)), offset, limit)
+        return select_page(list(dict.fromkeys(each.subject for each in versions)), offset, limit)
 
     async def list_versions_of_id(
         self,
@@ -601,12 +548,12 @@ class SchemaRegistry:
     ) -> list[SubjectVersion]:
         """Return the versions of subjects that have the id."""
         versions = await self._list_versions_of_id(schema_id, subject, deleted=deleted, visible=visible)
-        return _select_page(versions, offset, limit)
+        return select_page(versions, offset, limit)
 
     async def _list_versions_of_id(
         self, schema_id: int, subject: str | None, *, deleted: bool, visible: SubjectFilter
     ) -> list[SubjectVersion]:
-        await self._confirm()
+        await self._store.confirm()
         found = await self._find_by_id(schema_id, subject, visible)
         if found is None:
             raise SchemaNotFoundError()
@@ -614,24 +561,26 @@ class SchemaRegistry:
         users = [
             (table.subjects[name], numbers) for name, numbers in table.versions_with_schema(found.schema.key).items()
         ]
-        slices = _Slices()
+        slices = ListSlices()
         listed = []
         for known, numbers in users:
             await slices.pause_if_due()
             if visible(known.name):
-                listed += [(known.name, each) for each in numbers if deleted or not _is_deleted(known, each)]
+                listed += [(known.name, each) for each in numbers if deleted or not is_version_deleted(known, each)]
         return [SubjectVersion(name, number) for name, number in sorted(listed)]
 
     async def get_by_guid(self, guid: str, *, format: str = "", visible: SubjectFilter = accept_all) -> SchemaString:
         """Return the schema with the GUID."""
         found = await self._find_by_guid(guid, visible)
         if not found:
-            await self._confirm()
+            await self._store.confirm()
             found = await self._find_by_guid(guid, visible)
         if not found:
             raise SchemaNotFoundError(guid)
         first = found[0]
-        rendered = await self._format_stored(_render(first.subject, first.schema, first.version), first.schema, format)
+        rendered = await self._format_stored(
+            render_version(first.subject, first.schema, first.version), first.schema, format
+        )
         return SchemaString(
             schema=rendered.schema,
             guid=rendered.guid,
@@ -645,7 +594,7 @@ class SchemaRegistry:
 
     async def list_ids_of_guid(self, guid: str, *, visible: SubjectFilter = accept_all) -> list[ContextId]:
         """Return the contexts and ids of the schema with the GUID."""
-        await self._confirm()
+        await self._store.confirm()
         found = [each.schema for each in await self._find_by_guid(guid, visible)]
         return [ContextId(context, schema_id) for context, schema_id in sorted(schema.key for schema in found)]
 
@@ -675,14 +624,14 @@ class SchemaRegistry:
         visible: SubjectFilter = accept_all,
     ) -> list[str]:
         """Return the names of the subjects that start with a prefix; the prefix `:*:` matches all contexts."""
-        await self._confirm()
-        slices = _Slices()
+        await self._store.confirm()
+        slices = ListSlices()
         names = []
         for subject in self._select_subjects(prefix):
             await slices.pause_if_due()
-            if _is_listed(subject.is_deleted, deleted, deleted_only) and visible(subject.name):
+            if is_listed(subject.is_deleted, deleted, deleted_only) and visible(subject.name):
                 names.append(subject.name)
-        return _select_page(names, offset, limit)
+        return select_page(names, offset, limit)
 
     def _select_subjects(self, prefix: str) -> list[StoredSubject]:
         """Return the subjects that start with a prefix, in the order of their names."""
@@ -716,13 +665,13 @@ class SchemaRegistry:
         Responses are limited to SCHEMAS_PER_RESPONSE_MAX versions and SCHEMAS_RESPONSE_BYTES_MAX bytes, but have at
         least one version: clients continue with `offset`.
         """
-        await self._confirm()
+        await self._store.confirm()
         schemas = self._table.schemas
         subjects = self._select_subjects(prefix)
         limit = limit if 0 < limit <= SCHEMAS_PER_RESPONSE_MAX else SCHEMAS_PER_RESPONSE_MAX
         skipped, size = 0, 0
         found: list[SubjectSchema] = []
-        slices = _Slices()
+        slices = ListSlices()
         for subject in subjects:
             await slices.pause_if_due()
             if not visible(subject.name):
@@ -745,7 +694,7 @@ class SchemaRegistry:
                 size += schema.size
                 if len(found) == limit or (found and size > SCHEMAS_RESPONSE_BYTES_MAX):
                     return found
-                found.append(_render(subject.name, schema, version))
+                found.append(render_version(subject.name, schema, version))
         return found
 
     async def list_contexts(
@@ -755,7 +704,7 @@ class SchemaRegistry:
 
         A context is visible if its own name, such as `:.lab:`, or one of its subjects is.
         """
-        await self._confirm()
+        await self._store.confirm()
         contexts = [DEFAULT_CONTEXT]
         for name in self._list_other_contexts():
             if not self._table.contexts[name].is_deleted:
@@ -763,12 +712,12 @@ class SchemaRegistry:
         selected = [name for name in contexts if name.startswith(prefix)]
         if visible is not accept_all:
             selected = [name for name in selected if await self._is_context_visible(name, visible)]
-        return _select_page(selected, offset, limit)
+        return select_page(selected, offset, limit)
 
     async def _is_context_visible(self, context: str, visible: SubjectFilter) -> bool:
         if context == DEFAULT_CONTEXT or visible(join_subject(context, "")):
             return True
-        slices = _Slices()
+        slices = ListSlices()
         for subject in self._table.find_subjects(join_subject(context, "")):
             await slices.pause_if_due()
             if visible(subject.name):
@@ -782,9 +731,9 @@ class SchemaRegistry:
             name = f".{name}"
         if ":" in name or name == GLOBAL_CONTEXT or len(name) > SUBJECT_NAME_CHARACTERS_MAX:
             raise InvalidSubjectError(context)
-        await self._change(name, lambda: self._plan_context_deletion(name))
+        await self._store.change(name, lambda: self._plan_context_deletion(name))
 
-    async def _plan_context_deletion(self, name: str) -> _Proposal[None] | None:
+    async def _plan_context_deletion(self, name: str) -> Proposal[None] | None:
         table = self._table
         if table.count_subjects(name):
             raise ContextNotEmptyError(join_subject(name, ""))
@@ -792,7 +741,7 @@ class SchemaRegistry:
         has_settings = join_subject(name, "") in table.settings
         if name == DEFAULT_CONTEXT or ((known is None or known.is_deleted) and not has_settings):
             return None
-        return _Proposal(SetSchemaContext(name, is_deleted=True), lambda _: None)
+        return Proposal(SetSchemaContext(name, is_deleted=True), lambda _: None)
 
     def list_types(self) -> list[str]:
         """Return the supported schema types."""
@@ -806,12 +755,7 @@ class SchemaRegistry:
         return found if schema is None else await self._format_stored(found, schema, format)
 
     async def _format_stored(self, rendered: SubjectSchema, schema: StoredSchema, format: str) -> SubjectSchema:
-        format = format.strip()
-        if not format or TYPES_BY_NUMBER[schema.schema_type] is SchemaType.JSON:
-            return rendered
-        unparsed = load_unparsed(self._table, schema)
-        text = await self._threads.run(_format_text, self._parser, unparsed, format)
-        return msgspec.structs.replace(rendered, schema=text)
+        return msgspec.structs.replace(rendered, schema=await self._matcher.format_text(schema, format))
 
     async def resolve_alias(self, subject: str) -> ResolvedSubject:
         """Return the normalized name of the subject that reads of `subject` access: its alias, if it has one.
@@ -819,7 +763,7 @@ class SchemaRegistry:
         A caller authorizes reads for this name, and passes it to the read: then the read accesses this subject, even if
         the alias has changed, and it needs no further confirmation.
         """
-        await self._confirm()
+        await self._store.confirm()
         return self._resolve_alias(subject)
 
     def _resolve_alias(self, subject: str) -> ResolvedSubject:
@@ -840,7 +784,7 @@ class SchemaRegistry:
 
         With `default_to_global`, return the effective config.
         """
-        await self._confirm()
+        await self._store.confirm()
         name = _normalize_settings(subject)
         if default_to_global:
             return get_effective_config(self._table, name)
@@ -853,27 +797,27 @@ class SchemaRegistry:
         """Change the config of a subject, a context or the registry, and return the new config."""
         checked = check_config_change(change)
         name = _check_settings(subject)
-        return await self._change(name, lambda: self._plan_config_change(name, checked))
+        return await self._store.change(name, lambda: self._plan_config_change(name, checked))
 
-    async def _plan_config_change(self, name: str, change: ConfigChange) -> Config | _Proposal[Config]:
+    async def _plan_config_change(self, name: str, change: ConfigChange) -> Config | Proposal[Config]:
         self._check_is_writable(name)
         config = apply_config_change(find_config(self._table, name), change)
         command = SetSchemaConfig(name, encode_limited(config), self._get_settings_revision(name))
-        return _Proposal(command, lambda _: config)
+        return Proposal(command, lambda _: config)
 
     async def delete_config(self, subject: str | None = None) -> Config:
         """Delete the config of a subject, a context or the registry, and return the deleted config."""
         name = _normalize_settings(subject)
-        return await self._change(name, lambda: self._plan_config_deletion(name))
+        return await self._store.change(name, lambda: self._plan_config_deletion(name))
 
-    async def _plan_config_deletion(self, name: str) -> Config | _Proposal[Config]:
+    async def _plan_config_deletion(self, name: str) -> Config | Proposal[Config]:
         config = get_own_config(self._table, name)
         if config is None:
             raise SubjectNotFoundError(name)
         self._check_is_writable(name)
         if find_config(self._table, name) is None:
             return config
-        return _Proposal(SetSchemaConfig(name, "", self._get_settings_revision(name)), lambda _: config)
+        return Proposal(SetSchemaConfig(name, "", self._get_settings_revision(name)), lambda _: config)
 
     def _get_settings_revision(self, name: str) -> int:
         settings = self._table.settings.get(name)
@@ -881,7 +825,7 @@ class SchemaRegistry:
 
     async def get_mode(self, subject: str | None = None, *, default_to_global: bool = False) -> str:
         """Return the mode of a subject or context, or of the registry if `subject` is None."""
-        await self._confirm()
+        await self._store.confirm()
         name = _normalize_settings(subject)
         if default_to_global:
             return str(get_effective_mode(self._table, name))
@@ -898,19 +842,19 @@ class SchemaRegistry:
         """
         name = _check_settings(subject)
         wanted = parse_mode(mode)
-        while not await self._change(name, lambda: self._plan_mode(name, wanted, force=force)):
+        while not await self._store.change(name, lambda: self._plan_mode(name, wanted, force=force)):
             pass
         return str(wanted)
 
-    async def _plan_mode(self, name: str, mode: RegistryMode, *, force: bool) -> bool | _Proposal[bool]:
+    async def _plan_mode(self, name: str, mode: RegistryMode, *, force: bool) -> bool | Proposal[bool]:
         """Return the command that sets a mode, or one that removes soft-deleted versions first.
 
         The result of the change is whether the mode is set.
         """
         is_import = mode is RegistryMode.IMPORT and not force
         if not is_import or get_effective_mode(self._table, name) is RegistryMode.IMPORT:
-            return _Proposal(SetSchemaMode((name,), str(mode)), lambda _: True)
-        slices = _Slices()
+            return Proposal(SetSchemaMode((name,), str(mode)), lambda _: True)
+        slices = ListSlices()
         subjects = self._list_scope(name)
         for subject in subjects:
             await slices.pause_if_due()
@@ -923,8 +867,8 @@ class SchemaRegistry:
                     raise ReferenceExistsError(subject.name, version.number)
         for subject in subjects[:1]:
             numbers = tuple(version.number for version in subject.versions)
-            return _Proposal(DeleteSchemaVersions(subject.name, numbers, True, subject.revision), lambda _: False)
-        return _Proposal(SetSchemaMode((name,), str(mode), requires_empty=True), lambda _: True)
+            return Proposal(DeleteSchemaVersions(subject.name, numbers, True, subject.revision), lambda _: False)
+        return Proposal(SetSchemaMode((name,), str(mode), requires_empty=True), lambda _: True)
 
     def _list_scope(self, name: str) -> list[StoredSubject]:
         """Return the subjects to which a mode applies. The default and the global context stand for all contexts."""
@@ -941,7 +885,7 @@ class SchemaRegistry:
         With `recursive`, also delete the modes of all subjects of the context.
         """
         name = _normalize_settings(subject)
-        await self._confirm()
+        await self._store.confirm()
         mode = get_own_mode(self._table, name)
         if mode is None and not recursive:
             raise SubjectNotFoundError(name)
@@ -955,11 +899,11 @@ class SchemaRegistry:
             ]
         for start in range(0, len(names), MODES_PER_COMMAND_MAX):
             batch = tuple(names[start : start + MODES_PER_COMMAND_MAX])
-            await self._change(name, partial(self._plan_mode_deletion, batch))
+            await self._store.change(name, partial(self._plan_mode_deletion, batch))
         return None if mode is None else str(mode)
 
-    async def _plan_mode_deletion(self, names: tuple[str, ...]) -> _Proposal[None] | None:
-        return _Proposal(SetSchemaMode(names, ""), lambda _: None)
+    async def _plan_mode_deletion(self, names: tuple[str, ...]) -> Proposal[None] | None:
+        return Proposal(SetSchemaMode(names, ""), lambda _: None)
 
     def _has_mode(self, name: str) -> bool:
         settings = self._table.settings.get(name)
@@ -969,203 +913,6 @@ class SchemaRegistry:
         """Raise OperationNotPermittedError if the mode of a subject or context is read-only."""
         if get_effective_mode(self._table, name).is_read_only:
             raise _not_permitted(name, "read-only mode", negated=False)
-
-    # --- parsing and comparing ---
-
-    async def _prepare(
-        self, state: SubjectState, draft: SchemaDraft, *, is_new: bool, normalize: bool
-    ) -> PreparedSchema:
-        """Parse a schema in a thread.
-
-        Raises:
-            UnprocessableSchemaError: The schema is invalid.
-            _StateChangedError: The subject or its settings have changed since `state` was loaded.
-        """
-        resolved = resolve_draft(self._table, state.context, draft, is_new=is_new)
-        prepared = await self._threads.run(
-            parse_draft, self._parser, resolved, state.config, state.mode, normalize=normalize
-        )
-        self._check_unchanged(state)
-        return prepared
-
-    def _check_unchanged(self, state: SubjectState) -> None:
-        known = self._table.subjects.get(state.name)
-        revision = 0 if known is None else known.revision
-        if revision != state.revision or self._table.settings_revisions(state.name) != state.settings_revisions:
-            raise _StateChangedError
-
-    def _find_by_content(self, state: SubjectState, prepared: PreparedSchema) -> StoredSchema | None:
-        return self._table.find_by_content(state.context, prepared.guid, prepared.content)
-
-    def _find_version_of(
-        self, state: SubjectState, schema: StoredSchema | None, *, deleted: bool
-    ) -> StoredVersion | None:
-        """Return the latest version of a subject that has a schema, or None."""
-        if schema is None or state.subject is None:
-            return None
-        numbers = self._table.versions_with_schema(schema.key).get(state.name, ())
-        found = [state.subject.find_version(number) for number in sorted(numbers, reverse=True)]
-        return next((each for each in found if each is not None and (deleted or not each.is_deleted)), None)
-
-    async def _find_prepared(
-        self, state: SubjectState, prepared: PreparedSchema, *, deleted: bool
-    ) -> StoredVersion | None:
-        """Return the latest version of a subject that has a schema, or None."""
-        if state.subject is None:
-            return None
-        known = self._find_version_of(state, self._find_by_content(state, prepared), deleted=deleted)
-        versions = state.subject.versions if deleted else state.live_versions
-        return known or await self._find_same(state, prepared, versions)
-
-    async def _find_same(
-        self,
-        state: SubjectState,
-        prepared: PreparedSchema,
-        versions: Sequence[StoredVersion],
-        schema_id: int = UNASSIGNED,
-    ) -> StoredVersion | None:
-        """Return the latest of some versions that has the same schema, apart from details: see `is_same_schema`.
-
-        If a schema id is given, versions with another id do not count.
-        """
-        schemas = self._table.schemas
-        candidates = [
-            version
-            for version in reversed(versions)
-            if schema_id in (UNASSIGNED, version.schema_id)
-            and prepared.may_equal(schemas[state.context, version.schema_id])
-        ]
-        with_references = prepared.draft.type is SchemaType.AVRO and not prepared.direct.versions
-        for chunk in _split(candidates):
-            compared = load_compared_versions(self._table, state.context, chunk, with_references=with_references)
-            position = await self._threads.run(_find_first_same, self._parser, prepared.compared, compared)
-            self._check_unchanged(state)
-            if position is not None:
-                return chunk[position]
-        return None
-
-    async def _find_incompatibilities(
-        self, state: SubjectState, prepared: PreparedSchema, versions: Sequence[StoredVersion]
-    ) -> list[str]:
-        """Return why a schema is incompatible with versions of a subject, in ascending order, under its config."""
-        config, new = state.config, prepared.compared
-        latest = versions[-1:]
-        metadata = None
-        if latest and config.validate_fields:
-            metadata = decode_properties(self._table.schemas[state.context, latest[0].schema_id].properties).metadata
-        messages = await self._threads.run(find_field_errors, config, prepared.parsed, new, metadata)
-        level = get_level(config)
-        if level is not CompatibilityLevel.NONE:
-            self._check_unchanged(state)
-            messages += await self._compare(state, prepared, level, list(reversed(versions)))
-        self._check_unchanged(state)
-        return [*messages, describe_check(config)] if messages else []
-
-    async def _compare(
-        self, state: SubjectState, prepared: PreparedSchema, level: CompatibilityLevel, versions: list[StoredVersion]
-    ) -> list[str]:
-        """Return why a schema is incompatible with versions of a subject, the latest first."""
-        if state.config.compatibility_group is not None:
-            versions = await self._select_group(state, prepared, versions)
-        if not level.is_transitive:
-            versions = versions[:1]
-        deadline = time.monotonic() + SCHEMA_COMPARISON_SECONDS_MAX
-        for chunk in _split(versions):
-            compared = load_compared_versions(self._table, state.context, chunk, with_references=True)
-            messages = await self._threads.run(
-                _find_described_incompatibilities,
-                self._parser, level, prepared.parsed, prepared.draft.type, compared, deadline,
-            )  # fmt: skip
-            self._check_unchanged(state)
-            if messages:
-                return messages
-        return []
-
-    async def _select_group(
-        self, state: SubjectState, prepared: PreparedSchema, versions: list[StoredVersion]
-    ) -> list[StoredVersion]:
-        """Return the versions that are in the compatibility group of a new schema."""
-        selected: list[StoredVersion] = []
-        for chunk in _split(versions):
-            compared = load_compared_versions(self._table, state.context, chunk, with_references=False)
-            kept = {each.number for each in select_group(state.config, prepared.draft.metadata, compared)}
-            selected += [version for version in chunk if version.number in kept]
-            await asyncio.sleep(0)
-            self._check_unchanged(state)
-        return selected
-
-    # --- the metadata log ---
-
-    async def _confirm(self) -> None:
-        """Wait until the image contains all changes that any node acknowledged before the call.
-
-        Raises:
-            RegistryTimeoutError: No majority of the nodes answered in time.
-            RegistryStoreError: The node is stopping.
-        """
-        if not self._store.is_shared:
-            return
-        try:
-            await self._store.read_barrier(CONFIRM_SECONDS)
-        except KafkaError as error:
-            raise RegistryTimeoutError(f"The answer cannot be confirmed: {error.message}") from error
-        except (StoreClosedError, StorageError) as error:
-            raise RegistryStoreError(f"The answer cannot be confirmed: {error}") from error
-
-    async def _change(self, name: str, plan: Callable[[], Awaitable[T | _Proposal[T]]]) -> T:
-        """Make a change of a subject or context: plan it, propose the command, and plan again if the state has changed.
-
-        Raises:
-            RegistryTimeoutError: No majority answered in time; the outcome may be unknown.
-            RegistryStoreError: The store failed, or other nodes changed the subject all the time.
-        """
-        try:
-            async with asyncio.timeout(OPERATION_SECONDS), self._locks.hold(name):
-                await self._confirm()
-                for _ in range(ATTEMPTS_MAX):
-                    try:
-                        planned = await plan()
-                        if not isinstance(planned, _Proposal):
-                            return planned
-                        result: T = planned.finish(await self._propose(planned.command))
-                        return result
-                    except _StateChangedError:
-                        continue
-        except TimeoutError:
-            raise RegistryTimeoutError(
-                f"The change of {name!r} was not confirmed in {OPERATION_SECONDS:.0f} s; the outcome is unknown"
-            ) from None
-        raise RegistryStoreError(f"{name!r} was changed by other requests during {ATTEMPTS_MAX} attempts: retry later")
-
-    async def _evaluate(self, name: str, read: Callable[[], Awaitable[T]]) -> T:
-        """Run a read that takes several steps, and repeat it if the subject has changed between them."""
-        for _ in range(ATTEMPTS_MAX):
-            try:
-                return await read()
-            except _StateChangedError:
-                continue
-        raise RegistryStoreError(f"{name!r} was changed by other requests during {ATTEMPTS_MAX} attempts: retry later")
-
-    async def _propose(self, command: Command) -> ApplyResult:
-        """Propose a command and return its result.
-
-        Raises:
-            _StateChangedError: The state on which the command is based has changed. The image has the new state.
-            OperationNotPermittedError: A limit of the registry is reached, or the id or version is in use.
-            RegistryTimeoutError, RegistryStoreError: The command was not accepted, or its outcome is unknown.
-        """
-        try:
-            return await self._store.propose(command)
-        except KafkaError as error:
-            if error.code is STALE:
-                raise _StateChangedError from None
-            if error.code in (ErrorCode.DUPLICATE_RESOURCE, ErrorCode.POLICY_VIOLATION):
-                raise OperationNotPermittedError(error.message) from None
-            if error.code in RETRIABLE_CODES:
-                raise RegistryTimeoutError(f"The change was not confirmed: {error.message}") from error
-            raise RegistryStoreError(f"The change was not accepted: {error.message}") from error
-        except (StoreClosedError, StorageError) as error:
-            raise RegistryStoreError(f"The change was not accepted, or its outcome is unknown: {error}") from error
 
     # --- rendering ---
 
@@ -1178,86 +925,7 @@ class SchemaRegistry:
 
     def _render_version(self, name: str, version: StoredVersion, *, reference_format: str = "") -> SubjectSchema:
         schema = self._table.schemas[split_subject(name)[0], version.schema_id]
-        return _render(name, schema, version, reference_format=reference_format)
-
-
-class _SubjectLocks:
-    """Locks by subject, so that the requests of a node do not make each other's commands stale."""
-
-    def __init__(self) -> None:
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
-
-    @asynccontextmanager
-    async def hold(self, name: str) -> AsyncIterator[None]:
-        lock, users = self._locks.get(name) or (asyncio.Lock(), 0)
-        self._locks[name] = (lock, users + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._locks[name]
-            if users == 1:
-                del self._locks[name]
-            else:
-                self._locks[name] = (lock, users - 1)
-
-
-class _Slices:
-    """A time limit for loops on the event loop: they yield when it has passed."""
-
-    def __init__(self) -> None:
-        self._items = 0
-        self._until = time.monotonic() + SLICE_SECONDS
-
-    async def pause_if_due(self) -> None:
-        """Yield to the event loop if the loop has held it for too long. Called for each item."""
-        self._items += 1
-        if self._items % ITEMS_PER_CHECK == 0 and time.monotonic() > self._until:
-            await asyncio.sleep(0)
-            self._until = time.monotonic() + SLICE_SECONDS
-
-
-def parse_version(version: str | int) -> int:
-    """Return the number of a version, or -1 for the latest.
-
-    Raises:
-        InvalidVersionError: The version is neither a positive number nor "latest" nor -1.
-    """
-    text = str(version).strip()
-    if text.lower() == "latest":
-        return LATEST
-    digits = text[1:] if text[:1] in ("-", "+") else text
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
-        raise InvalidVersionError(version)
-    number = int(text)
-    if number > VERSION_MAX or (number <= 0 and number != LATEST):
-        raise InvalidVersionError(version)
-    return number
-
-
-def _find_version(subject: StoredSubject, number: int) -> StoredVersion | None:
-    """Return a version of a subject. The latest is the last one that is not deleted."""
-    if number != LATEST:
-        return subject.find_version(number)
-    return next((version for version in reversed(subject.versions) if not version.is_deleted), None)
-
-
-def _is_deleted(subject: StoredSubject, number: int) -> bool:
-    version = subject.find_version(number)
-    return version is None or version.is_deleted
-
-
-def _is_listed(is_deleted: bool, deleted: bool, deleted_only: bool) -> bool:
-    return is_deleted if deleted_only else deleted or not is_deleted
-
-
-def _select_page(items: list[T], offset: int, limit: int, limit_max: int = LIMIT_MAX) -> list[T]:
-    start = max(0, offset)
-    return items[start : start + (limit if 0 < limit <= limit_max else limit_max)]
-
-
-def _split(versions: Sequence[StoredVersion]) -> Iterable[Sequence[StoredVersion]]:
-    return (versions[start : start + COMPARED_AT_ONCE] for start in range(0, len(versions), COMPARED_AT_ONCE))
+        return render_version(name, schema, version, reference_format=reference_format)
 
 
 def _normalize_settings(subject: str | None) -> str:
@@ -1290,63 +958,3 @@ def _not_permitted(name: str, mode: str, *, negated: bool) -> OperationNotPermit
     subject = "null" if name == DEFAULT_SETTINGS else name
     context = join_subject(split_subject(name)[0], "")
     return OperationNotPermittedError(f"Subject {subject} in context {context} is {'not ' if negated else ''}in {mode}")
-
-
-def _render(name: str, schema: StoredSchema, version: StoredVersion, *, reference_format: str = "") -> SubjectSchema:
-    """Return a version of a subject as clients see it."""
-    is_qualified = reference_format == "qualified"
-    references = [
-        SchemaReference(
-            each.name, qualify_reference(schema.context, each.subject) if is_qualified else each.subject, each.version
-        )
-        for each in schema.references
-    ]
-    metadata, rule_set = decode_properties(schema.properties)
-    return SubjectSchema(
-        subject=name,
-        version=version.number,
-        id=version.schema_id,
-        guid=str(UUID(bytes=schema.guid)),
-        schema=schema.text,
-        schema_type=TYPES_BY_NUMBER[schema.schema_type].value,
-        references=references or None,
-        metadata=metadata,
-        rule_set=rule_set,
-        ts=version.time_ms,
-        deleted=version.is_deleted,
-    )
-
-
-# --- functions that run in threads ---
-
-
-def _find_first_same(parser: SchemaParser, new: ComparedVersion, versions: Sequence[ComparedVersion]) -> int | None:
-    """Return the position of the first version that has the same schema, or None."""
-    for position, version in enumerate(versions):
-        try:
-            if is_same_schema(parser, new, version):
-                return position
-        except (InvalidSchemaError, RecursionError) as error:
-            raise describe_invalid_schema(version.schema.type, error) from None
-    return None
-
-
-def _find_described_incompatibilities(
-    parser: SchemaParser,
-    level: CompatibilityLevel,
-    parsed: Schema,
-    schema_type: SchemaType,
-    versions: Sequence[ComparedVersion],
-    deadline: float,
-) -> list[str]:
-    try:
-        return find_incompatibilities(parser, level, parsed, schema_type, versions, deadline)
-    except (InvalidSchemaError, RecursionError) as error:
-        raise describe_invalid_schema(schema_type, error) from None
-
-
-def _format_text(parser: SchemaParser, schema: UnparsedSchema, output_format: str) -> str:
-    try:
-        return format_parsed_schema(schema.type, parser.parse(schema, is_new=False), output_format)
-    except (InvalidSchemaError, RecursionError) as error:
-        raise describe_invalid_schema(schema.type, error) from None

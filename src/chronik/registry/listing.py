@@ -1,0 +1,112 @@
+"""Versions and lists of the registry: numbers, pages, and how long a list may hold the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final, TypeVar
+from uuid import UUID
+
+from chronik.metadata.schemas import StoredSchema, StoredSubject, StoredVersion, qualify_reference
+from chronik.registry.entities import SchemaReference, SubjectSchema
+from chronik.registry.errors import InvalidVersionError
+from chronik.registry.parser import TYPES_BY_NUMBER
+from chronik.registry.properties import decode_properties
+
+LATEST: Final = -1
+"""The version number that stands for the latest version that is not deleted."""
+
+VERSION_MAX: Final = 2**31 - 1
+LIMIT_MAX: Final = 2**31 - 1
+
+SLICE_SECONDS: Final = 0.002
+"""The time in seconds for which a list is computed before it yields to the event loop."""
+
+ITEMS_PER_CHECK: Final = 64
+"""The number of items after which a list checks how long it has held the event loop."""
+
+T = TypeVar("T")
+
+
+class ListSlices:
+    """A time limit for loops on the event loop: they yield when it has passed."""
+
+    def __init__(self) -> None:
+        self._items = 0
+        self._until = time.monotonic() + SLICE_SECONDS
+
+    async def pause_if_due(self) -> None:
+        """Yield to the event loop if the loop has held it for too long. Called for each item."""
+        self._items += 1
+        if self._items % ITEMS_PER_CHECK == 0 and time.monotonic() > self._until:
+            await asyncio.sleep(0)
+            self._until = time.monotonic() + SLICE_SECONDS
+
+
+def parse_version(version: str | int) -> int:
+    """Return the number of a version, or -1 for the latest.
+
+    Raises:
+        InvalidVersionError: The version is neither a positive number nor "latest" nor -1.
+    """
+    text = str(version).strip()
+    if text.lower() == "latest":
+        return LATEST
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
+        raise InvalidVersionError(version)
+    number = int(text)
+    if number > VERSION_MAX or (number <= 0 and number != LATEST):
+        raise InvalidVersionError(version)
+    return number
+
+
+def find_version(subject: StoredSubject, number: int) -> StoredVersion | None:
+    """Return a version of a subject. The latest is the last one that is not deleted."""
+    if number != LATEST:
+        return subject.find_version(number)
+    return next((version for version in reversed(subject.versions) if not version.is_deleted), None)
+
+
+def is_version_deleted(subject: StoredSubject, number: int) -> bool:
+    """Return whether a version is soft-deleted or does not exist."""
+    version = subject.find_version(number)
+    return version is None or version.is_deleted
+
+
+def is_listed(is_deleted: bool, deleted: bool, deleted_only: bool) -> bool:
+    """Return whether a subject or version is part of a list, given whether it is soft-deleted."""
+    return is_deleted if deleted_only else deleted or not is_deleted
+
+
+def select_page(items: list[T], offset: int, limit: int, limit_max: int = LIMIT_MAX) -> list[T]:
+    """Return the items from an offset. A limit that is not positive, or above the maximum, means the maximum."""
+    start = max(0, offset)
+    return items[start : start + (limit if 0 < limit <= limit_max else limit_max)]
+
+
+def render_version(
+    name: str, schema: StoredSchema, version: StoredVersion, *, reference_format: str = ""
+) -> SubjectSchema:
+    """Return a version of a subject as clients see it."""
+    is_qualified = reference_format == "qualified"
+    references = [
+        SchemaReference(
+            each.name, qualify_reference(schema.context, each.subject) if is_qualified else each.subject, each.version
+        )
+        for each in schema.references
+    ]
+    metadata, rule_set = decode_properties(schema.properties)
+    return SubjectSchema(
+        subject=name,
+        version=version.number,
+        id=version.schema_id,
+        guid=str(UUID(bytes=schema.guid)),
+        schema=schema.text,
+        schema_type=TYPES_BY_NUMBER[schema.schema_type].value,
+        references=references or None,
+        metadata=metadata,
+        rule_set=rule_set,
+        ts=version.time_ms,
+        deleted=version.is_deleted,
+    )
