@@ -16,7 +16,7 @@ from chronik.broker.requests.produced_records import ProduceRules, ValidatedReco
 from chronik.broker.requests.rejected_batches import RejectedBatches
 from chronik.broker.uncommitted import NodeUncommittedBytes, UncommittedBytes
 from chronik.clock import ManualClock
-from chronik.limits import PARTITION_UNCOMMITTED_BYTES_MAX
+from chronik.limits import INSPECTED_ON_LOOP_BYTES_MAX, PARTITION_UNCOMMITTED_BYTES_MAX
 from chronik.log.partition_log import AppendInfo
 from chronik.log.producer_state import ProducerStateManager
 from chronik.protocol.batch import parse_header
@@ -235,7 +235,14 @@ class OutOfOrderReplica:
 
 
 @pytest.mark.parametrize("is_confirmed", [True, False])
-def test_sequence_gap_is_reported_only_by_confirmed_leader(is_confirmed: bool) -> None:
+@pytest.mark.parametrize("value_bytes", [1, 2 * INSPECTED_ON_LOOP_BYTES_MAX], ids=["small", "large"])
+def test_sequence_gap_is_reported_only_by_confirmed_leader(
+    is_confirmed: bool, value_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large batch of a compacted topic is validated in a thread first."""
+    monkeypatch.setattr(OutOfOrderReplica, "produce_rules", ProduceRules(1 << 26, is_compacted=True))
+    records = [Record(0, -1, b"k", bytes(value_bytes))]
+    batch = encode_batch(records, producer_id=7, producer_epoch=0, base_sequence=5)
     confirmations = []
 
     async def read_barrier(seconds: float) -> None:
@@ -257,7 +264,7 @@ def test_sequence_gap_is_reported_only_by_confirmed_leader(is_confirmed: bool) -
     )
 
     async def scenario() -> int:
-        request = request_builders.produce_request("topic", sequenced(7, 5))
+        request = request_builders.produce_request("topic", batch)
         reply = produce.handle(
             cast(Services, services), request, RequestContext(9, "client", ConnectedClient("host", 1, 1))
         )

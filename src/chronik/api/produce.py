@@ -347,7 +347,8 @@ class _PendingProduce:
         except _MajorityConfirmationRequired as doubt:
             return await self._confirm_and_append(entry, doubt, budget)
         except KafkaError as error:
-            if self._needs_leadership_confirmation(error) and cleared is not None and cleared.first is not None:
+            is_leader_confirmed = cleared is not None and cleared.first is None
+            if self._needs_leadership_confirmation(error) and not is_leader_confirmed:
                 return await self._confirm_and_append(entry, _MajorityConfirmationRequired(), budget)
             return self._reject_partition_entry(entry, error)
 
