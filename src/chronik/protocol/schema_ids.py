@@ -29,6 +29,9 @@ ID_MAGIC, GUID_MAGIC = 0, 1
 ID_BYTES: Final = 5
 GUID_BYTES: Final = 17
 
+NO_HEADERS_BYTES: Final = 1
+"""The size of the headers of a record that has none: their number takes a byte."""
+
 HEADER_BYTES_MIN: Final = 2
 """The minimum size of a record header: the lengths of its name and its value."""
 
@@ -40,6 +43,8 @@ SCHEMAS_PER_BATCH_MAX: Final = 1000
 
 SchemaKey = int | UUID
 """A schema's id, or its GUID."""
+
+_NO_HEADERS: Final[dict[bytes, bytes]] = {}
 
 _unpack_id = struct.Struct(">BI").unpack_from
 
@@ -64,20 +69,33 @@ def collect_schema_usage(
         RecordsTooLarge: The records have more headers than `budget` allows. A header counts as a record.
     """
     usage = SchemaUsage({}, {}, {})
+    used_keys, used_values, _ = usage
     for index, (_, _, key_start, key_length, value_start, value_length, end) in enumerate(scan_records(header, body)):
-        found = _find_schema_headers(body, value_start + max(value_length, 0), end, budget)
+        headers_start = value_start + value_length if value_length > 0 else value_start
+        found: dict[bytes, bytes] = _NO_HEADERS
+        if end - headers_start > NO_HEADERS_BYTES:
+            found = _find_schema_headers(body, headers_start, end, budget)
         try:
+            # Ids in front of keys and values are decoded inline, because calls would take half of the run time.
             if keys and key_length != NO_KEY:
-                key = _read_schema_key("key", body, key_start, key_length, found.get(KEY_HEADER))
-                usage.keys.setdefault(key, index)
+                if key_length >= ID_BYTES and body[key_start] == ID_MAGIC and not found:
+                    key: SchemaKey = _unpack_id(body, key_start)[1]
+                else:
+                    key = _read_schema_key("key", body, key_start, key_length, found.get(KEY_HEADER))
+                if key not in used_keys:
+                    used_keys[key] = index
             if values and value_length != NO_VALUE:
-                key = _read_schema_key("value", body, value_start, value_length, found.get(VALUE_HEADER))
-                usage.values.setdefault(key, index)
+                if value_length >= ID_BYTES and body[value_start] == ID_MAGIC and not found:
+                    key = _unpack_id(body, value_start)[1]
+                else:
+                    key = _read_schema_key("value", body, value_start, value_length, found.get(VALUE_HEADER))
+                if key not in used_values:
+                    used_values[key] = index
         except ValueError as error:
             usage.unframed[index] = str(error)
             if len(usage.unframed) == RECORD_ERRORS_MAX:
                 break
-        if len(usage.keys) + len(usage.values) > SCHEMAS_PER_BATCH_MAX:
+        if len(used_keys) + len(used_values) > SCHEMAS_PER_BATCH_MAX:
             raise InvalidRecord(f"the batch names more than {SCHEMAS_PER_BATCH_MAX} schemas", (index,))
     return usage
 

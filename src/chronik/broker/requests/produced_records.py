@@ -158,12 +158,17 @@ def validate_produced_records(
 def _check_batches(
     buffer: WritableBytes, headers: list[BatchHeader], rules: ProduceRules, now_ms: int, budget: BudgetFactory
 ) -> tuple[SchemaUsage, ...]:
+    if not rules.needs_record_validation:
+        for header in headers:
+            _check_batch(header, rules)
+            _check_records(header, None, rules, now_ms)
+        return ()
     schemas, position = [], 0
     for header in headers:
         _check_batch(header, rules)
-        decompressed = decompress_within_budget(buffer, position, budget()) if rules.needs_record_validation else None
+        decompressed = decompress_within_budget(buffer, position, budget())
         _check_records(header, decompressed, rules, now_ms)
-        if decompressed is not None and rules.needs_schemas:
+        if rules.needs_schemas:
             schemas.append(_collect_schemas(decompressed, rules, budget()))
         del decompressed  # at most one decompressed batch is in memory
         position += header.size
