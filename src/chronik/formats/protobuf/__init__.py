@@ -1,5 +1,6 @@
-"""Protobuf: a parser of `.proto` source, descriptors, and the decoder of values.
+"""Protobuf: a parser of `.proto` source, descriptors, and the decoder and encoder of values.
 
 `syntax` parses source text, `names` resolves type names across files, and `descriptors` converts between source and
-Google's descriptors. `decoder` needs google.protobuf, and pyarrow and ptars to decode in bulk.
+Google's descriptors. `types` and `layout` describe what the decoder and the encoder need of a schema. Nothing here
+needs Google's library; columns need pyarrow and NumPy.
 """

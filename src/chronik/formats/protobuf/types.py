@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final
 
+from chronik.formats.codec import DECIMAL_PRECISION_MAX
 from chronik.formats.protobuf.names import NameIndex, TypeInfo, is_map_entry, join_names
 from chronik.formats.protobuf.syntax import (
+    FIELD_NUMBER_MAX,
     SCALAR_TYPES,
     Enum,
     Field,
     Message,
     Oneof,
+    Option,
     OptionValue,
     ProtoSyntaxError,
     Symbol,
@@ -43,7 +46,7 @@ class EnumType:
         for value in declaration.values:
             self.names.setdefault(value.number, value.name)
             self.numbers[value.name] = value.number
-        self.first_number = declaration.values[0].number if declaration.values else 0
+        self.first_number = declaration.values[0].number
 
 
 class FieldType:
@@ -68,10 +71,30 @@ class FieldType:
         packed = next((option.value for option in field.options if option.name == "packed"), None)
         self.is_packed = is_packable and (is_proto3 if packed is None else packed == Symbol("true", is_number=False))
         self._default = field.default
+        self._options = field.options
 
     @property
     def has_explicit_default(self) -> bool:
         return self._default is not None
+
+    @cached_property
+    def precision_and_scale(self) -> tuple[int, int] | None:
+        """The precision and scale that Confluent's option declares for decimals, or None without a valid one."""
+        params: dict[str, str] = {}
+        for option in self._options:
+            if option.is_custom and option.name.removeprefix(".") == "confluent.field_meta":
+                value = option.value
+                if isinstance(value, Option):  # (confluent.field_meta).params = { … }
+                    value = {value.name: value.value}
+                entries = value.get("params", []) if isinstance(value, dict) else []
+                for entry in entries if isinstance(entries, list) else [entries]:
+                    if isinstance(entry, dict):
+                        params[str(entry.get("key"))] = str(entry.get("value"))
+        texts = params.get("precision", ""), params.get("scale", "0")
+        if not all(text.isascii() and text.isdigit() and len(text) < 4 for text in texts):
+            return None
+        precision, scale = int(texts[0]), int(texts[1])
+        return (precision, scale) if 0 <= scale <= precision <= DECIMAL_PRECISION_MAX and precision else None
 
     @cached_property
     def default(self) -> Any:
@@ -103,6 +126,13 @@ class MessageType:
         self.required: list[FieldType] = []
 
     def add(self, field: FieldType) -> None:
+        """Add a field.
+
+        Raises:
+            ProtoSyntaxError: The number is not valid, or another field has the same number or name.
+        """
+        if field.number in self.by_number or field.name in self.by_name or not 0 < field.number <= FIELD_NUMBER_MAX:
+            raise ProtoSyntaxError(f"message {self.full_name} has an invalid field {field.name} = {field.number}")
         self.fields.append(field)
         self.by_number[field.number] = field
         self.by_name[field.name] = field
@@ -190,6 +220,8 @@ class TypeResolver:
     def _get_enum(self, info: TypeInfo, declaration: Enum) -> EnumType:
         found = self._enums.get(info.full_name)
         if found is None:
+            if not declaration.values:
+                raise ProtoSyntaxError(f"enum {info.full_name} has no values")
             is_closed = not self.names.files[info.path].is_proto3
             found = self._enums[info.full_name] = EnumType(info.full_name, declaration, is_closed=is_closed)
         return found

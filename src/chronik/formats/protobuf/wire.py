@@ -104,7 +104,7 @@ def _read_nested(
     *,
     group: int,
 ) -> int:
-    if depth + 1 >= DEPTH_MAX:
+    if depth + 1 > DEPTH_MAX:
         raise WireFormatError(f"messages are nested more than {DEPTH_MAX} levels deep")
     nested_type = field.message
     assert nested_type is not None
@@ -192,6 +192,11 @@ _WIRE_TYPES: Final[Mapping[str, int]] = {
 }
 
 
+def get_wire_type(kind: str) -> int:
+    """Return the wire type of a kind of field, if it is not packed."""
+    return _WIRE_TYPES[kind]
+
+
 def _read_number(kind: str, data: bytes, at: int, end: int) -> tuple[Any, int]:
     fixed = _FIXED.get(kind)
     if fixed is not None:
@@ -235,7 +240,7 @@ def _skip_field(data: bytes, at: int, end: int, number: int, wire_type: int, dep
                 at += size
             case 3:
                 groups.append(number)
-                if depth + len(groups) >= DEPTH_MAX:
+                if depth + len(groups) > DEPTH_MAX:
                     raise WireFormatError(f"groups are nested more than {DEPTH_MAX} levels deep")
             case 4:
                 if not groups or groups.pop() != number:

@@ -1,0 +1,157 @@
+"""The decoder of Protobuf values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from chronik.formats.codec import DecodedColumn, JsonForm, UndecodableValueError, UnsupportedSchemaError, WriterSchema
+from chronik.formats.protobuf.layout import Layout, load_message, plan_layouts
+from chronik.formats.protobuf.syntax import ProtoSyntaxError
+from chronik.formats.protobuf.values import ToArrow, Unfit, build_form, compile_struct
+from chronik.formats.protobuf.wire import WireFormatError, read_message
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from chronik.formats.protobuf.columns import ColumnDecoder
+
+CHUNK_PAYLOADS: Final = 32 * 1024
+"""Payloads that are decoded at the same time. Their intermediate results stay in the processor's cache."""
+
+CHUNK_BYTES: Final = 256 * 1024 * 1024
+"""Maximum bytes of payloads that are decoded at the same time; positions have 32 bits."""
+
+COLUMN_PAYLOADS_MIN: Final = 48
+"""Minimum payloads for decoding with NumPy. Fewer are decoded faster one by one."""
+
+
+class ProtobufDecoder:
+    """A decoder of values with a Protobuf schema. See `ValueDecoder`.
+
+    Columns store types as follows, in addition to `codec`:
+
+    | Protobuf type                                    | column type                                        |
+    |--------------------------------------------------|----------------------------------------------------|
+    | uint32, fixed32                                  | int64                                              |
+    | uint64, fixed64                                  | decimal128(20, 0)                                  |
+    | enum                                             | string with the name; unknown numbers do not fit   |
+    | map                                              | map with keys as strings                           |
+    | field of a oneof                                 | nullable field                                     |
+    | google.protobuf.Timestamp                        | timestamp; other than whole microseconds do not fit |
+    | google.protobuf.Int32Value and the like          | nullable value                                     |
+    | google.protobuf.Struct, Value and ListValue      | JSON text                                          |
+    | google.type.Date                                 | date; incomplete dates do not fit                  |
+    | google.type.TimeOfDay                            | string such as `08:30:00`                          |
+    | confluent.type.Decimal with precision and scale  | decimal128; other scales do not fit                |
+    | message within itself, message without fields    | JSON text                                          |
+    | other messages, such as Duration and Any         | struct                                             |
+
+    An absent field has the default value, or is null if readers can distinguish it from one and the schema declares no
+    default. Unknown fields and extensions are ignored.
+    """
+
+    def __init__(self, schema: WriterSchema, message_indexes: Sequence[int] = ()) -> None:
+        """Resolve a message type of a schema; by default, the first one.
+
+        Raises:
+            UnsupportedSchemaError: The schema is invalid, or it has no such message type.
+        """
+        self._message, _ = load_message(schema, tuple(message_indexes))
+        self._layouts: tuple[Layout, ...] | None = None
+        self._field: pa.Field | None = None
+        self._convert: ToArrow | None = None
+        self._columns: ColumnDecoder | None = None
+
+    @property
+    def arrow_field(self) -> pa.Field:
+        """The Arrow type of the payloads. See `ValueDecoder`.
+
+        Raises:
+            UnsupportedSchemaError: The schema describes too many columns.
+        """
+        if self._field is None:
+            from chronik.formats.protobuf.columns import build_value_field
+
+            try:
+                # The name identifies the message type to which the field numbers belong.
+                self._field = build_value_field(self._plan()).with_name(self._message.full_name)
+            except ProtoSyntaxError as error:
+                raise UnsupportedSchemaError(f"invalid Protobuf schema: {error}") from None
+        return self._field
+
+    def decode_value(self, payload: bytes) -> JsonForm:
+        """Decode one payload to its JSON form. See `ValueDecoder`."""
+        try:
+            return build_form(self._message, read_message(self._message, payload))
+        except (WireFormatError, ProtoSyntaxError) as error:
+            raise UndecodableValueError(str(error)) from None
+
+    def decode_column(self, payloads: pa.BinaryArray) -> DecodedColumn:
+        """Decode payloads to an Arrow array. See `ValueDecoder`."""
+        import pyarrow as pa
+
+        arrays: list[pa.Array] = []
+        errors: dict[int, str] = {}
+        leftovers: dict[int, JsonForm] = {}
+        start = 0
+        while start < len(payloads):
+            chunk = payloads.slice(start, CHUNK_PAYLOADS)
+            while len(chunk) > 1 and chunk.nbytes > CHUNK_BYTES:
+                chunk = chunk.slice(0, len(chunk) // 2)
+            decoded = self._decode_chunk(chunk)
+            arrays.append(decoded.array)
+            errors.update((start + index, error) for index, error in decoded.errors.items())
+            leftovers.update((start + index, form) for index, form in decoded.leftovers.items())
+            start += len(chunk)
+        arrow_type = self.arrow_field.type
+        array = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays) if arrays else pa.nulls(0, arrow_type)
+        return DecodedColumn(array, errors, leftovers)
+
+    def _plan(self) -> tuple[Layout, ...]:
+        if self._layouts is None:
+            self._layouts = plan_layouts(self._message)
+        return self._layouts
+
+    def _decode_chunk(self, payloads: pa.BinaryArray) -> DecodedColumn:
+        import numpy as np
+        import pyarrow as pa
+
+        arrow_type = self.arrow_field.type
+        is_small = len(payloads) < COLUMN_PAYLOADS_MIN
+        if is_small or payloads.nbytes > CHUNK_BYTES or not self._message.fields:
+            return self._decode_one_by_one(payloads)
+        if self._columns is None:
+            from chronik.formats.protobuf.columns import ColumnDecoder
+
+            self._columns = ColumnDecoder(self._message, self._plan(), arrow_type)
+        array, marked = self._columns.decode(payloads)
+        if not len(marked):
+            return DecodedColumn(array, {}, {})
+        others = self._decode_one_by_one(payloads.take(pa.array(marked)))
+        order = np.arange(len(payloads))
+        order[marked] = len(payloads) + np.arange(len(marked))
+        array = pa.concat_arrays([array, others.array]).take(pa.array(order))
+        errors = {int(marked[index]): error for index, error in others.errors.items()}
+        leftovers = {int(marked[index]): form for index, form in others.leftovers.items()}
+        return DecodedColumn(array, errors, leftovers)
+
+    def _decode_one_by_one(self, payloads: pa.BinaryArray) -> DecodedColumn:
+        import pyarrow as pa
+
+        arrow_type = self.arrow_field.type
+        if self._convert is None:
+            self._convert = compile_struct(self._message, self._plan())
+        values: list[Any] = []
+        errors: dict[int, str] = {}
+        leftovers: dict[int, JsonForm] = {}
+        for index, payload in enumerate(payloads.to_pylist()):
+            try:
+                value = self._convert(read_message(self._message, payload))
+            except (WireFormatError, UndecodableValueError) as error:
+                errors[index] = str(error)
+                value = None
+            if type(value) is Unfit:
+                leftovers[index], value = value.leftover, value.stored
+            values.append(value)
+        return DecodedColumn(pa.array(values, arrow_type), errors, leftovers)

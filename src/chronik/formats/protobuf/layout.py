@@ -1,0 +1,297 @@
+"""The layout of Protobuf values: for each field of a message type, how a column stores its values."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from decimal import Decimal
+from enum import Enum, auto
+from typing import Final
+
+from chronik.formats.codec import UnsupportedSchemaError, WriterSchema
+from chronik.formats.protobuf.descriptors import parse_descriptor
+from chronik.formats.protobuf.names import ROOT, NameIndex, join_names
+from chronik.formats.protobuf.syntax import TEXT_LENGTH_MAX, File, Message, ProtoSyntaxError, iter_types, parse_file
+from chronik.formats.protobuf.types import ENUM, FieldType, MessageType, TypeResolver
+
+COLUMNS_MAX: Final = 10_000
+"""Maximum columns of a table, including nested ones, that a schema may describe. A type that is used several times
+counts each time, so that a short schema can describe any number of columns."""
+
+STRUCT_DEPTH_MAX: Final = 32
+"""Maximum nesting depth of structs in columns. Messages that are nested more deeply are JSON text."""
+
+
+class Form(Enum):
+    """The form in which a column stores the values of a field."""
+
+    BOOLEAN = auto()
+    INT = auto()
+    LONG = auto()
+    """A signed number of 64 bits, or an unsigned one of 32 bits."""
+    UNSIGNED_LONG = auto()
+    FLOAT = auto()
+    DOUBLE = auto()
+    STRING = auto()
+    BYTES = auto()
+    ENUM = auto()
+    TIMESTAMP = auto()
+    DATE = auto()
+    TIME = auto()
+    DECIMAL = auto()
+    WRAPPER = auto()
+    """A message that makes its only field nullable, such as `google.protobuf.Int32Value`."""
+    STRUCT = auto()
+    JSON_TEXT = auto()
+    """A message that no column type represents: a `google.protobuf.Struct`, a message within itself, or one without
+    fields."""
+
+
+_SCALAR_FORMS: Final = {
+    "bool": Form.BOOLEAN,
+    "bytes": Form.BYTES,
+    "double": Form.DOUBLE,
+    "fixed32": Form.LONG,
+    "fixed64": Form.UNSIGNED_LONG,
+    "float": Form.FLOAT,
+    "int32": Form.INT,
+    "int64": Form.LONG,
+    "sfixed32": Form.INT,
+    "sfixed64": Form.LONG,
+    "sint32": Form.INT,
+    "sint64": Form.LONG,
+    "string": Form.STRING,
+    "uint32": Form.LONG,
+    "uint64": Form.UNSIGNED_LONG,
+    ENUM: Form.ENUM,
+}
+
+_PACKAGE: Final = "google.protobuf."
+WRAPPERS: Final = frozenset(
+    f"{_PACKAGE}{name}Value"
+    for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+)
+STRUCT_TYPE, LIST_TYPE, VALUE_TYPE = f"{_PACKAGE}Struct", f"{_PACKAGE}ListValue", f"{_PACKAGE}Value"
+JSON_TYPES: Final = frozenset((STRUCT_TYPE, LIST_TYPE, VALUE_TYPE))
+"""Messages that represent JSON values."""
+
+TIMESTAMP_TYPE, DATE_TYPE, TIME_TYPE = f"{_PACKAGE}Timestamp", "google.type.Date", "google.type.TimeOfDay"
+DECIMAL_TYPE: Final = "confluent.type.Decimal"
+_MESSAGE_FORMS: Final = {
+    TIMESTAMP_TYPE: Form.TIMESTAMP,
+    DATE_TYPE: Form.DATE,
+    TIME_TYPE: Form.TIME,
+    **dict.fromkeys(WRAPPERS, Form.WRAPPER),
+    **dict.fromkeys(JSON_TYPES, Form.JSON_TEXT),
+}
+
+_SHAPES: Final = {
+    TIMESTAMP_TYPE: {"seconds": (1, "int64"), "nanos": (2, "int32")},
+    DATE_TYPE: {"year": (1, "int32"), "month": (2, "int32"), "day": (3, "int32")},
+    TIME_TYPE: {name: (number, "int32") for number, name in enumerate(("hours", "minutes", "seconds", "nanos"), 1)},
+    DECIMAL_TYPE: {"value": (1, "bytes"), "precision": (2, "uint32"), "scale": (3, "int32")},
+}
+"""The fields of special types. A schema may contain another type of the same name, which is an ordinary message."""
+
+
+class Layout:
+    """How a column stores single values of a field, or the elements of a repeated one."""
+
+    __slots__ = ("children", "field", "form", "is_list", "is_map", "precision_and_scale", "size")
+
+    def __init__(self, field: FieldType, form: Form, children: tuple[Layout, ...] = ()) -> None:
+        self.field = field
+        self.form = form
+        self.children = children
+        """The layouts of the fields of the message."""
+        self.is_map = field.is_map
+        self.is_list = field.is_repeated and not field.is_map
+        self.precision_and_scale = field.precision_and_scale or (0, 0)
+        self.size: int = 1 + sum(child.size for child in children)
+        """The number of columns, including nested ones. A type that is used several times counts each time."""
+
+
+def find_special_form(message: MessageType, field: FieldType | None = None) -> Form | None:
+    """Return the form of a message type with a special meaning, or None for an ordinary one.
+
+    A decimal is special in a field that declares its precision and scale.
+    """
+    name = message.full_name
+    shape = _SHAPES.get(name)
+    if shape is not None:
+        found = {each.name: (each.number, each.kind) for each in message.fields if not each.is_repeated}
+        if found != shape or len(message.fields) != len(shape):
+            return None
+    if name == DECIMAL_TYPE:
+        return Form.DECIMAL if field is not None and field.precision_and_scale is not None else None
+    if name in WRAPPERS and not (
+        len(message.fields) == 1
+        and message.fields[0].number == 1
+        and message.fields[0].message is None
+        and not message.fields[0].is_repeated
+    ):
+        return None
+    if name in JSON_TYPES and not is_json_type(message):
+        return None
+    return _MESSAGE_FORMS.get(name)
+
+
+def is_json_type(message: MessageType) -> bool:
+    """Return whether a type with the name of one that represents JSON values has its fields."""
+    expected = {
+        STRUCT_TYPE: ("fields",),
+        LIST_TYPE: ("values",),
+        VALUE_TYPE: ("null_value", "number_value", "string_value", "bool_value", "struct_value", "list_value"),
+    }.get(message.full_name)
+    if expected is None or tuple(sorted(message.by_name)) != tuple(sorted(expected)):
+        return False
+    if message.full_name == STRUCT_TYPE:
+        field = message.by_name["fields"]
+        return field.is_map and _has_type(field.message, "value", VALUE_TYPE)
+    if message.full_name == LIST_TYPE:
+        return message.by_name["values"].is_repeated and _has_type(message, "values", VALUE_TYPE)
+    return (
+        message.by_name["number_value"].kind == "double"
+        and message.by_name["string_value"].kind == "string"
+        and message.by_name["bool_value"].kind == "bool"
+        and _has_type(message, "struct_value", STRUCT_TYPE)
+        and _has_type(message, "list_value", LIST_TYPE)
+        and all(field.oneof == "kind" for field in message.fields)
+    )
+
+
+def _has_type(message: MessageType | None, name: str, type_name: str) -> bool:
+    field = None if message is None else message.by_name.get(name)
+    return field is not None and field.message is not None and field.message.full_name == type_name
+
+
+def load_message(schema: WriterSchema, message: str | Sequence[int] = ()) -> tuple[MessageType, tuple[int, ...]]:
+    """Return a message type of a schema, and the path to it.
+
+    Args:
+        schema: A `.proto` file, or a serialized descriptor in Base64.
+        message: The full name of the message type, or its path; by default, the first one.
+
+    Raises:
+        UnsupportedSchemaError: The schema is invalid, or it has no such message type.
+    """
+    try:
+        dependencies: dict[str, File] = {}
+        for reference in schema.references:
+            if reference.name not in dependencies:
+                dependencies[reference.name] = parse_schema_file(reference.text)
+        names = NameIndex(parse_schema_file(schema.text), dependencies)
+        file = _follow_public_import(names)
+        package = (file.package or "").removeprefix(".")
+        indexes = _find_indexes(file, package, message) if isinstance(message, str) else tuple(message) or (0,)
+        full_name = _find_name(file, package, indexes)
+        return TypeResolver(names).find_message(full_name), indexes
+    except ProtoSyntaxError as error:
+        raise UnsupportedSchemaError(f"invalid Protobuf schema: {error}") from None
+
+
+def parse_schema_file(text: str) -> File:
+    """Parse a `.proto` file, or a serialized descriptor in Base64.
+
+    Raises:
+        ProtoSyntaxError: The text is neither.
+    """
+    try:
+        return parse_file(text)
+    except ProtoSyntaxError as error:
+        if len(text) > TEXT_LENGTH_MAX:
+            raise
+        try:
+            data = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise error from None
+    return parse_descriptor(data)
+
+
+def _follow_public_import(names: NameIndex) -> File:
+    """Return the file with the types of a schema: the only file that it imports if it only consists of the import."""
+    file = names.files[ROOT]
+    if file.types or file.imports or file.services or file.extends or len(file.public_imports) != 1:
+        return file
+    names.add_built_in_files()
+    return names.files.get(file.public_imports[0], file)
+
+
+def _list_messages(types: Sequence[object]) -> list[Message]:
+    return [each for each in types if isinstance(each, Message)]
+
+
+def _find_name(file: File, package: str, indexes: Sequence[int]) -> str:
+    messages = _list_messages(file.types)
+    name = package
+    for index in indexes:
+        if not 0 <= index < len(messages):
+            raise UnsupportedSchemaError(f"the Protobuf schema has no message type with the path {tuple(indexes)}")
+        name = join_names(name, messages[index].name)
+        messages = _list_messages(list(iter_types(messages[index])))
+    return name
+
+
+def _find_indexes(file: File, package: str, full_name: str) -> tuple[int, ...]:
+    error = UnsupportedSchemaError(f"the Protobuf schema has no message type {full_name}")
+    full_name = full_name.removeprefix(".")
+    if package:
+        if not full_name.startswith(f"{package}."):
+            raise error
+        full_name = full_name[len(package) + 1 :]
+    indexes: list[int] = []
+    messages = _list_messages(file.types)
+    for name in full_name.split("."):
+        index = next((index for index, each in enumerate(messages) if each.name == name), None)
+        if index is None:
+            raise error
+        indexes.append(index)
+        messages = _list_messages(list(iter_types(messages[index])))
+    return tuple(indexes)
+
+
+def plan_layouts(message: MessageType) -> tuple[Layout, ...]:
+    """Plan how columns store the fields of a message type.
+
+    Raises:
+        UnsupportedSchemaError: The schema describes too many columns.
+    """
+    return _Planner().plan_fields(message)
+
+
+class _Planner:
+    def __init__(self) -> None:
+        self._outer: list[MessageType] = []
+        self._columns = 0
+
+    def plan_fields(self, message: MessageType) -> tuple[Layout, ...]:
+        self._outer.append(message)
+        layouts = tuple(self._plan(field) for field in message.fields)
+        self._outer.pop()
+        return layouts
+
+    def _plan(self, field: FieldType) -> Layout:
+        self._columns += 1
+        if self._columns > COLUMNS_MAX:
+            raise UnsupportedSchemaError(f"the Protobuf schema describes more than {COLUMNS_MAX} columns")
+        message = field.message
+        if message is None:
+            return Layout(field, _SCALAR_FORMS[field.kind])
+        if field.is_map:
+            key, value = (message.by_name[name] for name in ("key", "value"))
+            inner = self._plan(value)
+            return Layout(field, inner.form, (self._plan(key), inner))
+        special = find_special_form(message, field)
+        if special is Form.WRAPPER:
+            return Layout(field, Form.WRAPPER, (self._plan(message.fields[0]),))
+        if special is not None:
+            return Layout(field, special)
+        if message in self._outer or not message.fields or len(self._outer) >= STRUCT_DEPTH_MAX:
+            return Layout(field, Form.JSON_TEXT)
+        return Layout(field, Form.STRUCT, self.plan_fields(message))
+
+
+def to_decimal(data: bytes, scale: int) -> Decimal:
+    """Return the value of a `confluent.type.Decimal`."""
+    return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale)
