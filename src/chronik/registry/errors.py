@@ -180,15 +180,6 @@ class ReferenceExistsError(RegistryError):
         )
 
 
-class IdDoesNotMatchError(RegistryError):
-    """A registration specifies an id, but the schema is registered with another one."""
-
-    error_code = 42207
-
-    def __init__(self, found: int, wanted: int) -> None:
-        super().__init__(f"Schema already registered with id {found} instead of input id {wanted}")
-
-
 class InvalidSubjectError(RegistryError):
     """The name of the subject or context is empty, reserved, too long, or has control characters."""
 

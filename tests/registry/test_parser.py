@@ -1,0 +1,114 @@
+"""The cache of parsed schemas, and the threads that parse them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from chronik.limits import PARSED_SCHEMAS_BYTES_MAX, SCHEMA_COMPARISON_SECONDS_MAX, SCHEMA_JOBS_MAX
+from chronik.registry.comparison import ComparedVersion, find_incompatibilities
+from chronik.registry.errors import RegistryTimeoutError
+from chronik.registry.parser import THREADS, SchemaParser, SchemaThreads, UnparsedSchema
+from chronik.registry.schema import InvalidSchemaError, ResolvedReference, SchemaType
+from chronik.registry.settings import CompatibilityLevel
+from tests.registry.registry_node import build_record, catch_error
+
+
+def build_schema(*fields: str, references: tuple[ResolvedReference, ...] = ()) -> UnparsedSchema:
+    return UnparsedSchema(SchemaType.AVRO, build_record(*fields), references)
+
+
+def test_parsed_schema_is_cached() -> None:
+    parser = SchemaParser()
+    first = parser.parse(build_schema("id"), is_new=True)
+    assert parser.parse(build_schema("id"), is_new=True) is first
+    assert parser.parse(build_schema("id"), is_new=False) is first
+    old = parser.parse(build_schema("x"), is_new=False)
+    assert parser.parse(build_schema("x"), is_new=True) is not old
+
+
+def test_cache_is_bounded_by_bytes() -> None:
+    size = build_schema("a").size
+    assert size < PARSED_SCHEMAS_BYTES_MAX
+    parser = SchemaParser(bytes_max=2 * size)
+    a, b = (parser.parse(build_schema(name), is_new=True) for name in "ab")
+    assert parser.cached_bytes == 2 * size
+    assert parser.parse(build_schema("a"), is_new=True) is a
+    parser.parse(build_schema("c"), is_new=True)
+    assert parser.cached_bytes == 2 * size
+    assert parser.parse(build_schema("a"), is_new=True) is a
+    assert parser.parse(build_schema("b"), is_new=True) is not b
+    parser.parse(build_schema("a", "b", "c", "d", "e", "f"), is_new=True)
+    assert parser.cached_bytes <= 2 * size
+
+
+def test_references_count_towards_the_size() -> None:
+    reference = ResolvedReference("Line", build_record("x", name="Line"))
+    assert build_schema("id", references=(reference,)).size == build_schema("id").size + len(reference.text)
+
+
+def test_missing_package_of_a_format_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "chronik.registry.json_schema", None)
+    with pytest.raises(InvalidSchemaError, match="this node does not support schemas of type JSON"):
+        SchemaParser().parse(UnparsedSchema(SchemaType.JSON, "{}"), is_new=True)
+
+
+def test_jobs_above_the_limit_are_rejected() -> None:
+    async def scenario() -> None:
+        threads, release = SchemaThreads(jobs_max=3), threading.Event()
+        jobs = [asyncio.create_task(threads.run(release.wait)) for _ in range(3)]
+        await asyncio.sleep(0)
+        error = await catch_error(threads.run(int))
+        assert isinstance(error, RegistryTimeoutError)
+        release.set()
+        assert await asyncio.gather(*jobs) == [True] * 3
+        assert await threads.run(int, "7") == 7
+        await threads.close()
+        assert isinstance(await catch_error(threads.run(int)), RegistryTimeoutError)
+
+    assert SCHEMA_JOBS_MAX > THREADS
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_cancelled_job_counts_until_it_has_finished() -> None:
+    async def scenario() -> None:
+        threads, release, started = SchemaThreads(jobs_max=1), threading.Event(), threading.Event()
+
+        def work() -> None:
+            started.set()
+            release.wait()
+
+        job = asyncio.create_task(threads.run(work))
+        await asyncio.get_running_loop().run_in_executor(None, started.wait)
+        job.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await job
+        assert isinstance(await catch_error(threads.run(int)), RegistryTimeoutError)
+        release.set()
+        await threads.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_comparison_stops_at_its_deadline() -> None:
+    parser = SchemaParser()
+    compared = 0
+
+    def build_versions() -> Iterator[ComparedVersion]:
+        nonlocal compared
+        for number in range(1, 1000):
+            compared += 1
+            yield ComparedVersion(number, build_schema("id", f"f{number}=0"), (), None, None)
+
+    parsed = parser.parse(build_schema("id"), is_new=True)
+    deadline = time.monotonic() - 1
+    assert SCHEMA_COMPARISON_SECONDS_MAX > 1
+    with pytest.raises(RegistryTimeoutError):
+        find_incompatibilities(
+            parser, CompatibilityLevel.FULL_TRANSITIVE, parsed, SchemaType.AVRO, build_versions(), deadline
+        )
+    assert compared == 1
