@@ -12,10 +12,12 @@ from chronik.cli.arguments import (
     add_client_config_argument,
     add_debug_argument,
     add_json_argument,
+    add_registry_argument,
     load_security,
     parse_bootstrap_access,
 )
 from chronik.cli.output import print_json
+from chronik.cli.pipeline.registry_argument import parse_registry_argument
 from chronik.cli.pipeline.table_location import S3_HELP, add_table_root_arguments, parse_storage_options
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ def add_arguments(actions: Any) -> None:
         help="HTTP addresses of the running nodes, to compare their state in memory; the token is read from "
         f"{TOKEN_VARIABLE}, and trusted certificates from the file of --client-config",
     )
+    add_registry_argument(parser)
     parser.add_argument(
         "--master",
         metavar="URL",
@@ -102,6 +105,7 @@ def _run(arguments: argparse.Namespace) -> int:
         http_access=http_way,
         master=arguments.master,
         progress=_create_progress_callback(),
+        registry=parse_registry_argument(arguments),
     )
     if arguments.json:
         print_json(report.to_json())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from chronik.cli.arguments import add_client_arguments, add_json_argument, parse_bootstrap_access
+from chronik.cli.arguments import add_client_arguments, add_json_argument, add_registry_argument, parse_bootstrap_access
 from chronik.cli.output import print_json
+from chronik.cli.pipeline.registry_argument import parse_registry_argument
 from chronik.cli.pipeline.schema import SCHEMA_HELP
 from chronik.cli.pipeline.table_location import S3_HELP, add_table_root_arguments, parse_storage_options
 from chronik.wording import pluralize
@@ -28,6 +29,7 @@ def add_arguments(actions: Any) -> None:
         "--from", dest="source", choices=("topic", "rows"),
         help="where to read the records (default: the topic if it has all of them, otherwise the table's rows)",
     )  # fmt: skip
+    add_registry_argument(parser)
     parser.add_argument(
         "--master", metavar="URL", help="spark://HOST:PORT, sc://HOST:PORT, local[N]; also CHRONIK_SPARK_MASTER"
         " (default: this machine)",
@@ -61,6 +63,7 @@ def run_rebuild(arguments: argparse.Namespace) -> int:
             tasks=run_locally if is_small else spark,  # Spark takes longer to start than a small table to rebuild
             storage_options=options,
             progress=bar.update,
+            registry=parse_registry_argument(arguments),
         )
     if arguments.json:
         print_json({

@@ -16,9 +16,11 @@ from chronik.cli.arguments import (
     InvalidInput,
     add_bootstrap_argument,
     add_debug_argument,
+    add_registry_argument,
     parse_bootstrap_access,
     parse_positive_int,
 )
+from chronik.cli.pipeline.registry_argument import parse_registry_argument
 from chronik.cli.pipeline.table_location import S3_HELP, add_table_root_arguments, parse_storage_options
 from chronik.wording import pluralize
 
@@ -70,6 +72,7 @@ def add_arguments(actions: Any) -> None:
         help="spark://HOST:PORT, local[N], or sc://HOST:PORT of a Spark Connect server (default: a local server that is"
         " started on demand and keeps running)",
     )
+    add_registry_argument(parser)
     parser.add_argument("--no-server", action="store_true", help="run Spark in this process instead of using a server")
     parser.add_argument("--timing", action="store_true", help="print the elapsed time to stderr")
     add_debug_argument(parser)
@@ -210,6 +213,7 @@ def _run(spark: SparkSession, statement: str, arguments: argparse.Namespace, *, 
                 prune=prune,
                 executes_once=prune,
                 storage_options=parse_storage_options(arguments),
+                registry=parse_registry_argument(arguments),
             )
             _print_rows(frame, arguments, sys.stdout)
     except PySparkException as error:

@@ -13,10 +13,12 @@ from chronik.cli.arguments import (
     add_client_arguments,
     add_debug_argument,
     add_json_argument,
+    add_registry_argument,
     parse_bootstrap_access,
     parse_positive_int,
 )
 from chronik.cli.output import format_table, print_json
+from chronik.cli.pipeline.registry_argument import parse_registry_argument
 from chronik.cli.pipeline.table_location import S3_HELP, add_table_root_arguments, parse_storage_options
 from chronik.protocol.compression import Codec
 from chronik.wording import pluralize
@@ -168,6 +170,7 @@ def _add_replay_arguments(parser: argparse.ArgumentParser) -> None:
         default="none",
         help="compression (default: %(default)s)",
     )
+    add_registry_argument(parser)
     _add_master_argument(parser)
     add_json_argument(parser)
 
@@ -233,6 +236,7 @@ def run_replay(arguments: argparse.Namespace) -> int:
                 tasks=tasks,
                 progress=progress,
                 storage_options=options,
+                registry=parse_registry_argument(arguments),
             )
         except KeyboardInterrupt:
             if left is not None:
@@ -316,6 +320,7 @@ def _format_value(letter: DeadLetterRecord) -> str:
 def _add_retry_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run_retry)
     _add_table_arguments(parser)
+    add_registry_argument(parser)
     _add_master_argument(parser)
     add_json_argument(parser)
     add_debug_argument(parser)
@@ -337,6 +342,7 @@ def run_retry(arguments: argparse.Namespace) -> int:
             tasks=tasks,
             progress=bar.update,
             storage_options=parse_storage_options(arguments),
+            registry=parse_registry_argument(arguments),
         )
     if arguments.json:
         print_json([asdict(each) for each in done])

@@ -12,8 +12,8 @@ equal the value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chronik.errors import ConfigError
+from chronik.formats.registry_client import RegistryRequestError, RegistryUnavailableError
 from chronik.pipeline.audit.batch_scanner import BatchScanner, CheckedBatch, ScanEvent, decode_valid_batches
 from chronik.pipeline.audit.data_directories import AuditInputError
 from chronik.pipeline.audit.findings import Finding, FindingKind, ReplicaId, extract_first_error_line
@@ -32,6 +34,7 @@ from chronik.pipeline.source.segment_transport import AbortedTransactionRange, f
 from chronik.pipeline.tables.layout import (
     HEADERS,
     KEY,
+    KEY_VALUE,
     OFFSET,
     PARTITION,
     RESCUED,
@@ -39,14 +42,16 @@ from chronik.pipeline.tables.layout import (
     TIMESTAMP_MS,
     VALUE,
     VALUE_CRC32C,
+    VALUE_SCHEMA,
     compute_value_checksums,
+    is_system_column,
     list_value_fields,
     restore_timestamps_ms,
+    system_columns,
 )
 from chronik.pipeline.tables.storage_errors import TableStorageError
 from chronik.pipeline.tables.table_files import LiveFile, TableDescriptor, TableFiles, scan
 from chronik.pipeline.tables.values.exact_json import decode_exact_json
-from chronik.pipeline.tables.values.json_decoder import JsonDecoder
 from chronik.pipeline.tables.values.record_rebuild import restore_value
 from chronik.pipeline.tables.values.table_schema import TableSchema
 from chronik.wording import pluralize
@@ -79,7 +84,10 @@ def list_decoded_columns(schema: pa.Schema) -> list[str]:
     """Return the names of the columns with decoded fields; none if the table stores undecoded values."""
     if RESCUED not in schema.names:
         return []
-    return [RESCUED, *(field.name for field in list_value_fields(schema))]
+    typed = [
+        name for name in (KEY_VALUE, VALUE_SCHEMA) if name in schema.names and is_system_column(schema.field(name))
+    ]
+    return [RESCUED, *typed, *(field.name for field in list_value_fields(schema))]
 
 
 class DecodedFieldCheck:
@@ -89,7 +97,7 @@ class DecodedFieldCheck:
         """Create a check of `rows`, a table of offsets and decoded fields, sorted by offset."""
         self._partition = partition
         self._schema = table.schema
-        self._value_schema = table.value_schema
+        self._table = table
         self._decoder = table.row_decoder()
         self._earlier_schemas = (table.value_schema, *table.earlier_schemas)
         self._rows = rows
@@ -108,37 +116,41 @@ class DecodedFieldCheck:
                 expected = pa.chunked_array([decoded.rows[name].take(pa.array(here))])
                 for row in find_unequal_rows(rows[name], expected):
                     offset = rows[OFFSET][row].as_py()
-                    value = records.value[int(np.searchsorted(positions, offset))].as_py()
+                    position = int(np.searchsorted(positions, offset))
+                    record = RecordColumns(*(None if each is None else each.slice(position, 1) for each in records))
                     if offset not in self.mismatches and not self._is_explained_by_schema_change(
-                        rows.slice(row, 1), value
+                        name, rows.slice(row, 1), system_columns(self._partition, record)
                     ):
                         self.mismatches[offset] = name
 
-    def _is_explained_by_schema_change(self, row: pa.Table, value: bytes | None) -> bool:
-        """Return whether a row is correct although the current schema would decode the record's value differently."""
-        return self._restores_value(row, value) or any(
-            self._is_decoded_by_schema(schema, row, value) for schema in self._earlier_schemas
+    def _is_explained_by_schema_change(self, name: str, row: pa.Table, record: Mapping[str, pa.Array]) -> bool:
+        """Return whether a row is correct although the current schema would decode the record differently."""
+        if name == KEY_VALUE and row[name].null_count:
+            return True  # the column was added later; the bytes of the key are compared anyway
+        return self._restores_value(row, record) or any(
+            self._is_decoded_by_schema(schema, row, record) for schema in self._earlier_schemas
         )
 
-    def _restores_value(self, row: pa.Table, value: bytes | None) -> bool:
-        """Return whether a row's columns and its `_rescued` value together contain the record's complete JSON value."""
+    def _restores_value(self, row: pa.Table, record: Mapping[str, pa.Array]) -> bool:
+        """Return whether a row's columns and its `_rescued` value together contain the record's complete value."""
         try:
-            restored = restore_value(row, self._value_schema)
-            expected = {} if value is None else decode_exact_json(value)
+            restored = restore_value(row, self._table.value_schema)
         except (msgspec.DecodeError, UnicodeError):
             return False
-        return bool(_strip_null_fields(restored) == _strip_null_fields(expected))
+        (expected,) = self._decoder.iter_objects(record)
+        return expected is not None and bool(_strip_null_fields(restored) == _strip_null_fields(expected))
 
-    def _is_decoded_by_schema(self, schema: TableSchema, row: pa.Table, value: bytes | None) -> bool:
-        """Return whether a version of the schema decodes the value to the row.
+    def _is_decoded_by_schema(self, schema: TableSchema, row: pa.Table, record: Mapping[str, pa.Array]) -> bool:
+        """Return whether a version of the schema decodes the record to the row.
 
         If the schema drops, converts or adds values, a column that is null in the row may have been added later.
         """
-        decoded = JsonDecoder(schema, schema.to_arrow(self._schema)).decode([value])
-        if decoded.errors:
+        table = replace(self._table, value_schema=schema, schema=schema.to_arrow(self._schema))
+        decoded = table.row_decoder().decode_rows(record)
+        if decoded.dead_letters is not None:
             return False
         for name in list_decoded_columns(self._schema):
-            found, expected = row[name][0].as_py(), decoded.columns[name][0].as_py()
+            found, expected = row[name][0].as_py(), decoded.rows[name][0].as_py()
             if name == RESCUED:
                 found, expected = _parse_rescued(found), _parse_rescued(expected)
             if found != expected and not (schema.is_lossy and found is None):
@@ -346,9 +358,12 @@ def compare_row_slice(slice: RowSlice) -> RowComparison:
     dead = _read_rows(slice, slice.dead_letters, slice.end)
     unread = [*table.unread, *dead.unread]
     fields = None if table.fields is None else DecodedFieldCheck(slice.partition, slice.table, table.fields)
-    log = read_log_rows(
-        slice.topic, slice.partition, slice.start, slice.end, slice.replicas, slice.is_compacted, fields
-    )
+    try:
+        log = read_log_rows(
+            slice.topic, slice.partition, slice.start, slice.end, slice.replicas, slice.is_compacted, fields
+        )
+    except (RegistryUnavailableError, RegistryRequestError, ConfigError) as error:
+        raise AuditInputError(f"cannot audit table {slice.table.uri}: {error}") from error
     found = _SliceComparison(slice, log, table.rows, dead.rows, unread, fields)
     gone = tuple(each.path for each in unread if each.is_missing)
     return RowComparison(tuple(found.findings()), table.rows.num_rows + dead.rows.num_rows, gone)

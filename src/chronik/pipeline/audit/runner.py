@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Final
 from chronik.client.access.settings import Bootstrap
 from chronik.client.admin import list_topics
 from chronik.client.cluster import ClusterClient
+from chronik.client.errors import ClientError
 from chronik.client.records import TopicPartition
 from chronik.config import Address
 from chronik.console.http_client import HttpAccess
+from chronik.formats.registry_client import RegistrySettings
 from chronik.ids import format_id
 from chronik.limits import MIB
 from chronik.metadata.image import Image
@@ -42,10 +44,12 @@ from chronik.pipeline.audit.table_comparison import (
     open_audited_table,
 )
 from chronik.pipeline.landing.settings import ENABLED_CONFIG
+from chronik.pipeline.registry_access import find_registry
 from chronik.pipeline.source.segment_transport import list_segment_files
 from chronik.pipeline.spark.masters import resolve_master
 from chronik.pipeline.spark.tasks import Item, Result, TaskRunner, run_locally, spark_task_runner
 from chronik.pipeline.tables.storage import to_absolute_root
+from chronik.protocol.errors import KafkaError
 from chronik.protocol.messages.metadata import MetadataResponsePartition
 from chronik.wording import pluralize
 
@@ -81,6 +85,7 @@ def audit(
     tasks: TaskRunner | None = None,
     progress: AuditProgressCallback = ignore_progress,
     timeout_s: float = 30.0,
+    registry: RegistrySettings | None = None,
 ) -> AuditReport:
     """Audit the data directories of a cluster's nodes and return a report of all problems.
 
@@ -99,6 +104,7 @@ def audit(
         tasks: The task runner to use instead of Spark.
         progress: A callback for the progress of the work.
         timeout_s: How long requests to brokers and nodes are retried.
+        registry: The schema registry of typed tables; None for that of the brokers, or the one that a table names.
 
     Raises:
         AuditInputError: A data directory or the metadata cannot be read, or a topic does not exist.
@@ -117,7 +123,9 @@ def audit(
         cluster = None
         if bootstrap is not None:
             cluster = stack.enter_context(ClusterClient(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s))
-        work = _AuditRun(directories, cluster, None if topics is None else set(topics), progress, storage_options)
+        work = _AuditRun(
+            directories, cluster, None if topics is None else set(topics), progress, storage_options, registry
+        )
         work.check_metadata(http, timeout_s, http_access)
         work.plan(table_root)
         if tasks is None:
@@ -179,8 +187,10 @@ class _AuditRun:
         topics: set[str] | None,
         progress: AuditProgressCallback,
         storage_options: Mapping[str, str] | None,
+        registry: RegistrySettings | None,
     ) -> None:
         self._directories = directories
+        self._registry = registry
         self._storage_options = storage_options
         self._cluster = cluster
         self._topics = topics
@@ -256,9 +266,18 @@ class _AuditRun:
                 self._unreadable_tables.append(topic)
                 continue
             if found is not None:
-                self._tables[topic] = found
+                self._tables[topic] = self._with_registry(found)
             else:
                 self._topics_without_table.append(topic)
+
+    def _with_registry(self, landed: AuditedTable) -> AuditedTable:
+        """Return the table with the given registry, else that of the brokers, else the one that the table names."""
+        if not landed.table.format.needs_registry:
+            return landed
+        if self._registry is None and self._cluster is not None:
+            with suppress(ClientError, KafkaError):  # such as a missing permission to describe configs
+                self._registry = find_registry(None, self._cluster)
+        return landed if self._registry is None else landed.with_registry(self._registry)
 
     def _report_missing_tables(self, root: str) -> None:
         """Report topics without a table, so that a mistyped table root is detected.

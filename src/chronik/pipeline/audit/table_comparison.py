@@ -13,6 +13,7 @@ from typing import Final
 from pyarrow import fs
 
 from chronik.client.records import TopicPartition
+from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline.audit.data_directories import AuditInputError
 from chronik.pipeline.audit.findings import Finding, FindingKind, extract_first_error_line
 from chronik.pipeline.audit.partition_plan import AuditedPartition
@@ -51,6 +52,10 @@ class AuditedTable:
     next_offsets: dict[int, int]
     table: TableFiles
     dead_letters: TableFiles | None
+
+    def with_registry(self, registry: RegistrySettings | None) -> AuditedTable:
+        """Return the table with the registry from which its records are decoded."""
+        return replace(self, table=replace(self.table, registry=registry))
 
     @property
     def paths(self) -> set[str]:
@@ -182,7 +187,7 @@ def compare_table(
     findings, rows = _compare_slices(tasks, root, landed, partitions, suspects or {}, storage_options)
     if not findings:
         return [], rows
-    reopened = open_audited_table(root, landed.topic, storage_options)
+    reopened = _reopen(root, landed, storage_options)
     if reopened is None:
         return [], 0
     again, _ = _compare_slices(tasks, root, reopened, partitions, suspects or {}, storage_options)
@@ -190,6 +195,11 @@ def compare_table(
     confirmed = [each for each in again if _finding_key(each) in seen]
     files = {each.file: each for each in confirmed if each.kind is FindingKind.TABLE_FILE}  # slices may share a file
     return [*files.values(), *(each for each in confirmed if each.kind is not FindingKind.TABLE_FILE)], rows
+
+
+def _reopen(root: str, landed: AuditedTable, storage_options: Mapping[str, str] | None) -> AuditedTable | None:
+    found = open_audited_table(root, landed.topic, storage_options)
+    return None if found is None else found.with_registry(landed.table.registry)
 
 
 def _finding_key(finding: Finding) -> tuple[object, ...]:
@@ -213,7 +223,7 @@ def _compare_slices(
             each for some in tasks(compare_row_slices, bundle_items_by_size(sized)) for each in some
         ]
         missing = {path for each in compared for path in each.missing_files}
-        reopened = open_audited_table(root, landed.topic, storage_options) if missing else landed
+        reopened = _reopen(root, landed, storage_options) if missing else landed
         if reopened is None:
             break
         if missing <= reopened.paths:

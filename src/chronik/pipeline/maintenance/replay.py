@@ -10,13 +10,14 @@ ranges, as the options for another replay.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from chronik.client.access.settings import Bootstrap
 from chronik.client.admin import NewTopic, create_topics
 from chronik.client.cluster import ClusterClient
 from chronik.errors import ChronikError
+from chronik.formats.registry_client import RegistrySettings
 from chronik.ids import format_id
 from chronik.pipeline import CLIENT_ID
 from chronik.pipeline.maintenance.replay_tasks import (
@@ -27,6 +28,7 @@ from chronik.pipeline.maintenance.replay_tasks import (
     merge_lowest_offsets,
     replay_range,
 )
+from chronik.pipeline.registry_access import resolve_registry
 from chronik.pipeline.sink.publisher import PublishSettings
 from chronik.pipeline.spark.tasks import TaskFailedError, TaskRunner, run_locally
 from chronik.pipeline.tables.catalog import open_table
@@ -126,6 +128,7 @@ def replay(
     offsets_per_round: int = OFFSETS_PER_ROUND,
     progress: Callable[[int, RemainingRanges], None] = lambda records, rest: None,
     storage_options: Mapping[str, str] | None = None,
+    registry: RegistrySettings | None = None,
 ) -> ReplayResult:
     """Write the rows of a topic's table to another topic, at least once and in offset order within each partition.
 
@@ -133,7 +136,8 @@ def replay(
                tasks=spark_task_runner(spark), start=ReplayBound(time=datetime(2024, 5, 1, tzinfo=UTC)))
 
     Records keep their partition if the target has it; otherwise, or with `by_key`, the key determines it. `create`
-    creates the target with as many partitions if it does not exist. `progress` is called after each round.
+    creates the target with as many partitions if it does not exist. `progress` is called after each round. Typed values
+    are encoded with the schemas in `registry`, or else in that of the brokers.
 
     Raises:
         ReplayRejectedError: The replay is not possible, and nothing was written.
@@ -147,6 +151,8 @@ def replay(
         count = _get_or_create_target_partitions(
             cluster, to_topic, source.spec, max(next_offsets, default=0) + 1, create
         )
+        if source.spec.format.needs_registry:
+            table = replace(table, registry=resolve_registry(registry, cluster, table.registry))
     keep_partition_numbers = not by_key and all(partition < count for partition in next_offsets)
     starts = (
         dict.fromkeys(next_offsets, 0)

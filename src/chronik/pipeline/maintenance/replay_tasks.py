@@ -77,7 +77,8 @@ def replay_range(task: ReplayTask) -> RangeReplayResult:
         with ClusterClient(task.publish.bootstrap, client_id=CLIENT_ID) as cluster:
             publisher = Publisher(cluster, task.publish)
             for rows in read_ordered_rows(task.table, task.partition, task.start, task.end):
-                outgoing = build_outgoing_rows(rows, task.table.value_schema)
+                table = task.table
+                outgoing = build_outgoing_rows(rows, table.value_schema, table.format, table.registry)
                 records += publisher.publish(outgoing if task.keep_partition else outgoing.drop_columns(["partition"]))
                 names_replaced += count_replaced_header_names(rows)
                 position = rows[OFFSET][-1].as_py() + 1

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from chronik.client.access.settings import Bootstrap
+from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline.query.lexer import TokenKind, tokenize_sql
 from chronik.pipeline.query.views import (
     PreparedViews,
@@ -34,6 +35,7 @@ def query(
     prune: bool = False,
     executes_once: bool = False,
     storage_options: Mapping[str, str] | None = None,
+    registry: RegistrySettings | None = None,
 ) -> DataFrame:
     """Run a statement on the current state of the topics that it references, directly or through views.
 
@@ -42,7 +44,8 @@ def query(
     Only these topics are read. With `prune`, views have only the columns that the statement names, so use it only in a
     session that runs nothing else. With `executes_once` in addition, tasks skip files of tables on S3 by the conditions
     of the statement: execute the DataFrame once, and do not derive others from it, which could miss rows.
-    `storage_options` are those of an S3 root.
+    `storage_options` are those of an S3 root. Schemas of typed records come from `registry`, or else from that of the
+    brokers.
 
     Through Spark Connect, results are computed when they are fetched, from the views at that time: fetch them before
     the next query replaces the views.
@@ -59,7 +62,7 @@ def query(
     from pyspark.errors import AnalysisException
 
     if _is_view_listing(statement):
-        create_all_views(spark, bootstrap, table_root, storage_options)
+        create_all_views(spark, bootstrap, table_root, storage_options, registry)
         return spark.sql(statement)
     if prune and not _is_script(statement):
         # Errors are reported with all columns in the views, so that Spark's message is right.
@@ -72,9 +75,10 @@ def query(
                 prune=True,
                 executes_once=executes_once,
                 storage_options=storage_options,
+                registry=registry,
             )
             return _analyze_statement(spark, statement, prepared)
-    return _run_with_missing_views(spark, statement, bootstrap, table_root, storage_options)
+    return _run_with_missing_views(spark, statement, bootstrap, table_root, storage_options, registry)
 
 
 def _run_with_missing_views(
@@ -83,6 +87,7 @@ def _run_with_missing_views(
     bootstrap: Bootstrap,
     table_root: str,
     storage_options: Mapping[str, str] | None,
+    registry: RegistrySettings | None,
 ) -> DataFrame:
     """Run a statement, adding views for names that Spark reports as missing.
 
@@ -93,7 +98,13 @@ def _run_with_missing_views(
     missing_names: list[str] = []
     while True:
         prepared = prepare_views(
-            spark, statement, bootstrap, table_root, also=missing_names, storage_options=storage_options
+            spark,
+            statement,
+            bootstrap,
+            table_root,
+            also=missing_names,
+            storage_options=storage_options,
+            registry=registry,
         )
         try:
             return _analyze_statement(spark, statement, prepared)

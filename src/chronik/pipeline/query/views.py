@@ -29,6 +29,7 @@ import pyarrow as pa
 from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import ClusterClient
 from chronik.errors import ChronikError
+from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline import CLIENT_ID
 from chronik.pipeline.query.landed_dataframe import build_landed_dataframe
 from chronik.pipeline.query.landed_rows import LandedScan
@@ -256,6 +257,7 @@ def views(
     topics: Iterable[str] | None = None,
     *,
     storage_options: Mapping[str, str] | None = None,
+    registry: RegistrySettings | None = None,
 ) -> CreatedViews:
     """Create Spark views of these topics, or of all topics and tables, from one snapshot.
 
@@ -265,7 +267,8 @@ def views(
 
     A topic has three views: `orders`, `orders_cold` (landed rows) and `orders_hot` (live tail). They return the same
     rows until retention or vacuum deletes them; create them again to see newer records. Without `topics`, the
-    result lists the views that could not be created. `storage_options` are those of an S3 root.
+    result lists the views that could not be created. `storage_options` are those of an S3 root. Schemas of typed
+    records come from `registry`, or else from that of the brokers.
 
     Raises:
         UnknownTopicError: A topic in `topics` does not exist.
@@ -274,11 +277,15 @@ def views(
         KafkaError: A broker rejects a request.
         TableStorageError: The object store of the tables cannot be listed.
     """
-    return _create_views(spark, bootstrap, table_root, topics, storage_options, is_temporary=False)
+    return _create_views(spark, bootstrap, table_root, topics, storage_options, registry, is_temporary=False)
 
 
 def create_all_views(
-    spark: SparkSession, bootstrap: Bootstrap, table_root: str, storage_options: Mapping[str, str] | None = None
+    spark: SparkSession,
+    bootstrap: Bootstrap,
+    table_root: str,
+    storage_options: Mapping[str, str] | None = None,
+    registry: RegistrySettings | None = None,
 ) -> None:
     """Create all possible views, for a statement that lists views.
 
@@ -287,7 +294,7 @@ def create_all_views(
         KafkaError: A broker rejects a request.
         TableStorageError: The object store of the tables cannot be listed.
     """
-    _create_views(spark, bootstrap, table_root, None, storage_options, is_temporary=True)
+    _create_views(spark, bootstrap, table_root, None, storage_options, registry, is_temporary=True)
 
 
 def _create_views(
@@ -296,12 +303,13 @@ def _create_views(
     table_root: str,
     topics: Iterable[str] | None,
     storage_options: Mapping[str, str] | None,
+    registry: RegistrySettings | None,
     *,
     is_temporary: bool,
 ) -> CreatedViews:
     settings = _build_read_settings(bootstrap)
     with ClusterClient(bootstrap, client_id=CLIENT_ID) as cluster:
-        snapshots = SnapshotReader(cluster, to_absolute_root(table_root), storage_options)
+        snapshots = SnapshotReader(cluster, to_absolute_root(table_root), storage_options, registry)
         known = snapshots.list_topics()
         requested = list(dict.fromkeys(topics)) if topics is not None else [each for each in known if each[:2] != "__"]
         if missing := sorted(set(requested) - set(known)):
@@ -332,6 +340,7 @@ def prepare_views(
     prune: bool = False,
     executes_once: bool = False,
     storage_options: Mapping[str, str] | None = None,
+    registry: RegistrySettings | None = None,
 ) -> PreparedViews:
     """Create the views that a statement names, and the additional ones in `also`, from one snapshot.
 
@@ -347,7 +356,7 @@ def prepare_views(
     """
     others = tuple(also)
     with ClusterClient(bootstrap, client_id=CLIENT_ID) as cluster:
-        snapshots = SnapshotReader(cluster, to_absolute_root(table_root), storage_options)
+        snapshots = SnapshotReader(cluster, to_absolute_root(table_root), storage_options, registry)
         names = TopicNames(snapshots.list_topics())
         named = names.resolve_statement(statement, others)
         _drop_earlier_views(spark, {view.name.casefold() for view in named.views})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable
-from typing import Any
+from decimal import Context, Decimal
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -40,6 +41,8 @@ def _compile(arrow_field: pa.Field) -> Convert:
         return lambda value: base64.b64encode(value).decode()
     if is_a.is_floating(data_type):
         return _convert_float
+    if is_a.is_decimal(data_type):
+        return _convert_decimal
     if is_a.is_date(data_type):
         return lambda value: value.isoformat()
     if is_a.is_timestamp(data_type):
@@ -56,6 +59,14 @@ def _compile_struct(data_type: pa.DataType) -> Convert:
         return {key: None if value[name] is None else inner(value[name]) for name, key, inner in fields}
 
     return convert
+
+
+_EXACT: Final = Context(prec=100)
+
+
+def _convert_decimal(value: Decimal) -> JsonForm:
+    """Return the digits of a decimal, without zeros at the end, as columns of decimals restore it."""
+    return msgspec.Raw(f"{value.normalize(_EXACT):f}".encode())
 
 
 def _convert_float(value: float) -> JsonForm:

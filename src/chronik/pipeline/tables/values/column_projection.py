@@ -6,7 +6,7 @@ null in the result, and their rows are reported. No value is rounded or truncate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -398,3 +398,81 @@ class ColumnProjection:
             form = {SINGLE_VALUE: form}
         renamed: dict[str, JsonForm] = form if self._rename is None else self._rename(form)
         return renamed
+
+
+# Restoring
+
+
+def compile_restoring(written: pa.Field, columns: Sequence[Column], tree: ObjectNode, *, fills_nulls: bool) -> Rename:
+    """Return a function that converts JSON objects with the keys of columns to JSON forms of a writer's type.
+
+    With `fills_nulls`, fields that are missing are null.
+    """
+    fields = list_written_fields(written)
+    restore = _compile_node_restoring(tree, columns, fields, get_message_name(written), fills_nulls)
+    if pa.types.is_struct(written.type) and written.type.num_fields:
+        return restore
+    return lambda form: restore(form).get(SINGLE_VALUE)
+
+
+def _compile_node_restoring(
+    node: ObjectNode, columns: Sequence[Column], written: Sequence[pa.Field], message: str | None, fills_nulls: bool
+) -> Rename:
+    matches = match_fields(node.identities, written, message)
+    steps: dict[int, tuple[str, Rename | None]] = {}
+    for key, entry, index in zip(node.keys, node.entries, matches, strict=True):
+        if index is None:
+            continue
+        field = written[index]
+        if isinstance(entry, ObjectNode):
+            is_object = pa.types.is_struct(field.type)
+            inner = _compile_node_restoring(entry, columns, list(field.type), None, fills_nulls) if is_object else None
+        else:
+            inner = _compile_field_restoring(field, columns[entry].to_field(), fills_nulls)
+        steps[index] = key, inner
+    return _compile_object_restoring(written, steps, node.keys, fills_nulls)
+
+
+def _compile_field_restoring(written: pa.Field, target: pa.Field, fills_nulls: bool) -> Rename | None:
+    source_type, target_type, is_a = written.type, target.type, pa.types
+    if is_a.is_struct(source_type):
+        is_object = is_a.is_struct(target_type)
+        fields = list(source_type)
+        matches = match_fields(list_nested_identities(target_type), fields) if is_object else []
+        keys = [get_json_key(each) for each in target_type] if is_object else []
+        steps = {
+            index: (keys[position], _compile_field_restoring(fields[index], target_type.field(position), fills_nulls))
+            for position, index in enumerate(matches)
+            if index is not None
+        }
+        return _compile_object_restoring(fields, steps, keys, fills_nulls)
+    if is_a.is_list(source_type) and is_a.is_list(target_type):
+        element = _compile_field_restoring(source_type.value_field, target_type.value_field, fills_nulls)
+        return None if element is None else lambda form: _map_list(element, form)
+    if is_a.is_map(source_type) and is_a.is_map(target_type):
+        item = _compile_field_restoring(source_type.item_field, target_type.item_field, fills_nulls)
+        return None if item is None else lambda form: _map_object(item, form)
+    return None
+
+
+def _compile_object_restoring(
+    written: Sequence[pa.Field], steps: Mapping[int, tuple[str, Rename | None]], keys: Sequence[str], fills_nulls: bool
+) -> Rename:
+    plan = [
+        (field.name, *steps.get(index, (choose_field_key(field.name, keys), None)))
+        for index, field in enumerate(written)
+    ]
+
+    def restore(form: JsonForm) -> JsonForm:
+        if type(form) is not dict:
+            return form
+        restored = {}
+        for name, key, inner in plan:
+            value = form.get(key)
+            if value is not None:
+                restored[name] = value if inner is None else inner(value)
+            elif fills_nulls:
+                restored[name] = None
+        return restored
+
+    return restore

@@ -3,7 +3,7 @@
 From a raw table, records are restored byte for byte: key, value, headers and timestamp, with null and empty kept apart.
 From a decoded table, the value is an equal JSON object, formatted differently: null fields are left out, because a
 table does not distinguish them from missing ones, but nulls in lists and in rescued values are kept. Tombstones stay
-tombstones.
+tombstones. From a typed table, the value is encoded again with the schema of its writer.
 
 Header names are strings in tables, as in Spark's Kafka source, so bytes that are not UTF-8 were replaced by U+FFFD.
 """
@@ -17,6 +17,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chronik.formats.encoding import UnencodableValueError
+from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline.tables.layout import (
     HEADERS,
     KEY,
@@ -27,12 +29,16 @@ from chronik.pipeline.tables.layout import (
     TIMESTAMP_MS,
     VALUE,
     VALUE_CRC32C,
+    VALUE_SCHEMA,
+    is_system_column,
     list_value_fields,
     restore_timestamps_ms,
 )
+from chronik.pipeline.tables.values.data_format import JSON_VALUES, RecordFormat
 from chronik.pipeline.tables.values.exact_json import decode_exact_json
 from chronik.pipeline.tables.values.json_decoder import merge_json_values
 from chronik.pipeline.tables.values.table_schema import Path, TableSchema
+from chronik.pipeline.tables.values.typed_rebuild import TypedEncoder, UnknownWriterError
 from chronik.pipeline.tables.values.value_codecs import TYPED_OPTIONS, create_column_codec
 
 OUTSIDE_VALUE = (PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS, KEY, HEADERS)
@@ -44,12 +50,27 @@ def list_source_columns(schema: pa.Schema) -> list[str]:
     """Return the columns of a table that are needed to reconstruct its records."""
     if VALUE in schema.names:
         return [*OUTSIDE_VALUE, VALUE]
-    return [*OUTSIDE_VALUE, VALUE_CRC32C, RESCUED, *(field.name for field in list_value_fields(schema))]
+    typed = [name for name in (VALUE_SCHEMA,) if name in schema.names and is_system_column(schema.field(name))]
+    return [*OUTSIDE_VALUE, VALUE_CRC32C, RESCUED, *typed, *(field.name for field in list_value_fields(schema))]
 
 
-def build_outgoing_rows(rows: pa.Table, schema: TableSchema) -> pa.RecordBatch:
-    """Return rows in the format of `Publisher.publish`, from the columns that `list_source_columns` returns."""
-    values = rows[VALUE].combine_chunks() if VALUE in rows.column_names else encode_json_values(rows, schema)
+def build_outgoing_rows(
+    rows: pa.Table,
+    schema: TableSchema,
+    format: RecordFormat = JSON_VALUES,
+    registry: RegistrySettings | None = None,
+) -> pa.RecordBatch:
+    """Return rows in the format of `Publisher.publish`, from the columns that `list_source_columns` returns.
+
+    Raises:
+        ChronikError: A typed value cannot be encoded with the schema of its writer.
+    """
+    if VALUE in rows.column_names:
+        values = rows[VALUE].combine_chunks()
+    elif format.is_typed:
+        values = encode_typed_values(rows, schema, format, registry)
+    else:
+        values = encode_json_values(rows, schema)
     return pa.RecordBatch.from_pydict(
         {
             "key": _combine_chunks(rows[KEY]),
@@ -76,6 +97,25 @@ def encode_json_values(rows: pa.Table, schema: TableSchema) -> pa.BinaryArray:
     """Return the JSON values of the rows of a decoded table."""
     values = zip(rows[VALUE_CRC32C].to_pylist(), _restore_values(rows, schema), strict=True)
     return pa.array([None if crc is None else _encode(value) for crc, value in values], pa.binary())
+
+
+def encode_typed_values(
+    rows: pa.Table, schema: TableSchema, format: RecordFormat, registry: RegistrySettings | None
+) -> pa.BinaryArray:
+    """Return the values of the rows of a typed table, encoded with the schemas of their writers.
+
+    Raises:
+        ChronikError: A value cannot be encoded; the message names its offset.
+    """
+    encoder = TypedEncoder(format, registry, schema, rows.schema)
+    columns = (rows[name].to_pylist() for name in (OFFSET, VALUE_CRC32C, VALUE_SCHEMA, HEADERS))
+    values: list[bytes | None] = []
+    for offset, crc, name, headers, form in zip(*columns, _restore_values(rows, schema), strict=True):
+        try:
+            values.append(None if crc is None else encoder.encode(form, name, headers))
+        except (UnencodableValueError, UnknownWriterError) as error:
+            raise UnencodableValueError(f"offset {offset}: {error}") from error
+    return pa.array(values, pa.binary())
 
 
 def restore_value(row: pa.Table, schema: TableSchema) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from chronik.pipeline.tables.values.framed_decoder import FramedDecoder
 from chronik.pipeline.tables.values.json_decoder import DecodedValues, JsonDecoder, UnknownField
 from chronik.pipeline.tables.values.key_decoder import KeyDecoder
 from chronik.pipeline.tables.values.table_schema import INFERRED, TableSchema
-from chronik.pipeline.tables.values.typed_decoder import TypedDecoder
+from chronik.pipeline.tables.values.typed_decoder import TypedDecoder, encode_form
 from chronik.pipeline.tables.values.written_types import WrittenTypes
 
 DECODE_BATCH_ROWS: Final = 8192
@@ -164,7 +164,8 @@ class RowDecoder:
     def iter_objects(self, own: Mapping[str, pa.Array]) -> Iterator[dict[str, Any] | None]:
         """Yield the JSON object of each record, as `record_rebuild` restores it; None for one without an object."""
         if self._typed is not None:
-            yield from self._typed.iter_forms(own[VALUE], own.get(HEADERS))
+            for form in self._typed.iter_forms(own[VALUE], own.get(HEADERS)):
+                yield None if form is None else decode_exact_json(encode_form(form))
             return
         for value in own[VALUE].to_pylist():
             try:

@@ -40,7 +40,8 @@ from chronik.pipeline.tables.values.table_schema import (
 from chronik.pipeline.tables.values.value_codecs import create_column_codec
 from chronik.pipeline.tables.values.written_types import WrittenTypes, plan_written_columns
 
-_encode: Final = msgspec.json.Encoder(decimal_format="number").encode
+encode_form: Final = msgspec.json.Encoder(decimal_format="number").encode
+"""Encode a JSON form, which may contain `msgspec.Raw`."""
 
 
 class _ProjectedGroup(NamedTuple):
@@ -154,7 +155,7 @@ class TypedDecoder:
                     slow.add(row, form, lost)
         if not slow.rows:
             return slow
-        decoded = self.json.decode([_encode(form) for form in slow.forms])
+        decoded = self.json.decode([encode_form(form) for form in slow.forms])
         errors.update({slow.rows[index]: message for index, message in decoded.errors.items()})
         slow.misfits = decoded.misfits
         slow.rows = [row for index, row in enumerate(slow.rows) if index not in decoded.errors]
@@ -208,7 +209,7 @@ class TypedDecoder:
                 text = texts[position]
                 rescued = {} if text is None else decode_exact_json(text.encode())
                 _replace(rescued, column.path, original)
-                texts[position] = _encode(rescued).decode()
+                texts[position] = encode_form(rescued).decode()
         if self._has_rescued:
             slow.columns[RESCUED] = pa.array(texts, pa.string())
 
