@@ -64,6 +64,9 @@ _FIELD_BY_SETTING: Final = {
     "ssl.key.location": "key_file",
 }
 
+REGISTRY_SETTINGS: Final = tuple(_FIELD_BY_SETTING)
+"""Names of the settings besides the URL."""
+
 
 class RegistryUnavailableError(ChronikError):
     """The registry does not respond, or does not respond as a registry does. A retry may succeed."""

@@ -52,7 +52,8 @@ from chronik.pipeline.sink.exactly_once import (
 from chronik.pipeline.sink.publisher import Publisher, PublishSettings
 from chronik.pipeline.source.error_reports import MessageFirst
 from chronik.pipeline.source.option_names import check_sink_option_names, log_ineffective_sink_options
-from chronik.pipeline.source.options import RawOptions, parse_bootstrap_servers
+from chronik.pipeline.source.options import parse_bootstrap_servers
+from chronik.pipeline.source.raw_options import RawOptions
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import ErrorCode, KafkaError
 

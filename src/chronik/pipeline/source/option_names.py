@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from chronik.client.access.settings import SECURITY_SETTINGS
+from chronik.formats.registry_client import REGISTRY_SETTINGS
 from chronik.pipeline.errors import OptionError
 from chronik.pipeline.source.kafka_client_configs import KAFKA_CLIENT_CONFIGS
 from chronik.wording import format_spelling_suggestion
@@ -19,6 +20,15 @@ logger = logging.getLogger("chronik.pipeline")
 
 PREFIX: Final = "kafka."
 """Prefix of options that are configs of Kafka's clients."""
+
+REGISTRY_OPTIONS: Final = (
+    "schema.registry.url",
+    *(f"schema.registry.{name}" for name in REGISTRY_SETTINGS),
+)
+"""Options of the schema registry, with the names of the settings of Confluent's clients."""
+
+TYPED_OPTIONS: Final = tuple(side + name for side in ("key", "value") for name in ("Format", "Schema", "Subject"))
+"""Options of typed keys and values that the source and the sink have."""
 
 SOURCE_OPTIONS: Final = (
     "assign",
@@ -45,6 +55,11 @@ SOURCE_OPTIONS: Final = (
     "subscribe",
     "subscribePattern",
     "transport",
+    *TYPED_OPTIONS,
+    "keyWriterSchema",
+    "valueWriterSchema",
+    "mode",
+    *REGISTRY_OPTIONS,
 )
 
 SINK_OPTIONS: Final = (

@@ -15,18 +15,18 @@
     groupId                        or kafka.group.id: the group that a stream commits its offsets to, for lag monitoring
     kafka.security.protocol, kafka.sasl.…, kafka.ssl.…   security: Kafka's client settings, certificates as PEM
     transport, segmentDirs         fetch (default), or segments: read the brokers' data directories
+    keyFormat, valueFormat, …      decode keys and values, see `typed_options`
 
 Option names are case-insensitive, as in Spark.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
-from typing import Any, Final
+from typing import Final
 
 from chronik.client.access.settings import (
     PLAINTEXT_SECURITY,
@@ -45,6 +45,13 @@ from chronik.pipeline.source.option_names import (
     check_source_option_names,
     is_unsupported_security_config,
     log_ineffective_source_options,
+)
+from chronik.pipeline.source.raw_options import RawOptions
+from chronik.pipeline.source.typed_options import (
+    RegistryResolver,
+    TypedColumns,
+    parse_mode_options,
+    resolve_typed_columns,
 )
 
 COLUMN_NAMES: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -111,6 +118,7 @@ class ReadSettings:
     columns: tuple[str, ...] = COLUMN_NAMES[:-1]
     transport: Transport = Transport.FETCH
     segment_dirs: tuple[str, ...] = ()
+    typed: TypedColumns | None = None
 
 
 @dataclass(frozen=True)
@@ -131,60 +139,6 @@ class SourceOptions:
     group: str | None
 
 
-class RawOptions:
-    """The user's options, with case-insensitive names and typed accessors."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = {name.lower(): value for name, value in options.items()}
-
-    def get_str(self, *names: str) -> str | None:
-        """Return the value of an option with alternative names, or None if it is not set.
-
-        Raises:
-            OptionError: Two of the names are set to different values.
-        """
-        values = {name: self._options[name.lower()] for name in names if name.lower() in self._options}
-        if len(set(values.values())) > 1:
-            raise OptionError(f"{' and '.join(values)} differ: set only one of them")
-        return next(iter(values.values()), None)
-
-    def get_bool(self, name: str, default: bool) -> bool:
-        value = self.get_str(name)
-        if value is None:
-            return default
-        if value.lower() not in ("true", "false"):
-            raise OptionError(f"{name} = {value!r}: expected true or false")
-        return value.lower() == "true"
-
-    def get_int(self, name: str, minimum: int = 1, alias: str | None = None) -> int | None:
-        value = self.get_str(name) if alias is None else self.get_str(name, alias)
-        if value is None:
-            return None
-        try:
-            number = int(value)
-        except ValueError:
-            number = minimum - 1
-        if number < minimum:
-            raise OptionError(f"{name} = {value!r}: expected a whole number, {minimum} or more")
-        return number
-
-    def get_json(self, name: str, shape: str) -> Any:
-        value = self.get_str(name)
-        try:
-            return None if value is None else json.loads(value)
-        except ValueError:
-            raise OptionError(f"{name} = {value!r}: expected JSON like {shape}") from None
-
-    def get_choice(self, default: str, allowed: tuple[str, ...], *names: str) -> str:
-        value = self.get_str(*names) or default
-        if value.lower() not in allowed:
-            raise OptionError(f"{names[0]} = {value!r}: expected {' or '.join(allowed)}")
-        return value.lower()
-
-    def names(self) -> list[str]:
-        return sorted(self._options)
-
-
 def select_source_columns(options: Mapping[str, str]) -> tuple[str, ...]:
     """Return the columns of a query with these options.
 
@@ -193,18 +147,39 @@ def select_source_columns(options: Mapping[str, str]) -> tuple[str, ...]:
     """
     given = RawOptions(options)
     named = given.get_str("columns")
+    reports = parse_mode_options(given).report_columns
     if named is None:
-        return COLUMN_NAMES if given.get_bool("includeHeaders", False) else COLUMN_NAMES[:-1]
-    canonical_names = {name.lower(): name for name in COLUMN_NAMES}
+        return (COLUMN_NAMES if given.get_bool("includeHeaders", False) else COLUMN_NAMES[:-1]) + reports
+    available = COLUMN_NAMES + reports
+    canonical_names = {name.lower(): name for name in available}
     wanted = [part.strip() for part in named.split(",") if part.strip()]
     unknown = [name for name in wanted if name.lower() not in canonical_names]
     if unknown or not wanted:
-        raise OptionError(f"columns = {named!r}: expected some of {', '.join(COLUMN_NAMES)}")
+        raise OptionError(f"columns = {named!r}: expected some of {', '.join(available)}")
     return tuple(dict.fromkeys(canonical_names[name.lower()] for name in wanted))
 
 
-def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Parse the options of a batch or streaming query.
+def resolve_source_types(options: Mapping[str, str]) -> TypedColumns | None:
+    """Fetch the schemas of the typed columns of a query with these options; None if there are none.
+
+    Raises:
+        OptionError: An option is invalid, or a schema does not exist.
+        ChronikError: The registry or the brokers cannot be reached.
+    """
+    given = RawOptions(options)
+    columns = parse_mode_options(given)
+    if not columns.columns:
+        return None
+    subscription = _parse_subscription(given)
+    topics = {partition.topic for partition in subscription.partitions} | set(subscription.topics)
+    registry = RegistryResolver(given, lambda: parse_bootstrap_servers(options))
+    return resolve_typed_columns(columns, registry, sorted(topics))
+
+
+def parse_source_options(
+    options: Mapping[str, str], *, streaming: bool, typed: TypedColumns | None = None
+) -> SourceOptions:
+    """Parse the options of a batch or streaming query; `typed` are its typed columns from `resolve_source_types`.
 
     Raises:
         OptionError: An option is invalid; the message names it and the expected value.
@@ -218,7 +193,7 @@ def parse_source_options(options: Mapping[str, str], *, streaming: bool) -> Sour
         _check_sentinels(ending, "endingOffsets", EARLIEST_TIMESTAMP, "the query would read nothing; set a later end")
         _check_bounds(starting, ending)
     parsed = SourceOptions(
-        read=_parse_read_settings(given, select_source_columns(options)),
+        read=replace(_parse_read_settings(given, select_source_columns(options)), typed=typed),
         subscription=_parse_subscription(given),
         starting=starting,
         ending=ending,
@@ -271,7 +246,7 @@ def _parse_read_settings(given: RawOptions, columns: tuple[str, ...]) -> ReadSet
     if transport is Transport.SEGMENTS and not dirs:
         raise OptionError("segmentDirs is missing: transport = segments reads the data directories named there")
     return ReadSettings(
-        bootstrap=parse_bootstrap_servers(given._options),
+        bootstrap=parse_bootstrap_servers(given.by_name),
         isolation=IsolationLevel[level.upper()],
         fail_on_data_loss=given.get_bool("failOnDataLoss", True),
         poll_timeout_s=(given.get_int("kafkaConsumer.pollTimeoutMs") or POLL_TIMEOUT_MS) / 1000,

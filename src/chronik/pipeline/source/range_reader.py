@@ -20,6 +20,7 @@ from chronik.pipeline.source.offset_resolver import OffsetResolver
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings, Transport
 from chronik.pipeline.source.schema import build_record_batch, select_columns
 from chronik.pipeline.source.segment_transport import read_segment_chunks
+from chronik.pipeline.source.typed_columns import TypedRecordReader
 
 logger = logging.getLogger("chronik.pipeline")
 
@@ -79,5 +80,7 @@ def _fetch_log_start_offset(target: OffsetRange, settings: ReadSettings) -> int:
 
 def read_range(target: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range as Arrow record batches with the columns of `settings`."""
-    for columns in read_columns(target, settings, select_columns(settings.columns)):
-        yield build_record_batch(target.topic_partition, columns, settings.columns)
+    reader = None if settings.typed is None else TypedRecordReader(settings.typed)
+    for columns in read_columns(target, settings, select_columns(settings.columns, settings.typed)):
+        typed = None if reader is None else reader.read(target, columns)
+        yield build_record_batch(target.topic_partition, columns, settings.columns, typed)
