@@ -54,6 +54,13 @@ def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
         (["null", "int"], 1, b"\x02\x02"),
         (["int", "null"], None, b"\x02"),
         (["double", "int"], 1, b"\x02\x02"),
+        (["float", "double"], Decimal("0.1"), b"\x00\xcd\xcc\xcc\x3d"),
+        (["float", "double"], 0.0841105335691813, b"\x02(\xc2\xed\x96D\x88\xb5?"),
+        (
+            ["double", logical("bytes", "decimal", precision=30, scale=20)],
+            Decimal("0.12345678901234567890"),
+            b"\x02\x12\x00\xabT\xa9\x8c\xeb\x1f\n\xd2",
+        ),
         (["bytes", "string"], "AP8=", b"\x02\x08AP8="),
         (["bytes", "string"], {"bytes": "AP8="}, b"\x00\x04\x00\xff"),
         (logical("bytes", "decimal", precision=4, scale=2), Decimal("-1.28"), b"\x02\x80"),

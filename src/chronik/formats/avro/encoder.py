@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -32,7 +33,7 @@ from chronik.formats.avro.schema import (
     find_logical_type,
     read_decimal,
 )
-from chronik.formats.codec import JsonForm, UnsupportedSchemaError, WriterSchema
+from chronik.formats.codec import JsonForm, UnsupportedSchemaError, WriterSchema, format_single_float
 from chronik.formats.encoding import (
     UnencodableValueError,
     build_type_error,
@@ -443,8 +444,20 @@ def _write_optional(null: int | None, branch: int, write_value: Write) -> Write:
     return write
 
 
-_INEXACT_BRANCHES: Final = {int: ("float", "double"), str: ("bytes", "fixed")}
-"""Types of a union that a number or a string matches only if no other type does."""
+def _find_inexact_branches(value: Any) -> tuple[str, ...]:
+    """Return the types of a union that a value matches only if no other type does."""
+    if isinstance(value, str):
+        return ("bytes", "fixed")
+    if type(value) is int:
+        return ("float", "double")
+    if not isinstance(value, float | Decimal):
+        return ()
+    try:
+        is_single = format_single_float(_SINGLE.unpack(_SINGLE.pack(value))[0]) == float(value)
+        is_double = Decimal(repr(float(value))) == value if isinstance(value, Decimal) else True
+    except OverflowError:
+        return ("float",)
+    return (*(() if is_single else ("float",)), *(() if is_double else ("double",)))
 
 
 def _write_union(null: int | None, branches: Sequence[tuple[int, str, Write]]) -> Write:
@@ -468,7 +481,7 @@ def _write_union(null: int | None, branches: Sequence[tuple[int, str, Write]]) -
             ((name, inner),) = value.items()
             if name in by_name and write_branch(out, *by_name[name], inner) is None:
                 return
-        inexact = _INEXACT_BRANCHES.get(type(value), ())
+        inexact = _find_inexact_branches(value)
         ordered = sorted(branches, key=lambda branch: branch[1] in inexact)  # stable: otherwise the first match wins
         for index, _, write_value in ordered:
             if write_branch(out, index, write_value, value) is None:
