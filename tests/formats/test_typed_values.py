@@ -10,6 +10,7 @@ import pytest
 from chronik.errors import ChronikError
 from chronik.formats import typed_values
 from chronik.formats.codec import (
+    JsonForm,
     UndecodableValueError,
     UnsupportedSchemaError,
     ValueDecoder,
@@ -28,6 +29,15 @@ ORDER = WriterSchema(
     ' {"name": "item", "type": "string"}]}',
 )
 TEXT = WriterSchema(ValueFormat.AVRO, '"string"')
+JSON_ORDER = WriterSchema(
+    ValueFormat.JSON_SCHEMA,
+    '{"type": "object", "properties": {"price": {"type": "number"}, "item": {"type": "string"},'
+    ' "tags": {"type": "array", "items": {"type": "string"}}}}',
+)
+PROTOBUF_ORDER = WriterSchema(
+    ValueFormat.PROTOBUF,
+    'syntax = "proto3"; message Item { string name = 1; } message Order { message Line { int64 number = 1; } }',
+)
 INVALID = WriterSchema(ValueFormat.AVRO, '"strange"')
 ORDER_PAYLOAD = b"\x0e\x06tea"
 
@@ -48,7 +58,15 @@ class SchemaSource:
 
 @pytest.fixture
 def reader() -> TypedValueReader:
-    return TypedValueReader(SchemaSource({1: ORDER, 2: TEXT, 3: INVALID, GUID: ORDER}).fetch)
+    schemas: dict[SchemaKey, WriterSchema] = {
+        1: ORDER,
+        2: TEXT,
+        3: INVALID,
+        5: JSON_ORDER,
+        6: PROTOBUF_ORDER,
+        GUID: ORDER,
+    }
+    return TypedValueReader(SchemaSource(schemas).fetch)
 
 
 def frame(schema_id: int, payload: bytes) -> bytes:
@@ -78,6 +96,27 @@ def test_value_is_decoded_with_schema_of_its_id(reader: TypedValueReader) -> Non
     assert found == TypedValue({"id": 7, "item": "tea"}, 1, ValueFormat.AVRO)
     assert found.json == b'{"id":7,"item":"tea"}'
     assert read(reader, frame(2, b"\x06ada")).form == "ada"
+
+
+def test_json_of_json_value_is_its_own_text_without_whitespace(reader: TypedValueReader) -> None:
+    found = read(reader, frame(5, b' { "price": 1.50, "tags": [ ] }\n'))
+    assert found.form == {"price": 1.5, "item": None, "tags": []}
+    assert found.json == b'{"price":1.50,"tags":[]}'
+    with pytest.raises(UndecodableValueError):
+        read(reader, frame(5, b'{"price": "1.50"}'))
+
+
+@pytest.mark.parametrize(
+    ("indexes", "encoded_indexes", "payload", "form"),
+    [((0,), b"\x00", b"\x0a\x03tea", {"name": "tea"}), ((1, 0), b"\x04\x02\x00", b"\x08\x07", {"number": 7})],
+)
+def test_protobuf_value_is_decoded_as_message_type_of_its_indexes(
+    reader: TypedValueReader, indexes: tuple[int, ...], encoded_indexes: bytes, payload: bytes, form: JsonForm
+) -> None:
+    found = read(reader, frame(6, encoded_indexes + payload))
+    assert (found.form, found.message_indexes, found.format) == (form, indexes, ValueFormat.PROTOBUF)
+    header = ("__value_schema_id", frame(6, encoded_indexes))
+    assert read(reader, payload, header).form == form
 
 
 def test_value_is_decoded_with_schema_of_its_guid(reader: TypedValueReader) -> None:

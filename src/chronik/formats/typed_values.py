@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from msgspec.json import format
+
 from chronik.formats.codec import (
     JsonForm,
     UndecodableValueError,
@@ -41,11 +43,13 @@ class TypedValue(NamedTuple):
     format: ValueFormat
     message_indexes: tuple[int, ...] = ()
     """The path to the message type in a Protobuf schema."""
+    text: bytes | None = None
+    """The value as it was written, if that is JSON."""
 
     @property
     def json(self) -> bytes:
-        """The value as JSON text."""
-        return encode_json(self.form)
+        """The value as JSON text without whitespace. JSON values keep their numbers, and lack the fields they lack."""
+        return encode_json(self.form) if self.text is None else format(self.text, indent=-1)
 
 
 class UndecodedValue(NamedTuple):
@@ -100,7 +104,8 @@ class TypedValueReader:
             form = decoder.decode_value(payload)
         except RecursionError:
             raise UndecodableValueError("the value is nested too deeply") from None
-        return TypedValue(form, frame.schema, schema.format, indexes)
+        text = payload if schema.format is ValueFormat.JSON_SCHEMA else None
+        return TypedValue(form, frame.schema, schema.format, indexes, text)
 
     def _get_decoder(self, key: SchemaKey, schema: WriterSchema, indexes: tuple[int, ...]) -> ValueDecoder:
         decoder = self._decoders.get((key, indexes))

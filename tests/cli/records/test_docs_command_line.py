@@ -29,6 +29,7 @@ def shell_environment(broker: Broker, folder: Path) -> dict[str, str]:
     return environment(broker.bootstrap) | paths
 
 
+@pytest.mark.usefixtures("chronik_registry")
 def test_commands_of_command_line_page_print_documented_output(chronik_broker: Broker, tmp_path: Path) -> None:
     environ = shell_environment(chronik_broker, tmp_path)
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))

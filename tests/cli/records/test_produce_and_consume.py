@@ -77,6 +77,30 @@ def test_produce_writes_file_up_to_invalid_line(chronik_broker: Broker, chronik_
     assert produce("--file", str(nowhere)).err == f"chronik: [Errno 2] No such file or directory: '{nowhere}'\n"
 
 
+def test_typed_values_are_written_and_read_with_discovered_registry(
+    chronik_broker: Broker, chronik_topic: str, chronik_registry: dict[str, str], tmp_path: Path
+) -> None:
+    schema = tmp_path / "order.avsc"
+    schema.write_text('{"type": "record", "name": "Order", "fields": [{"name": "price", "type": "double"}]}')
+    bootstrap = chronik_broker.bootstrap
+    command = ("schemas", "register", f"{chronik_topic}-value", str(schema), "--registry", chronik_registry["url"])
+    assert run_chronik(*command).code == 0
+    typed = ("produce", chronik_topic, "--value-format", "avro")
+    written = run_chronik(*typed, bootstrap=bootstrap, stdin='{"price": 2.5}\n')
+    assert written == CommandResult(0, "", f"1 record written to {chronik_topic}\n")
+    rejected = run_chronik(*typed, bootstrap=bootstrap, stdin='{"price": "?"}\n')
+    expected = "chronik: line 1: value: price: expected double, got '?' (0 records written before it)\n"
+    assert rejected == CommandResult(1, "", expected)
+    printed = run_chronik("consume", chronik_topic, "--json", bootstrap=bootstrap)
+    assert printed.json["value"] == {"price": 2.5}
+    assert printed.json["value_schema"]["format"] == "avro"
+    again = run_chronik("produce", chronik_topic, "--json", bootstrap=bootstrap, stdin=printed.out)
+    assert again.code == 0, again.err
+    assert [record.value for record in chronik_broker.records(chronik_topic, decode=True)] == [{"price": 2.5}] * 2
+    lines = run_chronik("consume", chronik_topic, "--decode", bootstrap=bootstrap).lines
+    assert lines == ['{"price":2.5}'] * 2
+
+
 def test_produce_shows_progress_bar_on_terminal_after_delay(chronik_broker: Broker, chronik_topic: str) -> None:
     ours, terminal = os.openpty()
     environ = environment(chronik_broker.bootstrap)

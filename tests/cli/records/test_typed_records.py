@@ -36,6 +36,16 @@ ORDER = {
         {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
     ],
 }
+JSON_ORDER = {
+    "type": "object",
+    "properties": {"id": {"type": "integer"}, "item": {"type": "string"}},
+    "required": ["id"],
+}
+PROTOBUF_ORDER = """
+syntax = "proto3";
+message Item { string name = 1; }
+message Order { int64 id = 1; Item item = 2; }
+"""
 PAYLOAD = b"\x0e\x06tea\x04\x00\xfa"
 """The Avro encoding of order 7: tea for 2.50."""
 DECODED = {"id": 7, "item": "tea", "price": 2.5}
@@ -229,6 +239,28 @@ def test_registry_settings_of_client_config_are_used(registry: HttpRegistry, tmp
     assert {each["Authorization"] for each in registry.headers} == {"Basic YWRhOmxvdmVsYWNl"}
 
 
+@pytest.mark.parametrize(
+    ("schema", "type", "payload", "decoded", "named"),
+    [
+        (JSON_ORDER, "JSON", b'{"id":7}', {"id": 7}, {"format": "json-schema"}),
+        (PROTOBUF_ORDER, "PROTOBUF", b"\x00\x0a\x03tea", {"name": "tea"},
+         {"format": "protobuf", "message_indexes": [0]}),
+        (PROTOBUF_ORDER, "PROTOBUF", b"\x02\x02\x08\x07\x12\x05\x0a\x03tea", {"id": 7, "item": {"name": "tea"}},
+         {"format": "protobuf", "message_indexes": [1]}),
+    ],
+)  # fmt: skip
+def test_json_schema_and_protobuf_values_are_decoded_and_encoded_again(
+    registry: HttpRegistry, schema: Any, type: str, payload: bytes, decoded: Any, named: dict[str, Any]
+) -> None:
+    schema_id = registry.add("orders-value", schema, type)
+    value = prefix(schema_id) + payload
+    (line,) = format_records(f"--json --registry {registry.url}", build_record(value))
+    assert json.loads(line)["value"] == decoded
+    assert json.loads(line)["value_schema"] == {"id": schema_id, **named}
+    (record,) = parse_lines(f"--json --registry {registry.url}", line.decode())
+    assert record.value == value
+
+
 # produce
 
 
@@ -243,6 +275,21 @@ def test_values_are_encoded_with_latest_schema_of_subject(registry: HttpRegistry
     assert (record.key, record.value) == (b"ada", prefix(latest) + PAYLOAD)
     (tombstone,) = parse_lines(f"{words} --json", '{"key": "ada", "value": null}')
     assert tombstone.value is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "type", "format", "text", "payload"),
+    [
+        (JSON_ORDER, "JSON", "json-schema", '{"id": 7}', b'{"id":7}'),
+        (PROTOBUF_ORDER, "PROTOBUF", "protobuf", '{"name": "tea"}', b"\x00\x0a\x03tea"),
+    ],
+)
+def test_values_are_encoded_as_json_schema_and_protobuf(
+    registry: HttpRegistry, schema: Any, type: str, format: str, text: str, payload: bytes
+) -> None:
+    schema_id = registry.add("orders-value", schema, type)
+    (record,) = parse_lines(f"--value-format {format} --registry {registry.url}", text)
+    assert record.value == prefix(schema_id) + payload
 
 
 def test_keys_and_values_are_encoded_with_schema_ids(registry: HttpRegistry) -> None:
