@@ -30,7 +30,13 @@ WAIT_MS: Final = 60_000
 """Timeout of browser actions, long enough for busy machines."""
 DESKTOP: Final = {"width": 1280, "height": 860}
 PHONE: Final = {"width": 390, "height": 844}
-SCREENSHOT_HEIGHTS: Final = {"overview": 1170, "overview-dark": 1170, "messages": 1120, "table": 1340}
+SCREENSHOT_HEIGHTS: Final = {
+    "overview": 1170,
+    "overview-dark": 1170,
+    "messages": 1120,
+    "typed-message": 1200,
+    "table": 1340,
+}
 """Heights of screenshots that show more: charts, a whole message, columns and rows."""
 SIZES: Final = {"": DESKTOP, "-phone": PHONE}
 THEMES: Final = {"": "light", "-dark": "dark"}

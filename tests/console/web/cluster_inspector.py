@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -19,8 +20,9 @@ from chronik.client.nodes import describe_nodes
 from chronik.client.partitions import list_reassignments
 from chronik.client.security import AclBinding, AclFilter, describe_quotas, list_acls, list_users
 from chronik.client.transactions import describe_transaction
+from chronik.formats.registry_client import RegistryClient, RegistrySettings
 from chronik.protocol.messages.describe_nodes import DescribedNode
-from tests.console.web.secured_cluster import SecuredCluster
+from tests.console.web.secured_cluster import ADMIN, SecuredCluster
 
 REQUEST_SECONDS_MAX = 60.0
 
@@ -86,6 +88,18 @@ class ClusterInspector:
             return low, high
         finally:
             consumer.close()
+
+    # Schemas
+
+    @contextmanager
+    def registry(self) -> Iterator[RegistryClient]:
+        """Return a client of the schema registry with the permissions of the super user."""
+        login = f"{ADMIN}:{self.cluster.passwords[ADMIN]}"
+        client = RegistryClient(RegistrySettings(f"{self.cluster.console_url(1)}/registry", login=login))
+        try:
+            yield client
+        finally:
+            client.close()
 
     # Groups and transactions
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from chronik.client.access.settings import BootstrapAccess, parse_security
-from chronik.client.admin import NewTopic, create_topics
+from chronik.client.admin import NewTopic, create_topics, list_topics
 from chronik.client.cluster import ClusterClient as Client
 from chronik.client.cluster import list_broker_ids
 from chronik.client.connection import BrokerConnection
@@ -171,6 +171,16 @@ class SecuredCluster(Cluster):
             }
             headers = [("source", b"shop"), ("attempt", b"1")]
             producer.produce(topic, json.dumps(order).encode(), key=customer.encode(), headers=headers)
+        assert producer.flush(60) == 0
+
+    def produce_bytes(self, topic: str, *values: bytes) -> None:
+        """Produce values to partition 0 of a topic, which is created if necessary."""
+        with self.client() as client:
+            if not any(each.name == topic for each in list_topics(client)):
+                create_topics(client, [NewTopic(topic, 1)])
+        producer = Producer(self.settings())
+        for value in values:
+            producer.produce(topic, value, key=b"ada", partition=0)
         assert producer.flush(60) == 0
 
     def commit_offsets(self) -> None:

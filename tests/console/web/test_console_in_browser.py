@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.console.web import group_scenarios, node_scenarios, security_scenarios, shell_scenarios, topic_scenarios
+from tests.console.web import (
+    group_scenarios,
+    node_scenarios,
+    schema_scenarios,
+    security_scenarios,
+    shell_scenarios,
+    topic_scenarios,
+)
 from tests.console.web.browser import WAIT_MS, ConsoleTab, public_key_pin, require_chromium, start_browser
 from tests.console.web.buttons import action_names
 from tests.console.web.cluster_inspector import ClusterInspector
@@ -88,6 +95,12 @@ def test_group_offsets_are_reset_and_deleted(console: ConsoleTab, inspector: Clu
     group_scenarios.groups(console, inspector)
 
 
+def test_schemas_are_registered_compared_and_deleted(console: ConsoleTab, inspector: ClusterInspector) -> None:
+    schema_scenarios.schemas(console, inspector)
+    schema_scenarios.typed_messages(console, inspector)
+    schema_scenarios.deletion(console, inspector)
+
+
 def test_open_transaction_is_aborted(console: ConsoleTab, inspector: ClusterInspector) -> None:
     group_scenarios.transactions(console, inspector)
 
@@ -145,7 +158,7 @@ def test_restricted_user_sees_only_authorized_data(new_tab: ConsoleTab, cluster:
     cluster.commit_offsets()
     cluster.report_progress("orders", "payments")
     producer = cluster.open_transaction()
-    for path in ("/overview", "/groups", "/transactions", "/tables"):
+    for path in ("/overview", "/groups", "/schemas", "/transactions", "/tables"):
         new_tab.open(path)
         page.locator("main h1").wait_for()
         shown = page.locator("main").inner_text()

@@ -1,6 +1,7 @@
 // The client of the admin API: JSON requests and responses, and errors with messages that can be shown to the user.
 
 const BASE = "/api/v1";
+const REGISTRY = "/registry";
 const ANSWER_WITHIN_MS = 35_000;
 
 export class ApiError extends Error {
@@ -15,19 +16,19 @@ const events = new EventTarget();
 export const onLoginNeeded = (listener) => events.addEventListener("login", listener);
 export const onSilence = (listener) => events.addEventListener("silence", listener);
 
-export function address(path, query = {}) {
+export function address(path, query = {}, base = BASE) {
   const params = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
     if (value !== undefined && value !== null && value !== "") params.set(name, String(value));
   }
   const text = params.toString();
-  return `${BASE}${path}${text ? `?${text}` : ""}`;
+  return `${base}${path}${text ? `?${text}` : ""}`;
 }
 
 /** Builds a path from unescaped parts: names of topics and groups may contain any character. */
 export const at = (...parts) => `/${parts.map((part) => encodeURIComponent(part)).join("/")}`;
 
-async function ask(method, path, { query, body, signal } = {}) {
+async function ask(method, path, { query, body, signal, base } = {}) {
   const limit = AbortSignal.timeout(ANSWER_WITHIN_MS);
   const request = { method, headers: { Accept: "application/json" }, credentials: "same-origin", cache: "no-store" };
   request.signal = signal ? AbortSignal.any([signal, limit]) : limit;
@@ -36,7 +37,7 @@ async function ask(method, path, { query, body, signal } = {}) {
   let response;
   let text;
   try {
-    response = await fetch(address(path, query), request);
+    response = await fetch(address(path, query, base), request);
     text = await response.text();
   } catch (error) {
     if (signal?.aborted) throw error;
@@ -48,7 +49,7 @@ async function ask(method, path, { query, body, signal } = {}) {
   const answer = parsed(text);
   if (response.ok) return answer;
   if (response.status === 401 && path !== "/login") events.dispatchEvent(new Event("login"));
-  throw new ApiError(answer?.error ?? `The node responded with HTTP status ${response.status}.`, response.status, answer?.code ?? null);
+  throw new ApiError(answer?.error ?? answer?.message ?? `The node responded with HTTP status ${response.status}.`, response.status, answer?.code ?? answer?.error_code ?? null);
 }
 
 function parsed(text) {
@@ -65,3 +66,11 @@ export const post = (path, body = {}, signal) => ask("POST", path, { body, signa
 export const put = (path, body) => ask("PUT", path, { body });
 export const patch = (path, body) => ask("PATCH", path, { body });
 export const remove = (path, query) => ask("DELETE", path, { query });
+
+/** The client of the schema registry's REST API, which is the same as Confluent's. */
+export const registry = {
+  get: (path, query, signal) => ask("GET", path, { query, signal, base: REGISTRY }),
+  post: (path, body, query) => ask("POST", path, { body, query, base: REGISTRY }),
+  put: (path, body) => ask("PUT", path, { body, base: REGISTRY }),
+  remove: (path, query) => ask("DELETE", path, { query, base: REGISTRY }),
+};

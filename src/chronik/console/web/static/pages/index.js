@@ -3,6 +3,7 @@
 import { groupPage, groupsPage } from "./groups.js";
 import { nodePage, nodesPage } from "./nodes.js";
 import { overviewPage } from "./overview.js";
+import { schemaPage, schemasPage } from "./schemas.js";
 import { securityPage } from "./security.js";
 import { tablePage, tablesPage } from "./tables.js";
 import { topicPage } from "./topic.js";
@@ -13,6 +14,7 @@ export const PAGES = [
   { id: "overview", label: "Overview", page: overviewPage },
   { id: "topics", label: "Topics", page: topicsPage, one: topicPage },
   { id: "groups", label: "Groups", page: groupsPage, one: groupPage },
+  { id: "schemas", label: "Schemas", page: schemasPage, one: schemaPage },
   { id: "transactions", label: "Transactions", page: transactionsPage },
   { id: "nodes", label: "Nodes", page: nodesPage, one: nodePage },
   { id: "security", label: "Security", page: securityPage },

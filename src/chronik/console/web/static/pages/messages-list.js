@@ -1,15 +1,16 @@
 // The list of messages. A row expands to its formatted value, its headers, and code that reads it (Python, CLI, SQL).
 
-import { parse, setParams } from "../router.js";
+import { link, parse, setParams } from "../router.js";
 import { fill, h, hidden } from "../ui/dom.js";
 import * as format from "../ui/format.js";
 import { prettyNodes, prettyText } from "../ui/json.js";
-import { badge, copyButton, icon, press } from "../ui/parts.js";
+import { badge, copyButton, icon, notice, press } from "../ui/parts.js";
 import { say } from "../ui/toast.js";
 import { asCommand, asPython, asSql } from "./copy-as.js";
 
 const PREVIEW = 160;
 const VIEWS = [["value", "Value"], ["python", "Python"], ["cli", "CLI"], ["sql", "SQL"]];
+const FORMATS = { avro: "Avro", "json-schema": "JSON Schema", protobuf: "Protobuf" };
 const HEAD = ["Time", "Partition", "Offset", "Key", "Value", "Size"];
 
 const place = (message) => `${message.partition}:${message.offset}`;
@@ -78,7 +79,7 @@ export function messageList(topic) {
 function preview(shown, length) {
   if (shown.kind === "null") return h("span", { class: "muted" }, "null");
   const text = shown.text.replace(/\s+/g, " ");
-  return [shown.kind === "bytes" && badge("bytes"), text.length > length ? `${text.slice(0, length)}…` : text];
+  return [shown.schema?.problem ? [badge("not decoded", "warning"), " "] : shown.kind === "bytes" && badge("bytes"), text.length > length ? `${text.slice(0, length)}…` : text];
 }
 
 function detail(topic, message) {
@@ -91,7 +92,7 @@ function detail(topic, message) {
     buttons.forEach((each) => each.setAttribute("aria-pressed", String(each.dataset.view === id)));
     if (keep) setParams({ as: id === "value" ? "" : id });
     const text = { python: asPython, cli: asCommand, sql: asSql }[id]?.(topic, message);
-    fill(shown, text === undefined ? [copyButton("copy-value", "Copy value", () => plain(message.value), say), pretty(message.value)] : [copyButton("copy-as", `Copy as ${VIEWS.find(([each]) => each === id)[1]}`, text, say), h("pre", { class: "code", tabindex: "0" }, text)]);
+    fill(shown, text === undefined ? [schemaOf(message.value, "value"), copyButton("copy-value", "Copy value", () => plain(message.value), say), pretty(message.value)] : [copyButton("copy-as", `Copy as ${VIEWS.find(([each]) => each === id)[1]}`, text, say), h("pre", { class: "code", tabindex: "0" }, text)]);
   }
 
   return h(
@@ -99,11 +100,22 @@ function detail(topic, message) {
     { class: "detail" },
     h("p", { class: "muted small" }, `${message.timestamp_type === "append" ? "Timestamp type: log append time." : "Timestamp type: create time."} ${message.transactional ? "Part of a transaction." : ""}`),
     h("h2", {}, "Key"),
+    schemaOf(message.key, "key"),
     pretty(message.key),
     message.headers.length ? [h("h2", {}, "Headers"), h("dl", { class: "headers" }, message.headers.map((header) => h("div", {}, h("dt", { class: "mono" }, header.name), h("dd", { class: "mono" }, header.value.kind === "null" ? "null" : header.value.text))))] : null,
     h("div", { class: "segments", role: "group", "aria-label": "Show the value, or code that reads it" }, buttons),
     shown,
   );
+}
+
+/** The schema of a typed key or value, with a link to a version that has it, or why it was not decoded. */
+function schemaOf({ schema }, field) {
+  if (!schema) return null;
+  const version = schema.subject && h("a", { href: link("schemas", schema.subject, { version: schema.version }), "data-focus": `schema-${field}` }, `${schema.subject}, version ${schema.version}`);
+  return [
+    h("p", { class: "schema-line" }, schema.format && badge(FORMATS[schema.format], "accent"), h("span", { class: "muted" }, schema.id === null ? `schema ${schema.guid}` : `schema id ${schema.id}`), version),
+    schema.problem && notice(`The ${field} was not decoded: ${schema.problem}`, "warning"),
+  ];
 }
 
 const plain = (shown) => (shown.kind === "null" ? "" : shown.kind === "json" ? prettyText(shown.text) : shown.text);

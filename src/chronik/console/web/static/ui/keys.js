@@ -5,13 +5,13 @@ import { dialog } from "./dialog.js";
 import { fill, h } from "./dom.js";
 import { openPalette } from "./palette.js";
 
-const PLACES = { o: "overview", t: "topics", g: "groups", x: "transactions", n: "nodes", s: "security", d: "tables" };
+const PLACES = { o: "overview", t: "topics", g: "groups", c: "schemas", x: "transactions", n: "nodes", s: "security", d: "tables" };
 const TYPING = "input:not([type=checkbox]), textarea, select, dialog";
 const KEYS = [
   ["Ctrl K", "go to a page, topic, group, node or action"],
   ["/", "search on this page"],
   ["Escape", "close a dialog or leave a field"],
-  ["g then o, t, g, x, n, s, d", "go to overview, topics, groups, transactions, nodes, security, tables"],
+  ["g then o, t, g, c, x, n, s, d", "go to overview, topics, groups, schemas, transactions, nodes, security, tables"],
   ["?", "show these shortcuts"],
 ];
 

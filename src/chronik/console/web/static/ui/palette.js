@@ -13,6 +13,7 @@ const PLACES = [
   ["overview", "Overview", link("overview")],
   ["topics", "Topics", link("topics")],
   ["groups", "Groups", link("groups")],
+  ["schemas", "Schemas", link("schemas")],
   ["transactions", "Transactions", link("transactions")],
   ["nodes", "Nodes", link("nodes")],
   ["nodes", "Cluster-wide configs", link("nodes", { tab: "configs" })],
@@ -24,6 +25,7 @@ const PLACES = [
 ];
 const ACTIONS = [
   ["plus", "Create topic", link("topics", { do: "create" })],
+  ["plus", "Register schema", link("schemas", { do: "register-schema" })],
   ["plus", "Add node", link("nodes", { do: "add" })],
   ["plus", "Create user", link("security", { do: "add-user" })],
   ["plus", "Create ACL", link("security", { tab: "acls", do: "give-right" })],
