@@ -8,7 +8,7 @@ the same type. Everything else is stored as JSON text.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Final, TypeAlias
 
@@ -58,6 +58,8 @@ _KEYWORDS: Final = {
     "string": _STRING_KEYWORDS,
     "number": _NUMBER_KEYWORDS,
 }
+_CHILD_KEYWORDS: Final = frozenset({"additionalProperties", "items", "patternProperties", "properties"})
+
 _Node: TypeAlias = dict[str, SchemaValue]
 
 _TEXTS: Final = (JsonString, JsonBase64, JsonDate, JsonTimestamp)
@@ -85,7 +87,9 @@ class _Deriver:
         self._bundle = bundle
         self._types: dict[frozenset[int], JsonType] = {}
         self._merged: dict[tuple[int, int], tuple[JsonType, JsonType, JsonType]] = {}
-        self._active: set[frozenset[int]] = set()
+        self._active: set[int] = set()
+        """The objects and arrays whose properties or items are being derived, by identity."""
+        self._depth = 0
         self._steps_left = STEPS_MAX
 
     def derive(self, nodes: Iterable[SchemaValue]) -> JsonType:
@@ -95,11 +99,11 @@ class _Deriver:
         found = self._types.get(key)
         if found is not None:
             return found
-        if key in self._active or len(self._active) >= NESTING_MAX:
-            return JsonAny()  # a type within itself
-        self._active.add(key)
+        if self._depth >= NESTING_MAX:
+            return JsonAny()
+        self._depth += 1
         derived = self._types[key] = self._derive(schemas, frozenset())
-        self._active.remove(key)
+        self._depth -= 1
         return derived
 
     def _take(self, steps: int = 1) -> None:
@@ -107,7 +111,7 @@ class _Deriver:
         if self._steps_left < 0:
             raise UnsupportedSchemaError("the JSON Schema is too complex: too many schemas apply together")
 
-    def _flatten(self, nodes: Iterable[SchemaValue]) -> dict[int, _Node]:
+    def _flatten(self, nodes: Iterable[SchemaValue], *, with_alternatives: bool = True) -> dict[int, _Node]:
         """Return the schemas that apply together by identity: those of `allOf`, references and only alternatives."""
         found: dict[int, _Node] = {}
         pending = deque(nodes)
@@ -121,7 +125,7 @@ class _Deriver:
             if target is not None:
                 pending.append(target)
             pending += _get_list(node, "allOf")
-            alternatives = self._list_alternatives(node)
+            alternatives = self._list_alternatives(node) if with_alternatives else []
             if len(alternatives) == 1:
                 pending.append(alternatives[0])
         return found
@@ -195,23 +199,20 @@ class _Deriver:
             fields[name] = field
         return JsonStruct(fields)
 
-    def _accepts_null(self, schemas: Iterable[_Node]) -> bool:
+    def _accepts_null(self, nodes: Iterable[SchemaValue], depth: int = 0) -> bool:
         """Return whether null is valid, as far as types and alternatives tell."""
-        for node in schemas:
+        nodes = list(nodes)
+        if False in nodes or depth > NESTING_MAX:
+            return False
+        for node in self._flatten(nodes, with_alternatives=False).values():
             types = _list_types(node)
             if types is not None and "null" not in types:
                 return False
             for keyword in ("oneOf", "anyOf"):
                 alternatives = _get_list(node, keyword)
-                if alternatives and not any(map(self._may_accept_null, alternatives)):
+                if alternatives and not any(self._accepts_null([each], depth + 1) for each in alternatives):
                     return False
         return True
-
-    def _may_accept_null(self, node: SchemaValue) -> bool:
-        if not isinstance(node, dict):
-            return node is True
-        types = map(_list_types, self._flatten([node]).values())
-        return all(each is None or "null" in each for each in types)
 
     def _derive_single(self, schemas: Sequence[_Node]) -> JsonType:
         types = _intersect_types(schemas)
@@ -232,9 +233,18 @@ class _Deriver:
             case "string":
                 return _derive_string(schemas)
             case "array":
-                return self._derive_array(schemas)
+                return self._derive_nested(schemas, self._derive_array)
             case _:
-                return self._derive_object(schemas)
+                return self._derive_nested(schemas, self._derive_object)
+
+    def _derive_nested(self, schemas: Sequence[_Node], derive: Callable[[Sequence[_Node]], JsonType]) -> JsonType:
+        nested = {id(each) for each in schemas if not _CHILD_KEYWORDS.isdisjoint(each)}
+        if not self._active.isdisjoint(nested):
+            return JsonAny()  # a type within itself
+        self._active |= nested
+        derived = derive(schemas)
+        self._active -= nested
+        return derived
 
     def _derive_array(self, schemas: Sequence[_Node]) -> JsonType:
         items = [each["items"] for each in schemas if "items" in each]
@@ -259,7 +269,7 @@ class _Deriver:
 
     def _derive_field(self, nodes: Sequence[SchemaValue], *, is_required: bool) -> StructField:
         derived = self.derive(nodes)
-        accepts_null = self._accepts_null(self._flatten(nodes).values())
+        accepts_null = self._accepts_null(nodes)
         default = None
         if is_required:
             given = next((each["default"] for each in nodes if isinstance(each, dict) and "default" in each), None)

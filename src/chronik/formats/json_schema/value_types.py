@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 
+FLOAT_DIGITS_MAX: Final = 767
+"""Maximum significant digits of the exact decimal expansion of a float64."""
+
 _DATE: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIMESTAMP: Final = (
     _DATE + r"T[0-2][0-9]:[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
@@ -69,6 +72,15 @@ class BuiltValues(NamedTuple):
 
     array: pa.Array
     leftovers: dict[int, JsonForm]
+
+
+class WritingMode(NamedTuple):
+    """The form of the values to write, and how to write nulls."""
+
+    is_arrow: bool = False
+    """Whether the values are Python objects from an Arrow array, in which JSON text is a string."""
+    keeps_null: bool = False
+    """Whether to write properties that are null though they are not required, if the schema accepts null."""
 
 
 class JsonType:
@@ -101,7 +113,7 @@ class JsonType:
         """Build an Arrow array of values of the schema."""
         raise NotImplementedError
 
-    def to_json(self, value: Any, *, is_arrow: bool) -> JsonValue:
+    def to_json(self, value: Any, mode: WritingMode) -> JsonValue:
         """Return the value of the schema for a JSON form, or for a Python object from an Arrow array.
 
         Raises:
@@ -162,7 +174,7 @@ class _JsonScalar(JsonType):
                 stored[index] = None
         return BuiltValues(pa.array(stored, self.arrow_type), leftovers)
 
-    def to_json(self, value: Any, *, is_arrow: bool) -> JsonValue:
+    def to_json(self, value: Any, mode: WritingMode) -> JsonValue:
         return _to_plain_json(value)
 
 
@@ -211,12 +223,12 @@ class JsonNumber(_JsonScalar):
     def store(self, value: JsonValue) -> Any:
         if type(value) is float:
             return value
-        if type(value) is not int:
-            return _MISFIT
-        try:
-            return float(value) if int(float(value)) == value else _MISFIT
-        except OverflowError:
-            return _MISFIT
+        if type(value) is int:
+            try:
+                return float(value) if int(float(value)) == value else _MISFIT
+            except OverflowError:
+                return _MISFIT
+        return _round_to_float(value) if isinstance(value, Decimal) else _MISFIT
 
 
 class JsonString(_JsonScalar):
@@ -276,6 +288,9 @@ class JsonDate(_JsonScalar):
     def build_fast(self, values: Sequence[JsonValue]) -> pa.Array | None:
         return _parse_texts(values, _DATE, self.arrow_type, DAY_MIN, DAY_MAX)
 
+    def to_json(self, value: Any, mode: WritingMode) -> JsonValue:
+        return format_date(to_days(value)) if isinstance(value, date) else _to_plain_json(value)
+
 
 class JsonTimestamp(_JsonScalar):
     """A string with a timestamp (the format `date-time`). Its offset from UTC is not stored."""
@@ -304,6 +319,11 @@ class JsonTimestamp(_JsonScalar):
 
     def build_fast(self, values: Sequence[JsonValue]) -> pa.Array | None:
         return _parse_texts(values, _TIMESTAMP, self.arrow_type, MICROSECONDS_MIN, MICROSECONDS_MAX)
+
+    def to_json(self, value: Any, mode: WritingMode) -> JsonValue:
+        if not isinstance(value, date):
+            return _to_plain_json(value)
+        return format_timestamp(to_timestamp(value, 1000, is_utc=True), is_utc=True)
 
 
 class JsonDecimal(_JsonScalar):
@@ -338,7 +358,7 @@ class JsonDecimalText(JsonDecimal):
             return _MISFIT
         return format_decimal(unscaled, self.scale)
 
-    def to_json(self, value: Any, *, is_arrow: bool) -> JsonValue:
+    def to_json(self, value: Any, mode: WritingMode) -> JsonValue:
         if isinstance(value, str):
             return value
         unscaled = to_unscaled(value, self.precision, self.scale)
@@ -361,7 +381,7 @@ class JsonDays(_JsonScalar):
     def format(self, stored: int) -> JsonForm:
         return format_date(stored)
 
-    def to_json(self, value: Any, *, is_arrow: bool) -> JsonValue:
+    def to_json(self, value: Any, mode: WritingMode) -> JsonValue:
         return value if to_integer(value) is not None else to_days(value)
 
 
@@ -383,7 +403,7 @@ class JsonMilliseconds(_JsonScalar):
     def format(self, stored: int) -> JsonForm:
         return format_timestamp(stored, is_utc=True)
 
-    def to_json(self, value: Any, *, is_arrow: bool) -> JsonValue:
+    def to_json(self, value: Any, mode: WritingMode) -> JsonValue:
         return value if to_integer(value) is not None else to_timestamp(value, 1_000_000, is_utc=True)
 
 
@@ -404,9 +424,9 @@ class JsonAny(_JsonScalar):
     def to_form(self, value: JsonValue) -> JsonForm:
         return value
 
-    def to_json(self, value: Any, *, is_arrow: bool) -> JsonValue:
-        if not is_arrow:
-            return value
+    def to_json(self, value: Any, mode: WritingMode) -> JsonValue:
+        if not mode.is_arrow:
+            return _to_plain_json(value)
         if not isinstance(value, str):
             raise build_type_error("JSON text", value)
         return decode_json(value.encode())
@@ -450,13 +470,13 @@ class JsonList(JsonType):
         starts = pa.array(offsets, pa.int32())
         return BuiltValues(pa.ListArray.from_arrays(starts, elements.array, type=self.arrow_type, mask=mask), leftovers)
 
-    def to_json(self, value: Any, *, is_arrow: bool) -> JsonValue:
+    def to_json(self, value: Any, mode: WritingMode) -> JsonValue:
         if not isinstance(value, list):
             return _to_plain_json(value)
         converted = []
         for index, each in enumerate(value):
             try:
-                converted.append(None if each is None else self.element.to_json(each, is_arrow=is_arrow))
+                converted.append(None if each is None else self.element.to_json(each, mode))
             except UnencodableValueError as error:
                 error.path.append(f"[{index}]")
                 raise
@@ -503,14 +523,14 @@ class JsonMap(JsonType):
         )
         return BuiltValues(array, leftovers)
 
-    def to_json(self, value: Any, *, is_arrow: bool) -> JsonValue:
+    def to_json(self, value: Any, mode: WritingMode) -> JsonValue:
         items = _to_items(value)
         if items is None:
             return _to_plain_json(value)
         converted = {}
         for key, each in items:
             try:
-                converted[key] = None if each is None else self.value.to_json(each, is_arrow=is_arrow)
+                converted[key] = None if each is None else self.value.to_json(each, mode)
             except UnencodableValueError as error:
                 error.path.append(f".{key}")
                 raise
@@ -525,6 +545,10 @@ class StructField(NamedTuple):
     accepts_null: bool = False
     default: JsonForm = None
     """The JSON form of the value for records that lack the property though it is required: those of older schemas."""
+
+    def writes_null(self, mode: WritingMode) -> bool:
+        """Return whether null is written, instead of omitting the property."""
+        return self.accepts_null and (self.is_required or mode.keeps_null)
 
     def build_metadata(self) -> dict[bytes, bytes]:
         """Return the metadata of the property's Arrow field."""
@@ -594,20 +618,20 @@ class JsonStruct(JsonType):
                 pass
         return [[None if value is None else value.get(name) for value in values] for name in self.fields]
 
-    def to_json(self, value: Any, *, is_arrow: bool) -> JsonValue:
+    def to_json(self, value: Any, mode: WritingMode) -> JsonValue:
         items = _to_items(value)
         if items is None:
             return _to_plain_json(value)
         converted = {}
         for key, each in items:
             field = self.fields.get(key)
-            if each is None and field is not None and not (field.is_required and field.accepts_null):
+            if each is None and field is not None and not field.writes_null(mode):
                 continue  # null stands for a missing property as well
             try:
                 if field is None:
                     converted[key] = _to_plain_json(each)
                 else:
-                    converted[key] = None if each is None else field.type.to_json(each, is_arrow=is_arrow)
+                    converted[key] = None if each is None else field.type.to_json(each, mode)
             except UnencodableValueError as error:
                 error.path.append(f".{key}")
                 raise
@@ -657,6 +681,18 @@ def to_integer(value: JsonValue) -> int | None:
     if not isinstance(value, Decimal) or abs(value.adjusted()) > 400:  # integers beyond are huge
         return None
     return int(value) if value == value.to_integral_value() else None
+
+
+def _round_to_float(value: Decimal) -> Any:
+    """Return the float64 whose digits are those of a decimal, at its precision, or `_MISFIT`.
+
+    0.10000000000000001 is 0.1 with 17 digits, for example.
+    """
+    rounded = float(value)
+    digits = len(value.as_tuple().digits)
+    if not math.isfinite(rounded) or digits > FLOAT_DIGITS_MAX:
+        return _MISFIT
+    return rounded if Decimal(f"{rounded:.{digits - 1}e}") == value else _MISFIT
 
 
 def _decode_base64(value: JsonValue) -> bytes | None:

@@ -6,8 +6,6 @@ searched for first.
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -21,9 +19,6 @@ JsonValue = Any
 
 FLOAT_TEXT_SAFE: Final = 16
 """Maximum length of a number (15 digits and a point) that a float64 preserves, unless its exponent is extreme."""
-
-FLOAT_DIGITS_MAX: Final = 767
-"""Maximum significant digits of the exact decimal expansion of a float64."""
 
 _OUTLINES: Final = bytes(
     ord("0") if byte in b"0123456789." else ord("e") if byte in b"eE" else ord("-") if byte == ord("-") else ord(" ")
@@ -39,16 +34,12 @@ TEXTS_PER_SEARCH: Final = 256
 
 
 def _parse_number(text: str) -> float | Decimal:
-    """Return a number with a fraction or an exponent: a float if its text is that float at some precision."""
+    """Return a number with a fraction or an exponent: a float if its shortest representation is the number."""
     value = float(text)
     if repr(value) == text:
         return value
-    digits = re.split("[eE]", text)[0].replace(".", "").lstrip("-0").rstrip("0")
-    if value == 0 or not math.isfinite(value) or len(digits) > FLOAT_DIGITS_MAX:
-        return Decimal(text) if digits else value
-    # The shortest representation of a float64 is not always the nearest one of that length.
-    representations = (repr(value), f"{value:.{len(digits) - 1}e}")
-    return value if Decimal(text) in map(Decimal, representations) else Decimal(text)
+    exact = Decimal(text)
+    return value if exact == Decimal(repr(value)) else exact
 
 
 _decode_plain: Final = msgspec.json.Decoder().decode
