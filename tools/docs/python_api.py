@@ -47,6 +47,7 @@ PARTS: Final = (
             ("chronik.testing.secured", ("SecuredBroker",)),
             ("chronik.testing.cluster", ("Cluster", "ClusterNode")),
             ("chronik.testing.control", ("BrokerFailed",)),
+            ("chronik.testing.decoded", ("DecodedRecord",)),
             ("chronik.testing.seen", ("SeenRequest",)),
         ),
     ),
