@@ -28,7 +28,7 @@ from chronik.metadata.records import (
     Topic,
     Transaction,
 )
-from chronik.metadata.schemas import RegistryRecord, SchemaTable
+from chronik.metadata.schemas import FrozenRegistry, SchemaTable
 from chronik.metadata.sessions import CommandSession, SessionRecord
 from chronik.metadata.tables import ReplicaIndex, StagedByPartition, StagedOffsetTable, TransactionTable, UserTable
 
@@ -316,5 +316,5 @@ class FrozenImage(NamedTuple):
     users: tuple[SaltSecret | ScramCredential, ...]
     acls: tuple[Acl, ...]
     quotas: Mapping[Entity, QuotaValues]
-    schemas: tuple[RegistryRecord, ...]
+    schemas: FrozenRegistry
     sessions: tuple[SessionRecord, ...]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from chronik.errors import check_invariant
@@ -176,6 +178,21 @@ RegistryRecord = StoredSchema | StoredSubject | SchemaSettings | SchemaContext
 """A record of the schema registry."""
 
 
+class FrozenRegistry(NamedTuple):
+    """A consistent copy of the schema registry's records, for a snapshot."""
+
+    contexts: tuple[SchemaContext, ...] = ()
+    settings: tuple[SchemaSettings, ...] = ()
+    schemas: tuple[StoredSchema, ...] = ()
+    names: tuple[str, ...] = ()
+    """The names of the subjects in ascending order."""
+    subjects: Mapping[str, StoredSubject] = MappingProxyType({})
+
+    def iter_records(self) -> Iterator[RegistryRecord]:
+        """Return an iterator over the records in the order in which a snapshot must contain them."""
+        return chain(self.contexts, self.settings, self.schemas, map(self.subjects.__getitem__, self.names))
+
+
 class SchemaTable:
     """The records of the schema registry with their indexes. Only `ImageWriter` changes them."""
 
@@ -297,13 +314,14 @@ class SchemaTable:
         known = self._contexts.get(context)
         return FIRST_SCHEMA_ID if known is None else known.next_id
 
-    def freeze(self) -> tuple[RegistryRecord, ...]:
-        """Return all records, subjects in the order of their names."""
-        return (
-            *self._contexts.values(),
-            *self._settings.values(),
-            *self._schemas.values(),
-            *map(self._subjects.__getitem__, self._names),
+    def freeze(self) -> FrozenRegistry:
+        """Return all records. Copying the collections takes about 10 ns per record, sorting them would take longer."""
+        return FrozenRegistry(
+            tuple(self._contexts.values()),
+            tuple(self._settings.values()),
+            tuple(self._schemas.values()),
+            tuple(self._names),
+            self._subjects.copy(),
         )
 
     def has_live_version(self, subject: str, numbers: Iterable[int]) -> bool:

@@ -345,7 +345,7 @@ def _iter_snapshot_entries(frozen: FrozenImage) -> Iterator[WeightedEntry]:
     yield from ((each, 1) for each in frozen.users)
     yield from ((AclEntry(acl), 1) for acl in frozen.acls)
     yield from ((QuotaEntry(entity, dict(values)), 2) for entity, values in frozen.quotas.items())
-    yield from ((each, _compute_registry_weight(each)) for each in frozen.schemas)
+    yield from ((each, _compute_registry_weight(each)) for each in frozen.schemas.iter_records())
     yield from ((SessionEntry(session), 1 + len(session.results)) for session in frozen.sessions)
 
 
