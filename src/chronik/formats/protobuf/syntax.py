@@ -278,7 +278,7 @@ class _Tokens:
             problem = {'"': "unterminated string", "'": "unterminated string"}.get(
                 text[end], f"unexpected {text[end]!r}"
             )
-            self.fail("unterminated comment" if text.startswith("/*", end) else problem)
+            self.fail("unterminated comment" if text[end - 1 : end + 1] == "/*" else problem)
         self.tokens.append("")  # the end of the file
 
     def fail(self, problem: str, position: int | None = None) -> NoReturn:
