@@ -148,14 +148,15 @@ def encode(schema: WriterSchema, form: dict[str, Any]) -> bytes:
         return payload
     message = load_class(schema.text)()
     json_format.ParseDict(to_protobuf_json(message, form), message)
-    return message.SerializeToString()
+    serialized: bytes = message.SerializeToString()
+    return serialized
 
 
 def to_protobuf_json(message: Any, form: dict[str, Any]) -> dict[str, Any]:
     """Return a JSON form in the JSON format of Protobuf's libraries."""
     converted = dict(form)
     for field in message.DESCRIPTOR.fields:
-        value = form.get(field.name)
+        value: Any = form.get(field.name)
         name = field.message_type.full_name if field.message_type is not None else ""
         if name == "google.protobuf.Duration":
             converted[field.name] = f"{value['seconds']}.{value['nanos']:09d}s"
