@@ -136,5 +136,15 @@ class HttpRegistry:
         self.headers.append(headers)
         if self.failures:
             return self.failures.pop(0)
-        subject = unquote(url.split("/")[2])
+        subject, *rest = map(unquote, url.split("/")[2:])
+        if not rest:
+            return self._look_up(subject, body)
         return 200, {"id": self.add(subject, body["schema"], body["schemaType"], body.get("references"))}
+
+    def _look_up(self, subject: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if subject not in self._subjects:
+            return 404, {"error_code": 40401, "message": f"Subject '{subject}' not found."}
+        for number, id in enumerate(self._subjects[subject], 1):
+            if self._documents[id - 1] == {"schema": body["schema"], "schemaType": body["schemaType"]}:
+                return 200, {"subject": subject, "version": number, "id": id, **self._documents[id - 1]}
+        return 404, {"error_code": 40403, "message": "Schema not found"}

@@ -15,7 +15,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
@@ -37,6 +36,9 @@ CONFIRMATION_DELAY_SECONDS: Final = 0.2
 """Delay before an unknown schema is requested again: the replica that responded may not have it yet."""
 
 CACHED_SCHEMAS_MAX: Final = 1000
+
+CLIENTS_MAX: Final = 16
+"""Maximum number of registries whose clients and schemas a process keeps."""
 
 UNKNOWN_SECONDS: Final = 30.0
 """Time for which an unknown schema is not requested again."""
@@ -239,6 +241,18 @@ class RegistryClient:
             document = self._request("POST", f"/subjects/{_quote(subject)}/versions", msgspec.json.encode(body))
             return self._get_int(document, "id")
 
+    def find_id(self, subject: str, schema: WriterSchema) -> int:
+        """Return the id of a schema that is a version of a subject.
+
+        Raises:
+            SchemaUnknownError: The registry has confirmed that no version of the subject has the schema.
+            RegistryUnavailableError, RegistryRequestError: See `fetch_schema`.
+        """
+        body = msgspec.json.encode({"schema": schema.text, "schemaType": _TYPES[schema.format]})
+        with self._lock:
+            document = self._confirm_if_unknown(lambda: self._request("POST", f"/subjects/{_quote(subject)}", body))
+            return self._get_int(document, "id")
+
     def close(self) -> None:
         """Close the connection."""
         with self._lock:
@@ -402,14 +416,24 @@ class SchemaReference(NamedTuple):
     version: int
 
 
-@lru_cache(maxsize=16)
+_clients: Final[OrderedDict[RegistrySettings, RegistryClient]] = OrderedDict()
+_clients_lock: Final = threading.Lock()
+
+
 def get_registry_client(settings: RegistrySettings) -> RegistryClient:
     """Return this process's client of a registry, so that tasks share the cache.
 
     Raises:
         ConfigError: The URL is invalid, or a certificate file cannot be read.
     """
-    return RegistryClient(settings)
+    with _clients_lock:
+        client = _clients.get(settings)
+        if client is None:
+            client = _clients[settings] = RegistryClient(settings)
+            if len(_clients) > CLIENTS_MAX:
+                _clients.popitem(last=False)[1].close()  # if it is still used, it connects again
+        _clients.move_to_end(settings)
+        return client
 
 
 def _create_tls_context(settings: RegistrySettings) -> ssl.SSLContext:

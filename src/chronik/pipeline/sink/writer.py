@@ -11,15 +11,16 @@
     epoch                 number of a batch (default 0): nothing is written if this epoch, or a higher one, was already
                           written under the same transactionalId. In `foreachBatch`, use the micro-batch's number
     transactionTimeoutMs  or kafka.transaction.timeout.ms: maximum time for a task to write its rows (default 15 min)
+    keyFormat, valueFormat, …   encode keys and values with schemas, see `typed_values`
 
-Columns: `value` (string or binary), and optionally `key` (the same), `headers` (an array of structs of `key` string and
-`value` binary), `topic` (string), `partition` (int), `timestamp_ms` (long, never null). All in-sync replicas
-acknowledge every record.
+Columns: `value` (string or binary; any type with `valueFormat`), and optionally `key` (the same), `headers` (an array
+of structs of `key` string and `value` binary), `topic` (string), `partition` (int), `timestamp_ms` (long, never null).
+All in-sync replicas acknowledge every record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,10 +51,18 @@ from chronik.pipeline.sink.exactly_once import (
     write_exactly_once,
 )
 from chronik.pipeline.sink.publisher import Publisher, PublishSettings
+from chronik.pipeline.sink.typed_values import (
+    ColumnEncoding,
+    RowEncoder,
+    TypedSinkOptions,
+    parse_typed_sink_options,
+    resolve_encodings,
+)
 from chronik.pipeline.source.error_reports import MessageFirst
 from chronik.pipeline.source.option_names import check_sink_option_names, log_ineffective_sink_options
 from chronik.pipeline.source.options import parse_bootstrap_servers
 from chronik.pipeline.source.raw_options import RawOptions
+from chronik.pipeline.source.typed_options import RegistryResolver
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import ErrorCode, KafkaError
 
@@ -131,6 +140,7 @@ def _check_task_counts(settings: SinkSettings, messages: list[WriterCommitMessag
 def _write_task(
     settings: SinkSettings, epoch: TaskEpoch | None, batches: Iterator[pa.RecordBatch]
 ) -> TaskCommitMessage:
+    batches = RowEncoder(settings.encodings).encode(batches)
     with ClusterClient(settings.publish.bootstrap, client_id=CLIENT_ID) as cluster:
         if epoch is None or settings.exactly_once is None:
             publisher = Publisher(cluster, settings.publish)
@@ -169,6 +179,8 @@ class SinkSettings:
     publish: PublishSettings
     exactly_once: ExactlyOnceSettings | None
     """The exactly-once settings, or None if rows are written at least once."""
+    encodings: tuple[ColumnEncoding, ...] = ()
+    """The encodings of typed columns."""
 
 
 def parse_sink_settings(
@@ -184,15 +196,24 @@ def parse_sink_settings(
     if overwrite:
         raise OptionError('a topic cannot be overwritten: use .mode("append")')
     topic = _parse_topic(given)
-    _check_columns(schema, topic)
+    typed = parse_typed_sink_options(given)
+    _check_columns(schema, topic, {column.name for column in typed.columns})
     publish = PublishSettings(parse_bootstrap_servers(options), topic, _parse_codec(given))
     exactly_once = given.get_bool("exactlyOnce", streaming)
-    settings = SinkSettings(publish, _parse_exactly_once_settings(given, streaming) if exactly_once else None)
+    once = _parse_exactly_once_settings(given, streaming) if exactly_once else None
     if not exactly_once:
         _reject_exactly_once_options(given)
     if not streaming:  # Spark creates the writer of a stream again for every micro-batch
         log_ineffective_sink_options(options, exactly_once=exactly_once)
-    return settings
+    registry = RegistryResolver(given, lambda: publish.bootstrap)
+    return SinkSettings(publish, once, resolve_encodings(typed, registry, topic, _get_arrow_types(schema, typed)))
+
+
+def _get_arrow_types(schema: StructType, typed: TypedSinkOptions) -> dict[str, pa.DataType]:
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    names = {column.name for column in typed.columns}
+    return {field.name: to_arrow_type(field.dataType, timezone="UTC") for field in schema.fields if field.name in names}
 
 
 def _parse_topic(given: RawOptions) -> str | None:
@@ -225,10 +246,13 @@ def _parse_codec(given: RawOptions) -> Codec:
     return Codec[name.upper()]
 
 
-def _check_columns(schema: StructType, topic: str | None) -> None:
+def _check_columns(schema: StructType, topic: str | None, typed: Collection[str]) -> None:
     types = {field.name: field.dataType for field in schema.fields}
     if "value" not in types:
         raise SchemaError("the column `value` is missing")
+    for name in typed:
+        if name not in types:
+            raise SchemaError(f"the column `{name}` is missing: add it, or remove {name}Format")
     if topic is None and "topic" not in types:
         raise SchemaError("no destination topic: set the option `topic`, or add a column `topic`")
     for name, allowed in (
@@ -238,7 +262,7 @@ def _check_columns(schema: StructType, topic: str | None) -> None:
         ("partition", (IntegerType, NullType)),
         ("timestamp_ms", (LongType,)),
     ):
-        if name in types and not isinstance(types[name], allowed):
+        if name in types and name not in typed and not isinstance(types[name], allowed):
             expected = " or ".join(kind.typeName() for kind in allowed if kind is not NullType)
             raise SchemaError(f"column `{name}` is {types[name].simpleString()}, expected {expected}")
     if "headers" in types and not _is_headers_type(types["headers"]):

@@ -72,6 +72,11 @@ SINK_OPTIONS: Final = (
     "topic",
     "transactionTimeoutMs",
     "transactionalId",
+    *TYPED_OPTIONS,
+    *(side + name for side in ("key", "value") for name in ("Message", "SubjectNameStrategy")),
+    "autoRegisterSchemas",
+    "schemaIdLocation",
+    *REGISTRY_OPTIONS,
 )
 """Options of the sink. Spark itself evaluates checkpointLocation and queryName, but also passes them to the sink."""
 

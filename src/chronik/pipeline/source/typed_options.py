@@ -227,9 +227,18 @@ def _fetch_schema(options: TypedOptions, registry: RegistrySettings, topics: Seq
             name, schema = f"subject {subject!r}", client.fetch_latest(subject).schema
     except (SchemaUnknownError, UnsupportedSchemaError) as error:
         raise OptionError(f"the schema of the column `{options.name}` cannot be used: {error}") from None
-    if schema.format is not options.format:
-        raise OptionError(f"{name} has the format {schema.format}: set {options.name}Format to {schema.format}")
+    check_schema_format(options.name, name, schema, options.format)
     return schema
+
+
+def check_schema_format(column: str, name: str, schema: WriterSchema, expected: ValueFormat) -> None:
+    """Check the format of a schema; `name` describes the schema.
+
+    Raises:
+        OptionError: The schema has another format than the column.
+    """
+    if schema.format is not expected:
+        raise OptionError(f"{name} has the format {schema.format}: set {column}Format to {schema.format}")
 
 
 def choose_subject(column: str, topics: Sequence[str]) -> str:
