@@ -17,12 +17,17 @@ from chronik.registry.entities import (
     Config,
     ConfigChange,
     ContextId,
+    SchemaRequest,
     SchemaString,
     SubjectSchema,
     SubjectVersion,
 )
 from chronik.registry.errors import InvalidModeError, UnprocessableSchemaError
+from chronik.registry.schema import SchemaType
 from chronik.registry.service import ResolvedSubject, SchemaRegistry
+
+SERIALIZED: Final = "serialized"
+"""The format of Protobuf schemas as a FileDescriptorProto in base64."""
 
 CLUSTER_NAME: Final = "schema-registry"
 """The id of the registry in its cluster, as in Confluent's registry with default configs."""
@@ -64,6 +69,16 @@ class RegistryCall(NamedTuple):
             self.access.require(AclOperation.READ, qualify_reference(context, reference.subject))
 
 
+def _get_format_of_request(request: SchemaRequest) -> str:
+    """Return the format of a response with the schema that the client sent; empty for the stored text.
+
+    Confluent's clients for Python and C send Protobuf descriptors in base64, cache the schema of the response, and
+    decode it as a descriptor.
+    """
+    is_descriptor = request.schema_type == SchemaType.PROTOBUF and not {";", "{"} & set(request.schema)
+    return SERIALIZED if is_descriptor else ""
+
+
 async def show_root(call: RegistryCall) -> dict[str, Any]:
     return {}
 
@@ -87,8 +102,9 @@ async def look_up_schema(call: RegistryCall) -> SubjectSchema:
     subject = await call.resolve_subject()
     call.require_references(subject)
     query = call.query
+    format = query.format or _get_format_of_request(call.body)
     return await call.registry.look_up(
-        subject, call.body, normalize=query.normalize, deleted=query.deleted, format=query.format
+        subject, call.body, normalize=query.normalize, deleted=query.deleted, format=format
     )
 
 
@@ -116,8 +132,8 @@ async def register_schema(call: RegistryCall) -> Registration:
     call.access.require(AclOperation.WRITE, call.subject)
     call.require_references(call.subject)
     found = await call.registry.register(call.subject, call.body, normalize=call.query.normalize)
-    if call.query.format:
-        found = await call.registry.format_schema(found, call.query.format)
+    if format := call.query.format or _get_format_of_request(call.body):
+        found = await call.registry.format_schema(found, format)
     return Registration(
         id=found.id,
         version=found.version,
@@ -328,7 +344,7 @@ async def delete_context(call: RegistryCall) -> None:
 
 async def show_cluster_id(call: RegistryCall) -> dict[str, Any]:
     clusters = {"kafka-cluster": call.cluster_id, "schema-registry-cluster": CLUSTER_NAME}
-    return {"scope": {"path": [], "clusters": clusters}, "id": None}
+    return {"scope": {"path": [], "clusters": clusters}}
 
 
 async def show_version(call: RegistryCall) -> dict[str, str]:
