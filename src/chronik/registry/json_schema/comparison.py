@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
-from decimal import Context, Decimal, InvalidOperation
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from chronik.linear_regex import Pattern, PatternError
@@ -577,7 +577,7 @@ _UNEVALUATED_ITEMS: Final = _RemainderChanges(
 _ENUM_CHANGES: Final = (T.ENUM_ARRAY_EXTENDED, T.ENUM_ARRAY_NARROWED, T.ENUM_ARRAY_CHANGED)
 _DEPENDENCY_CHANGES: Final = (T.DEPENDENCY_ARRAY_EXTENDED, T.DEPENDENCY_ARRAY_NARROWED, T.DEPENDENCY_ARRAY_CHANGED)
 
-_DIVISION: Final = Context(prec=1000)
+_DIVISION: Final = Context(prec=1000, Emax=MAX_EMAX, Emin=MIN_EMIN)
 """The precision of remainders. The quotient of two numbers with more digits counts as no integer."""
 
 
