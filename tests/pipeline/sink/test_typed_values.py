@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronik.formats.codec import ValueFormat
 from chronik.formats.encoding import build_prefix
 from chronik.pipeline.errors import OptionError, SchemaError
 from chronik.pipeline.sink.typed_values import (
@@ -186,7 +185,19 @@ def test_row_that_does_not_match_is_rejected_with_its_index() -> None:
         encode(encodings, value=pa.array([{"id": 1}, {"id": None}], TYPES["value"]))
 
 
-def test_formats_share_the_interface() -> None:
-    given = RawOptions({"valueFormat": "protobuf", "valueMessage": "Order", "keyFormat": "json-schema"})
-    key, value = parse_typed_sink_options(given).columns
-    assert (key.format, value.format, value.message) == (ValueFormat.JSON_SCHEMA, ValueFormat.PROTOBUF, "Order")
+def test_protobuf_rows_get_message_indexes(registry: HttpRegistry) -> None:
+    text = 'syntax = "proto3"; message Customer { int32 id = 1; } message Order { int32 id = 1; }'
+    id = registry.add("orders-value", text, type="PROTOBUF")
+    encodings = resolve(registry, {"valueFormat": "protobuf", "valueMessage": "Order"})
+    encoded = encode(encodings, value=ROWS[:1])
+    assert encoded.column("value").to_pylist() == [build_prefix(id, (1,)) + b"\x08\x01"]
+
+
+def test_json_rows_are_validated(registry: HttpRegistry) -> None:
+    schema = {"type": "object", "properties": {"id": {"type": "integer", "minimum": 0}}}
+    id = registry.add("orders-value", schema, type="JSON")
+    encodings = resolve(registry, {"valueFormat": "json-schema"})
+    encoded = encode(encodings, value=ROWS[:1])
+    assert encoded.column("value").to_pylist() == [build_prefix(id) + b'{"id":1}']
+    with pytest.raises(SchemaError, match=r"column `value`: \[2\]"):
+        encode(encodings, value=ROWS)

@@ -12,7 +12,7 @@ import pytest
 
 from chronik.formats.avro.encoder import AvroEncoder
 from chronik.formats.codec import UndecodableValueError, ValueFormat, WriterSchema
-from chronik.formats.encoding import build_prefix
+from chronik.formats.encoding import build_prefix, create_encoder
 from chronik.formats.framing import VALUE_HEADER
 from chronik.formats.registry_client import RegistrySettings, RegistryUnavailableError
 from chronik.pipeline.records.columns import HEADERS_TYPE, RecordColumns
@@ -254,6 +254,43 @@ def test_failfast_mode_reports_the_first_bad_record(payload: bytes, problem: str
         f"orders-0 offset 101: the value cannot be decoded: {problem};"
         " set mode = PERMISSIVE to read such records as null"
     )
+
+
+PROTOBUF_ORDER = """
+    syntax = "proto3";
+    package shop;
+    message Order { int32 id = 1; string name = 2; }
+    message Other { int32 id = 1; }
+"""
+NEW_PROTOBUF_ORDER = PROTOBUF_ORDER.replace("int32 id = 1; string name", "int64 id = 1; string title")
+
+
+def test_protobuf_fields_are_matched_by_number(registry: HttpRegistry) -> None:
+    old, new = (WriterSchema(ValueFormat.PROTOBUF, text) for text in (PROTOBUF_ORDER, NEW_PROTOBUF_ORDER))
+    ids = [registry.add("orders-value", each.text, "PROTOBUF") for each in (old, new)]
+    values = []
+    for schema, id, message, form in (
+        (old, ids[0], "shop.Order", {"id": 1, "name": "a"}),
+        (new, ids[1], "shop.Order", {"id": 2**40, "title": "b"}),
+        (old, ids[0], "shop.Other", {"id": 3}),
+    ):
+        encoder = create_encoder(schema, message)
+        values.append(build_prefix(id, encoder.message_indexes) + encoder.encode_value(form))
+    column = TypedColumn("value", ValueFormat.PROTOBUF, new, None, RegistrySettings(registry.url), (0,))
+    found = TypedRecordReader(TypedColumns((column,))).read(RANGE, build_records([*values]))
+    assert found["value"].to_pylist() == [{"id": 1, "title": "a"}, {"id": 2**40, "title": "b"}, None]
+    assert found["valueError"].to_pylist() == [None, None, "the message type is shop.Other, expected shop.Order"]
+
+
+def test_json_is_validated_by_its_schema(registry: HttpRegistry) -> None:
+    text = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}})
+    id = registry.add("orders-value", text, "JSON")
+    schema = WriterSchema(ValueFormat.JSON_SCHEMA, text)
+    column = TypedColumn("value", ValueFormat.JSON_SCHEMA, schema, None, RegistrySettings(registry.url))
+    values = [build_prefix(id) + each for each in (b'{"id": 1, "name": "a"}', b'{"id": "x"}')]
+    found = TypedRecordReader(TypedColumns((column,))).read(RANGE, build_records([*values]))
+    assert found["value"].to_pylist() == [{"id": 1, "name": "a"}, None]
+    assert "integer" in found["valueError"][1].as_py()
 
 
 def test_unavailable_registry_fails_the_query(registry: HttpRegistry) -> None:

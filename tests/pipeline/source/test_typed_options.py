@@ -69,6 +69,16 @@ def test_keys_and_values_have_their_own_subjects(registry: HttpRegistry) -> None
     ]
 
 
+def test_message_selects_the_type_of_a_protobuf_column(registry: HttpRegistry) -> None:
+    text = 'syntax = "proto3"; package shop; message Customer { int32 id = 1; } message Order { string name = 1; }'
+    registry.add("orders-value", text, type="PROTOBUF")
+    options = {"valueFormat": "protobuf"}
+    assert resolve_value_type(options, registry) == "struct<id: int32>"
+    assert resolve_value_type(options | {"valueMessage": "shop.Order"}, registry) == "struct<name: string>"
+    with pytest.raises(OptionError, match=r"valueSchema: .*shop\.Nothing"):
+        resolve_value_type(options | {"valueMessage": "shop.Nothing"}, registry)
+
+
 def test_registry_settings_are_used(registry: HttpRegistry) -> None:
     registry.add("orders-value", ORDER)
     resolve_value_type({"schema.registry.basic.auth.user.info": "ada:secret"}, registry)
@@ -88,6 +98,7 @@ def test_report_columns_follow_other_columns() -> None:
     [
         ({"valueFormat": "xml"}, "valueFormat = 'xml': expected avro, json-schema, protobuf"),
         ({"mode": "DROPMALFORMED"}, "mode = 'DROPMALFORMED': expected permissive or failfast"),
+        ({"valueMessage": "Order"}, "valueMessage is for Protobuf only"),
         ({"keySchema": "7"}, "keySchema has no effect without keyFormat"),
         ({"schema.registry.bearer.auth.token": "x"}, "has no effect without schema.registry.url"),
         ({"schema.registry.url": "localhost:8081"}, "schema.registry.url: invalid registry URL 'localhost:8081'"),

@@ -27,7 +27,9 @@ REGISTRY_OPTIONS: Final = (
 )
 """Options of the schema registry, with the names of the settings of Confluent's clients."""
 
-TYPED_OPTIONS: Final = tuple(side + name for side in ("key", "value") for name in ("Format", "Schema", "Subject"))
+TYPED_OPTIONS: Final = tuple(
+    side + name for side in ("key", "value") for name in ("Format", "Message", "Schema", "Subject")
+)
 """Options of typed keys and values that the source and the sink have."""
 
 SOURCE_OPTIONS: Final = (
@@ -73,7 +75,8 @@ SINK_OPTIONS: Final = (
     "transactionTimeoutMs",
     "transactionalId",
     *TYPED_OPTIONS,
-    *(side + name for side in ("key", "value") for name in ("Message", "SubjectNameStrategy")),
+    "keySubjectNameStrategy",
+    "valueSubjectNameStrategy",
     "autoRegisterSchemas",
     "schemaIdLocation",
     *REGISTRY_OPTIONS,

@@ -23,6 +23,7 @@ from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import ClusterClient
 from chronik.errors import ConfigError
 from chronik.formats.codec import UnsupportedSchemaError, ValueFormat, WriterSchema, create_decoder
+from chronik.formats.encoding import create_encoder
 from chronik.formats.registry_client import (
     REGISTRY_SETTINGS,
     RegistrySettings,
@@ -42,8 +43,6 @@ KEY, VALUE = "key", "value"
 ERROR_SUFFIX, RESCUED_SUFFIX = "Error", "Rescued"
 """Suffixes of the columns with the errors and the rescued parts of a typed column."""
 
-_FIRST_MESSAGE: Final = (0,)
-
 
 class TypedOptions(NamedTuple):
     """The options of a typed column."""
@@ -55,6 +54,7 @@ class TypedOptions(NamedTuple):
     """The text or the id of a schema."""
     subject: str | None = None
     writer_schema: str | None = None
+    message: str | None = None
 
 
 class ModeOptions(NamedTuple):
@@ -82,12 +82,13 @@ class TypedColumn:
     writer_schema: WriterSchema | None = None
     """The schema of records that do not name theirs."""
     registry: RegistrySettings | None = None
+    message_indexes: tuple[int, ...] = ()
+    """The path to the message type in a Protobuf schema."""
 
     @property
     def arrow_field(self) -> pa.Field:
         """The column's field, with the metadata by which fields of other schemas are matched."""
-        indexes = _FIRST_MESSAGE if self.format is ValueFormat.PROTOBUF else ()
-        return create_decoder(self.schema, indexes).arrow_field
+        return create_decoder(self.schema, self.message_indexes).arrow_field
 
 
 @dataclass(frozen=True)
@@ -108,18 +109,36 @@ def parse_mode_options(given: RawOptions) -> ModeOptions:
     columns = []
     for name in (KEY, VALUE):
         format_ = parse_value_format(given, f"{name}Format")
-        options = {each: given.get_str(name + each) for each in ("Schema", "Subject", "WriterSchema")}
+        options = {each: given.get_str(name + each) for each in ("Schema", "Subject", "WriterSchema", "Message")}
         if format_ is None:
             for each in (each for each, value in options.items() if value is not None):
                 raise OptionError(f"{name}{each} has no effect without {name}Format: set it, or remove {name}{each}")
             continue
-        columns.append(TypedOptions(name, format_, options["Schema"], options["Subject"], options["WriterSchema"]))
+        column = TypedOptions(name, format_, *options.values())
+        _check_message_option(column)
+        columns.append(column)
     mode = given.get_choice("permissive", ("permissive", "failfast"), "mode")
     if not columns:
         for each in ("mode", *REGISTRY_OPTIONS):
             if given.get_str(each) is not None:
                 raise OptionError(f"{each} has no effect without valueFormat or keyFormat: set one, or remove {each}")
     return ModeOptions(tuple(columns), mode == "failfast")
+
+
+def _check_message_option(column: TypedOptions) -> None:
+    """Check the name of a message type.
+
+    Raises:
+        OptionError: The format has no message types, or records without schema ids are of the first one.
+    """
+    if column.message is None:
+        return
+    if column.format is not ValueFormat.PROTOBUF:
+        raise OptionError(f"{column.name}Message is for Protobuf only")
+    if column.writer_schema is not None:
+        raise OptionError(
+            f"{column.name}Message has no effect with {column.name}WriterSchema: put the message type first"
+        )
 
 
 def parse_value_format(given: RawOptions, name: str) -> ValueFormat | None:
@@ -203,9 +222,12 @@ def _resolve_column(options: TypedOptions, registry: RegistryResolver, topics: S
         schema = writer
     else:
         schema = _fetch_schema(options, registry.resolve(), topics)
-    needs_registry = writer is None
-    column = TypedColumn(options.name, options.format, schema, writer, registry.resolve() if needs_registry else None)
+    used_registry = registry.resolve() if writer is None else None
     try:
+        indexes: tuple[int, ...] = ()
+        if options.format is ValueFormat.PROTOBUF:
+            indexes = create_encoder(schema, options.message or ()).message_indexes
+        column = TypedColumn(options.name, options.format, schema, writer, used_registry, indexes)
         _ = column.arrow_field
     except UnsupportedSchemaError as error:
         raise OptionError(f"{options.name}Schema: {error}") from None
