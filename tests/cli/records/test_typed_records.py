@@ -121,6 +121,13 @@ def test_json_output_contains_decoded_fields_and_their_schemas(registry: HttpReg
     assert b'"price": 2.50' in line, "decimals keep all their digits"
 
 
+def test_control_characters_in_decoded_text_are_escaped(registry: HttpRegistry) -> None:
+    schema_id = registry.add("orders-value", '"string"')
+    text = "\u202eevil\u001b[2J".encode()
+    (line,) = format_records(f"--json --registry {registry.url}", build_record(prefix(schema_id) + b"\x16" + text))
+    assert rb'"value": "\u202eevil\u001b[2J"' in line
+
+
 def test_schema_in_header_is_used_for_decoding(registry: HttpRegistry) -> None:
     schema_id = registry.add("orders-value", ORDER)
     guid = registry.guid(schema_id)
