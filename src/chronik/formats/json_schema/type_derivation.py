@@ -7,7 +7,6 @@ the same type. Everything else is stored as JSON text.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Final, TypeAlias
@@ -114,20 +113,20 @@ class _Deriver:
     def _flatten(self, nodes: Iterable[SchemaValue], *, with_alternatives: bool = True) -> dict[int, _Node]:
         """Return the schemas that apply together by identity: those of `allOf`, references and only alternatives."""
         found: dict[int, _Node] = {}
-        pending = deque(nodes)
+        pending = list(nodes)[::-1]
         while pending:
-            node = pending.popleft()
+            node = pending.pop()
             self._take()
             if not isinstance(node, dict) or id(node) in found:
                 continue
             found[id(node)] = node
-            target = self._bundle.find_target(node)
-            if target is not None:
-                pending.append(target)
-            pending += _get_list(node, "allOf")
             alternatives = self._list_alternatives(node) if with_alternatives else []
             if len(alternatives) == 1:
                 pending.append(alternatives[0])
+            pending += reversed(_get_list(node, "allOf"))
+            target = self._bundle.find_target(node)
+            if target is not None:
+                pending.append(target)
         return found
 
     def _list_alternatives(self, node: _Node) -> list[SchemaValue]:

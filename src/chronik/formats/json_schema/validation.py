@@ -92,17 +92,17 @@ class JsonSchemaValidator:
 
 def is_nested_too_deep(value: JsonValue) -> bool:
     """Return whether lists and objects are nested more than NESTING_MAX deep."""
-    level = [value]
-    for _ in range(NESTING_MAX + 1):
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(NESTING_MAX):
+        if not level:
+            return False
         level = [
             child
             for each in level
-            if isinstance(each, dict | list)
             for child in (each.values() if isinstance(each, dict) else each)
+            if isinstance(child, dict | list)
         ]
-        if not level:
-            return False
-    return True
+    return bool(level)
 
 
 def _describe_schema_error(error: Exception) -> str:
