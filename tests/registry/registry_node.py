@@ -11,7 +11,7 @@ from chronik.clock import ManualClock
 from chronik.metadata.schemas import SchemaTable
 from chronik.metadata.stores.local_store import LocalStore
 from chronik.metadata.stores.store import MetadataStore
-from chronik.registry.entities import ConfigChange, Metadata, Rule, RuleSet, SchemaReference, SchemaRequest
+from chronik.registry.entities import Metadata, RegistryConfigChange, Rule, RuleSet, SchemaReference, SchemaRequest
 from chronik.registry.errors import RegistryError
 from chronik.registry.service import SchemaRegistry
 from tests.files.simulated_files import SimulatedFileSystem
@@ -69,7 +69,7 @@ class RegistryNode:
         return found.id, found.version
 
     async def set_level(self, level: str, subject: str | None = None) -> None:
-        await self.registry.update_config(subject, ConfigChange(compatibility_level=level))
+        await self.registry.update_config(subject, RegistryConfigChange(compatibility_level=level))
 
     async def delete_permanently(self, subject: str, version: int | None = None) -> None:
         """Soft-delete a subject or a version, and then delete it permanently."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chronik.registry import proposals
-from chronik.registry.entities import ConfigChange
+from chronik.registry.entities import RegistryConfigChange
 from chronik.registry.errors import (
     RegistryStoreError,
     RegistryTimeoutError,
@@ -91,7 +91,7 @@ def test_config_of_another_node_applies_to_the_next_registration(tmp_path: Path)
                 await second.set_level("NONE" if number % 2 else "FULL", "orders")
                 messages = await third.registry.check_compatibility("orders", build_request("x"))
                 assert bool(messages) is (number % 2 == 0)
-            await first.registry.update_config("alias", ConfigChange(alias="orders"))
+            await first.registry.update_config("alias", RegistryConfigChange(alias="orders"))
             assert await second.registry.list_versions("alias") == [1]
 
     run(scenario())

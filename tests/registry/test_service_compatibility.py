@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.registry.entities import ConfigChange, SchemaRequest
+from chronik.registry.entities import RegistryConfigChange, SchemaRequest
 from chronik.registry.errors import IncompatibleSchemaError, UnprocessableSchemaError, VersionNotFoundError
 from tests.registry.registry_node import (
     RegistryNode,
@@ -126,7 +126,7 @@ def test_level_is_inherited_from_context_and_registry() -> None:
 
 def test_versions_of_another_group_are_not_compared() -> None:
     async def scenario(node: RegistryNode) -> None:
-        await node.registry.update_config("orders", ConfigChange(compatibility_group="major"))
+        await node.registry.update_config("orders", RegistryConfigChange(compatibility_group="major"))
         await node.register("orders", "a", metadata=build_metadata(major="1"))
         await node.register("orders", "b", metadata=build_metadata(major="2"))
         again = build_request("a", "c=0", metadata=build_metadata(major="1"))
@@ -139,7 +139,7 @@ def test_versions_of_another_group_are_not_compared() -> None:
 
 def test_reserved_fields_are_validated() -> None:
     async def scenario(node: RegistryNode) -> None:
-        await node.registry.update_config("orders", ConfigChange(validate_fields=True))
+        await node.registry.update_config("orders", RegistryConfigChange(validate_fields=True))
         reserved = build_metadata(**{"confluent:reserved": "x, y"})
         await node.register("orders", "a", metadata=reserved)
         conflicting = await node.registry.check_compatibility("orders", build_request("a", "x=0", metadata=reserved))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.registry.entities import ConfigChange
+from chronik.registry.entities import RegistryConfigChange
 from chronik.registry.errors import (
     ContextNotEmptyError,
     InvalidSubjectError,
@@ -63,7 +63,7 @@ def test_permanent_deletion_removes_schema_and_settings() -> None:
         await node.register("orders", "id")
         await node.register("lines", "id")
         await node.register("orders", "id", "x=0")
-        await node.registry.update_config("orders", ConfigChange(normalize=True))
+        await node.registry.update_config("orders", RegistryConfigChange(normalize=True))
         await node.registry.set_mode("orders", "READWRITE")
         await node.delete_permanently("orders")
         assert (await node.registry.get_by_id(1)).schema

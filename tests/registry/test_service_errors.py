@@ -26,7 +26,7 @@ from chronik.metadata.stores.store import StoreClosedError
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.registry import proposals, references
 from chronik.registry.entities import (
-    ConfigChange,
+    RegistryConfigChange,
     Rule,
     RuleSet,
     SchemaReference,
@@ -89,7 +89,7 @@ ERRORS: dict[str, tuple[Operation, int, int, str]] = {
         'string "latest"',
     ),
     "invalid level": (
-        lambda r: r.update_config("live", ConfigChange(compatibility_level="UP")), 42203, 422,
+        lambda r: r.update_config("live", RegistryConfigChange(compatibility_level="UP")), 42203, 422,
         "Invalid compatibility level. Valid values are none, backward, forward, full, backward_transitive, "
         "forward_transitive, and full_transitive",
     ),
@@ -262,7 +262,7 @@ def test_properties_have_a_maximum_size() -> None:
         larger = build_metadata(a="x" * (SCHEMA_PROPERTIES_BYTES_MAX - overhead + 1))
         error = await catch_error(node.registry.register("lines", build_request("id", metadata=larger)))
         assert error.error_code == 42209
-        error = await catch_error(node.registry.update_config("lines", ConfigChange(default_metadata=larger)))
+        error = await catch_error(node.registry.update_config("lines", RegistryConfigChange(default_metadata=larger)))
         assert error.error_code == 42209
 
     run_with_registry(scenario)

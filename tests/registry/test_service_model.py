@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chronik.registry.entities import ConfigChange, SchemaReference, SchemaRequest
+from chronik.registry.entities import RegistryConfigChange, SchemaReference, SchemaRequest
 from chronik.registry.errors import RegistryError
 from tests.registry.naive_service import Content, Fields, NaiveError, NaiveService, Referring
 from tests.registry.registry_node import RegistryNode, build_record, run_with_registry
@@ -74,7 +74,7 @@ def choose_operation(
         return [(each.subject, each.version) for each in listed]
 
     async def set_level() -> None:
-        await registry.update_config(name, ConfigChange(compatibility_level=level))
+        await registry.update_config(name, RegistryConfigChange(compatibility_level=level))
 
     async def set_mode() -> None:
         await registry.set_mode(name, mode)

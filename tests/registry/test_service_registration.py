@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.registry.entities import ConfigChange, Metadata, SchemaReference, SchemaRequest
+from chronik.registry.entities import Metadata, RegistryConfigChange, SchemaReference, SchemaRequest
 from chronik.registry.errors import (
     OperationNotPermittedError,
     SchemaNotFoundError,
@@ -102,7 +102,7 @@ def test_normalization_finds_equivalent_schema() -> None:
         first = await node.registry.register("orders", SchemaRequest(schema=text), normalize=True)
         assert (await node.registry.register("orders", SchemaRequest(schema=other))).id == 2
         assert (await node.registry.register("orders", SchemaRequest(schema=text), normalize=True)).id == first.id
-        await node.registry.update_config("orders", ConfigChange(normalize=True))
+        await node.registry.update_config("orders", RegistryConfigChange(normalize=True))
         assert (await node.registry.register("orders", SchemaRequest(schema=text))).id == first.id
         assert (await node.registry.look_up("orders", SchemaRequest(schema=text))).id == first.id
 
@@ -254,7 +254,7 @@ def test_registration_without_schema_takes_that_of_the_latest_version() -> None:
 
 def test_config_adds_default_and_override_metadata_and_rules() -> None:
     async def scenario(node: RegistryNode) -> None:
-        change = ConfigChange(
+        change = RegistryConfigChange(
             default_metadata=build_metadata(owner="nobody", tier="1"),
             override_metadata=build_metadata(region="eu"),
             default_rule_set=build_rule_set("first"),
@@ -298,7 +298,7 @@ def test_read_only_subject_accepts_only_known_schemas(mode: str) -> None:
         for change in (node.registry.delete_version("orders", 1), node.registry.delete_subject("orders")):
             assert isinstance(await catch_error(change), OperationNotPermittedError)
         assert isinstance(
-            await catch_error(node.registry.update_config("orders", ConfigChange())), OperationNotPermittedError
+            await catch_error(node.registry.update_config("orders", RegistryConfigChange())), OperationNotPermittedError
         )
 
     run_with_registry(scenario)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chronik.registry.entities import Config, ConfigChange, Rule, RuleSet
+from chronik.registry.entities import Config, RegistryConfigChange, Rule, RuleSet
 from chronik.registry.errors import (
     InvalidCompatibilityLevelError,
     InvalidModeError,
@@ -45,13 +45,13 @@ def test_registry_and_global_context_have_default_config() -> None:
 def test_config_change_keeps_absent_fields_and_null_removes() -> None:
     async def scenario(node: RegistryNode) -> None:
         update = node.registry.update_config
-        assert await update("orders", ConfigChange(compatibility_level="full", normalize=True)) == Config(
+        assert await update("orders", RegistryConfigChange(compatibility_level="full", normalize=True)) == Config(
             compatibility_level="FULL", normalize=True
         )
-        assert await update("orders", ConfigChange(normalize=None, alias="other")) == Config(
+        assert await update("orders", RegistryConfigChange(normalize=None, alias="other")) == Config(
             compatibility_level="FULL", alias="other"
         )
-        change = ConfigChange(default_metadata=build_metadata(a="1"), override_rule_set=build_rule_set("x"))
+        change = RegistryConfigChange(default_metadata=build_metadata(a="1"), override_rule_set=build_rule_set("x"))
         await update("orders", change)
         assert await node.registry.get_config("orders") == Config(
             compatibility_level="FULL",
@@ -68,14 +68,14 @@ def test_config_change_keeps_absent_fields_and_null_removes() -> None:
 
 def test_subject_config_inherits_some_fields() -> None:
     async def scenario(node: RegistryNode) -> None:
-        everything = ConfigChange(
+        everything = RegistryConfigChange(
             compatibility_level="FULL", normalize=True, validate_fields=True, compatibility_group="major",
             default_metadata=build_metadata(a="1"),
         )  # fmt: skip
         await node.registry.update_config(None, everything)
         inherited = await node.registry.get_config("orders", default_to_global=True)
         assert (inherited.compatibility_level, inherited.default_metadata) == ("FULL", build_metadata(a="1"))
-        await node.registry.update_config("orders", ConfigChange(normalize=False))
+        await node.registry.update_config("orders", RegistryConfigChange(normalize=False))
         assert await node.registry.get_config("orders", default_to_global=True) == Config(
             compatibility_level="BACKWARD", normalize=False, validate_fields=True, compatibility_group="major"
         )
@@ -96,14 +96,14 @@ def test_deleted_registry_config_is_the_default_again() -> None:
 @pytest.mark.parametrize(
     ("change", "error_type"),
     [
-        (ConfigChange(compatibility_level="SIDEWAYS"), InvalidCompatibilityLevelError),
-        (ConfigChange(compatibility_policy="LOGICAL"), InvalidCompatibilityLevelError),
-        (ConfigChange(default_rule_set=build_rule_set("a", "a")), InvalidRuleSetError),
-        (ConfigChange(override_rule_set=RuleSet(migration_rules=[Rule("a", type="CEL")])), InvalidRuleSetError),
+        (RegistryConfigChange(compatibility_level="SIDEWAYS"), InvalidCompatibilityLevelError),
+        (RegistryConfigChange(compatibility_policy="LOGICAL"), InvalidCompatibilityLevelError),
+        (RegistryConfigChange(default_rule_set=build_rule_set("a", "a")), InvalidRuleSetError),
+        (RegistryConfigChange(override_rule_set=RuleSet(migration_rules=[Rule("a", type="CEL")])), InvalidRuleSetError),
     ],
     ids=["level", "policy", "duplicate rule", "migration mode"],
 )
-def test_invalid_config_is_rejected(change: ConfigChange, error_type: type[Exception]) -> None:
+def test_invalid_config_is_rejected(change: RegistryConfigChange, error_type: type[Exception]) -> None:
     async def scenario(node: RegistryNode) -> None:
         assert isinstance(await catch_error(node.registry.update_config("orders", change)), error_type)
         assert not node.table.settings
@@ -117,7 +117,7 @@ def test_invalid_config_is_rejected(change: ConfigChange, error_type: type[Excep
 def test_reads_follow_an_alias_and_writes_do_not() -> None:
     async def scenario(node: RegistryNode) -> None:
         await node.register("orders", "id")
-        await node.registry.update_config("bestellungen", ConfigChange(alias="orders"))
+        await node.registry.update_config("bestellungen", RegistryConfigChange(alias="orders"))
         assert await node.registry.resolve_alias("bestellungen") == "orders"
         assert (await node.registry.get_version("bestellungen", 1)).subject == "orders"
         assert (await node.registry.look_up("bestellungen", build_request("id"))).subject == "orders"
@@ -131,8 +131,8 @@ def test_reads_follow_an_alias_and_writes_do_not() -> None:
 
 def test_alias_is_resolved_once_and_in_the_same_context() -> None:
     async def scenario(node: RegistryNode) -> None:
-        await node.registry.update_config(":.lab:a", ConfigChange(alias="b"))
-        await node.registry.update_config(":.lab:b", ConfigChange(alias="c"))
+        await node.registry.update_config(":.lab:a", RegistryConfigChange(alias="b"))
+        await node.registry.update_config(":.lab:b", RegistryConfigChange(alias="c"))
         resolved = await node.registry.resolve_alias(":.lab:a")
         assert resolved == ":.lab:b"
         await node.register(":.lab:b", "id")

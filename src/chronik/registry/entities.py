@@ -135,7 +135,7 @@ class Config(Entity, frozen=True):
     override_rule_set: RuleSet | None = None
 
 
-class ConfigChange(Entity, frozen=True):
+class RegistryConfigChange(Entity, frozen=True):
     """A change of a config: absent fields keep their values, null removes them.
 
     The level is called `compatibility` here, and `compatibilityLevel` in `Config`, as in Confluent's API.

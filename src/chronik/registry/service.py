@@ -51,8 +51,8 @@ from chronik.metadata.schemas import (
 from chronik.metadata.stores.store import MetadataStore
 from chronik.registry.entities import (
     Config,
-    ConfigChange,
     ContextId,
+    RegistryConfigChange,
     SchemaRequest,
     SchemaString,
     SubjectSchema,
@@ -793,13 +793,13 @@ class SchemaRegistry:
             raise SubjectConfigNotFoundError(name)
         return config
 
-    async def update_config(self, subject: str | None, change: ConfigChange) -> Config:
+    async def update_config(self, subject: str | None, change: RegistryConfigChange) -> Config:
         """Change the config of a subject, a context or the registry, and return the new config."""
         checked = check_config_change(change)
         name = _check_settings(subject)
         return await self._store.change(name, lambda: self._plan_config_change(name, checked))
 
-    async def _plan_config_change(self, name: str, change: ConfigChange) -> Config | Proposal[Config]:
+    async def _plan_config_change(self, name: str, change: RegistryConfigChange) -> Config | Proposal[Config]:
         self._check_is_writable(name)
         config = apply_config_change(find_config(self._table, name), change)
         command = SetSchemaConfig(name, encode_limited(config), self._get_settings_revision(name))

@@ -15,7 +15,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from chronik.metadata.schemas import DEFAULT_SETTINGS, GLOBAL_SETTINGS, SchemaTable, join_subject, split_subject
-from chronik.registry.entities import Config, ConfigChange
+from chronik.registry.entities import Config, RegistryConfigChange
 from chronik.registry.errors import InvalidCompatibilityLevelError, InvalidModeError
 from chronik.registry.properties import canonicalize_metadata, canonicalize_rule_set, check_rule_set
 
@@ -132,7 +132,7 @@ def has_defaults_or_overrides(config: Config) -> bool:
     )
 
 
-def check_config_change(change: ConfigChange) -> ConfigChange:
+def check_config_change(change: RegistryConfigChange) -> RegistryConfigChange:
     """Return a config change with canonical values.
 
     Raises:
@@ -168,7 +168,7 @@ def _parse_level(name: str) -> CompatibilityLevel:
         raise InvalidCompatibilityLevelError from None
 
 
-def apply_config_change(config: Config | None, change: ConfigChange) -> Config:
+def apply_config_change(config: Config | None, change: RegistryConfigChange) -> Config:
     """Return a config with a change applied."""
     given = {field: getattr(change, field) for field in change.__struct_fields__}
     return replace(config or Config(), **{field: value for field, value in given.items() if value is not UNSET})

@@ -19,7 +19,7 @@ from chronik.console.registry.routes import (
     match_route,
 )
 from chronik.limits import SCHEMA_PROPERTIES_BYTES_MAX
-from chronik.registry.entities import ConfigChange, Metadata, SchemaReference, SchemaRequest
+from chronik.registry.entities import Metadata, RegistryConfigChange, SchemaReference, SchemaRequest
 from chronik.registry.errors import RegistryError
 
 
@@ -165,7 +165,7 @@ def test_schema_request_is_decoded() -> None:
 
 
 def test_config_change_distinguishes_null_from_absent() -> None:
-    assert decode({"compatibility": "FULL", "alias": None}, ALTER_CONFIG) == ConfigChange(
+    assert decode({"compatibility": "FULL", "alias": None}, ALTER_CONFIG) == RegistryConfigChange(
         alias=None, compatibility_level="FULL"
     )
 

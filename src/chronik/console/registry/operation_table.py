@@ -37,8 +37,8 @@ from chronik.console.registry.models import (
 )
 from chronik.registry.entities import (
     Config,
-    ConfigChange,
     ContextId,
+    RegistryConfigChange,
     SchemaRequest,
     SchemaString,
     SubjectSchema,
@@ -169,13 +169,13 @@ OPERATIONS: Final = (
     # Configs and modes
     _o("GET", "/config", "get_config", "Return the global config.", "DescribeConfigs Cluster", query=GetDefault,
        response=Config),
-    _o("PUT", "/config", "alter_config", "Change the global config.", "AlterConfigs Cluster", body=ConfigChange,
-       response=ConfigChange),
+    _o("PUT", "/config", "alter_config", "Change the global config.", "AlterConfigs Cluster", body=RegistryConfigChange,
+       response=RegistryConfigChange),
     _o("DELETE", "/config", "delete_config", "Delete the global config.", "AlterConfigs Cluster", response=Config),
     _o("GET", "/config/{subject}", "get_config", "Return the config of a subject or context.",
        "DescribeConfigs Subject", query=GetDefault, response=Config),
     _o("PUT", "/config/{subject}", "alter_config", "Change the config of a subject or context.",
-       "AlterConfigs Subject", body=ConfigChange, response=ConfigChange),
+       "AlterConfigs Subject", body=RegistryConfigChange, response=RegistryConfigChange),
     _o("DELETE", "/config/{subject}", "delete_config", "Delete the config of a subject or context.",
        "AlterConfigs Subject", response=Config),
     _o("GET", "/mode", "get_mode", "Return the global mode.", "DescribeConfigs Cluster", query=GetDefault,

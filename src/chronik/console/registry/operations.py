@@ -15,8 +15,8 @@ from chronik.protocol.permissions import AclOperation
 from chronik.registry.access import RegistryAccess
 from chronik.registry.entities import (
     Config,
-    ConfigChange,
     ContextId,
+    RegistryConfigChange,
     SchemaRequest,
     SchemaString,
     SubjectSchema,
@@ -289,11 +289,11 @@ async def get_config(call: RegistryCall) -> Config:
     return await call.registry.get_config(subject, default_to_global=call.query.default_to_global)
 
 
-async def alter_config(call: RegistryCall) -> ConfigChange:
+async def alter_config(call: RegistryCall) -> RegistryConfigChange:
     subject = call.path.get("subject")
     call.access.require_for_config(AclOperation.ALTER_CONFIGS, subject)
     await call.registry.update_config(subject, call.body)
-    change: ConfigChange = call.body
+    change: RegistryConfigChange = call.body
     return change
 
 
