@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import cached_property
-from itertools import accumulate, chain
+from itertools import accumulate, chain, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
@@ -616,7 +616,8 @@ class JsonStruct(JsonType):
                 return list(zip(*map(self._get_all, values), strict=True)) or [()] * len(self.fields)
             except (KeyError, TypeError):  # a property is missing, or an object is null
                 pass
-        return [[None if value is None else value.get(name) for value in values] for name in self.fields]
+        present = [{} if value is None else value for value in values]
+        return [list(map(dict.get, present, repeat(name))) for name in self.fields]
 
     def to_json(self, value: Any, mode: WritingMode) -> JsonValue:
         items = _to_items(value)
