@@ -179,7 +179,7 @@ class CopyStress:
             case Victim.TASK:
                 roots = [driver.pid] if self._spark is None else [worker.pid for worker in self._spark.workers]
                 deadline = time.monotonic() + PROGRESS_SECONDS_MAX
-                while not (workers := _python_workers(roots)):
+                while not (workers := find_python_workers(roots)):
                     assert time.monotonic() < deadline, "no Python workers found"
                     time.sleep(POLL_SECONDS)
                 for pid in workers:
@@ -215,7 +215,7 @@ def find_copy_differences(values: Sequence[bytes], records: int) -> list[str]:
     return wrong + ([f"{records} records but {len(values)} copies"] if len(values) != records else [])
 
 
-def _python_workers(roots: Sequence[int]) -> list[int]:
+def find_python_workers(roots: Sequence[int]) -> list[int]:
     """Return the pids of Python workers that run tasks, forked by an executor's daemon."""
     return [
         pid

@@ -139,7 +139,7 @@ class TransactionalProducer:
 
     def _run(self) -> None:
         try:
-            _retry(lambda: self._producer.init_transactions(60.0))
+            retry_transaction(lambda: self._producer.init_transactions(60.0))
             while self._written < self._records:
                 with self._changed:
                     self._changed.wait_for(lambda: self._written < self._allowed or self._is_closing)
@@ -157,15 +157,15 @@ class TransactionalProducer:
             self._producer.produce(TOPIC, value, partition=number % PARTITIONS)
         if self._rng.random() < ABORTED_SHARE:
             self._producer.flush()
-            _retry(lambda: self._producer.abort_transaction(60.0))
+            retry_transaction(lambda: self._producer.abort_transaction(60.0))
             self.aborted += len(values)
         else:
-            _retry(lambda: self._producer.commit_transaction(60.0))
+            retry_transaction(lambda: self._producer.commit_transaction(60.0))
             self.committed |= values
         self._written = end
 
 
-def _retry(call: Callable[[], object]) -> None:
+def retry_transaction(call: Callable[[], object]) -> None:
     """Repeat a call of the transactional producer while its error is retriable: the broker is away for a moment."""
     while True:
         try:

@@ -20,6 +20,7 @@ from chronik.pipeline.tables.values.field_matching import (
     ObjectNode,
     build_object_tree,
     choose_field_key,
+    get_column_identity,
     get_field_identity,
     list_nested_identities,
     match_fields,
@@ -216,6 +217,7 @@ class _WrittenColumnPlanner:
                     self._add_fields(entry, list(written[index].type), None)
             else:
                 self._extend_column(entry, node.identities[position], written[index])
+                node.identities[position] = get_column_identity(self._columns[entry])
         for index, each in enumerate(written):
             if index not in matches and not pa.types.is_null(each.type):
                 self._add_column(node, each, message)
