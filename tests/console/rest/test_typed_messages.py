@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import struct
 from base64 import b64encode
@@ -229,12 +230,35 @@ def test_search_finds_text_in_decoded_json(root: ApiClient, topic: str) -> None:
     assert search(root, topic, "S-18") == []
 
 
+def read_event(response: http.client.HTTPResponse) -> dict[str, Any]:
+    """Return the message of the next event of a tail."""
+    while (line := response.readline()) != b"event: message\n":
+        assert line.strip() in (b"", b": still here"), line
+    return json.loads(response.readline().removeprefix(b"data: "))  # type: ignore[no-any-return]
+
+
 def test_tail_decodes_messages(root: ApiClient, topic: str) -> None:
     schema_id = register_order(root, topic)
     connection, response = root.open_response("GET", f"/topics/{topic}/tail", None, {})
     with closing(connection), closing(response):
         assert response.status == 200
         produce(root, topic, frame(schema_id))
-        assert response.readline() == b"event: message\n"
-        message = json.loads(response.readline().removeprefix(b"data: "))
+        message = read_event(response)
     assert json.loads(message["value"]["text"]) == DECODED
+
+
+def test_tail_stops_decoding_when_permission_is_revoked(
+    root: ApiClient, alice: ApiClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(typed_messages, "REMEMBERED_SECONDS", 0.0)
+    schema_id = register(root, f"{topic}-value", "string")
+    allow(root, "subject", f"{topic}-value")
+    connection, response = alice.open_response("GET", f"/topics/{topic}/tail", None, {})
+    with closing(connection), closing(response):
+        assert response.status == 200
+        produce(root, topic, frame(schema_id, b"\x06tea"))
+        assert read_event(response)["value"]["text"] == '"tea"'
+        (acl,) = root.get(f"/acls?resource=subject&name={topic}-value").json["items"]
+        assert root.post("/acls/delete", {"acls": [acl]}).status == 200
+        produce(root, topic, frame(schema_id, b"\x06tea"))
+        assert read_event(response)["value"]["schema"]["problem"].endswith("or you may not read its subjects")
