@@ -141,10 +141,23 @@ def build_type_error(expected: str, value: Any) -> UnencodableValueError:
     return UnencodableValueError(f"expected {expected}, got {shown if len(shown) <= 80 else shown[:77] + '...'}")
 
 
+_WHOLE_DIGITS_MAX: Final = 100
+
+DECIMAL_DIGITS_MAX: Final = 4000
+"""Maximum digits of a decimal. Python limits conversions of text to integers to 4,300 digits."""
+
+
+def _is_whole(value: Any) -> bool:
+    """Return whether a value is a number without a fraction. A large exponent would take long to expand."""
+    if isinstance(value, Decimal):
+        return value.adjusted() < _WHOLE_DIGITS_MAX and value == value.to_integral_value()
+    return isinstance(value, float) and value.is_integer()
+
+
 def to_int(value: Any, bits: int, name: str, *, is_signed: bool = True) -> int:
     """Return an integer that fits in the given number of bits."""
     if type(value) is not int:
-        if not isinstance(value, Decimal | float) or value % 1 != 0:  # 1.0 is an integer in JSON
+        if not _is_whole(value):  # 1.0 is an integer in JSON
             raise build_type_error(name, value)
         value = int(value)
     low, high = (-(1 << bits - 1), 1 << bits - 1) if is_signed else (0, 1 << bits)
@@ -220,6 +233,8 @@ def to_unscaled(value: Any, precision: int, scale: int) -> int:
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise build_type_error(name, value)
+    if len(digits) > DECIMAL_DIGITS_MAX:
+        raise UnencodableValueError(f"a number has {len(digits)} digits, expected at most {DECIMAL_DIGITS_MAX}")
     unscaled: int = int("".join(map(str, digits)) or "0")
     shift = exponent + scale
     if unscaled and abs(shift) > len(digits) + precision:

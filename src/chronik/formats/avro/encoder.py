@@ -457,7 +457,8 @@ def _find_inexact_branches(value: Any) -> tuple[str, ...]:
         is_double = Decimal(repr(float(value))) == value if isinstance(value, Decimal) else True
     except OverflowError:
         return ("float",)
-    return (*(() if is_single else ("float",)), *(() if is_double else ("double",)))
+    # Text of integers has no decimal point, and -0.0 is not an integer.
+    return ("int", "long", *(() if is_single else ("float",)), *(() if is_double else ("double",)))
 
 
 def _write_union(null: int | None, branches: Sequence[tuple[int, str, Write]]) -> Write:
