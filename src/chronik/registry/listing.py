@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from heapq import merge
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -25,7 +26,11 @@ SLICE_SECONDS: Final = 0.002
 ITEMS_PER_CHECK: Final = 64
 """The number of items after which a list checks how long it has held the event loop."""
 
+ITEMS_SORTED_AT_ONCE: Final = 2000
+"""The number of items that are sorted without yielding to the event loop. It takes a millisecond."""
+
 T = TypeVar("T")
+OrderedT = TypeVar("OrderedT", str, tuple[str, int])
 
 
 class ListSlices:
@@ -41,6 +46,20 @@ class ListSlices:
         if self._items % ITEMS_PER_CHECK == 0 and time.monotonic() > self._until:
             await asyncio.sleep(0)
             self._until = time.monotonic() + SLICE_SECONDS
+
+
+async def sort_in_slices(items: list[OrderedT]) -> list[OrderedT]:
+    """Return items in order, without holding the event loop for long."""
+    slices = ListSlices()
+    chunks = []
+    for start in range(0, len(items), ITEMS_SORTED_AT_ONCE):
+        chunks.append(sorted(items[start : start + ITEMS_SORTED_AT_ONCE]))
+        await asyncio.sleep(0)
+    merged: list[OrderedT] = []
+    for item in merge(*chunks):
+        await slices.pause_if_due()
+        merged.append(item)
+    return merged
 
 
 def parse_version(version: str | int) -> int:

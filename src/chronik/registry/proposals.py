@@ -20,7 +20,7 @@ CONFIRM_SECONDS: Final = 5.0
 """The maximum time in seconds to confirm a read with a majority, long enough for an election."""
 
 OPERATION_SECONDS: Final = 25.0
-"""The maximum time in seconds of a change, below the usual timeout of HTTP clients."""
+"""The maximum time in seconds of a change or a comparison, below the usual timeout of HTTP clients."""
 
 ATTEMPTS_MAX: Final = 50
 """The maximum number of attempts to make a change while other nodes change the same subject. One of the attempts made
@@ -100,12 +100,23 @@ class RegistryStore:
         raise RegistryStoreError(f"{name!r} was changed by other requests during {ATTEMPTS_MAX} attempts: retry later")
 
     async def evaluate(self, name: str, read: Callable[[], Awaitable[T]]) -> T:
-        """Run a read that takes several steps, and repeat it if the subject has changed between them."""
-        for _ in range(ATTEMPTS_MAX):
-            try:
-                return await read()
-            except StateChangedError:
-                continue
+        """Run a read that takes several steps, and repeat it if the subject has changed between them.
+
+        Raises:
+            RegistryTimeoutError: The schemas were not parsed and compared in time.
+            RegistryStoreError: The subject changed during all attempts.
+        """
+        try:
+            async with asyncio.timeout(OPERATION_SECONDS):
+                for _ in range(ATTEMPTS_MAX):
+                    try:
+                        return await read()
+                    except StateChangedError:
+                        continue
+        except TimeoutError:
+            raise RegistryTimeoutError(
+                f"The request about {name!r} was not answered in {OPERATION_SECONDS:.0f} s: retry later"
+            ) from None
         raise RegistryStoreError(f"{name!r} was changed by other requests during {ATTEMPTS_MAX} attempts: retry later")
 
     async def _propose(self, command: Command) -> ApplyResult:

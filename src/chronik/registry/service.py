@@ -11,8 +11,9 @@ Every method raises a `RegistryError` for an error that the client should see.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from heapq import merge
 from typing import NamedTuple
 from uuid import UUID
 
@@ -38,6 +39,7 @@ from chronik.metadata.schemas import (
     DEFAULT_SETTINGS,
     GLOBAL_CONTEXT,
     GLOBAL_SETTINGS,
+    SUBJECTS_LOOKED_UP_MAX,
     SchemaTable,
     StoredSchema,
     StoredSubject,
@@ -84,6 +86,7 @@ from chronik.registry.listing import (
     parse_version,
     render_version,
     select_page,
+    sort_in_slices,
 )
 from chronik.registry.matching import SchemaMatcher
 from chronik.registry.parser import TYPE_NUMBERS
@@ -114,6 +117,8 @@ from chronik.registry.settings import (
 )
 from chronik.registry.subjects import (
     ALL_CONTEXTS_PREFIX,
+    CONTEXT_PREFIX,
+    DEFAULT_CONTEXT_PREFIX,
     check_subject,
     is_context,
     is_default_context,
@@ -350,10 +355,13 @@ class SchemaRegistry:
         number = parse_version(version)
         name = await self._resolve_for_read(subject)
         found = self._get_version(name, number, deleted=True)
-        keys = sorted(self._table.find_referrers((name, found.number)))
-        if not deleted:
-            keys = [key for key in keys if self._table.is_schema_live(key)]
-        return select_page([schema_id for _, schema_id in keys], offset, limit, SCHEMAS_PER_RESPONSE_MAX)
+        slices = ListSlices()
+        schema_ids = []
+        for key in await sort_in_slices(list(self._table.find_referrers((name, found.number)))):
+            await slices.pause_if_due()
+            if deleted or self._table.is_schema_live(key):
+                schema_ids.append(key[1])
+        return select_page(schema_ids, offset, limit, SCHEMAS_PER_RESPONSE_MAX)
 
     async def delete_version(self, subject: str, version: str | int, *, permanent: bool = False) -> int:
         """Delete a version of a subject, and return its number.
@@ -366,14 +374,14 @@ class SchemaRegistry:
 
     async def _plan_version_deletion(self, name: str, number: int, *, permanent: bool) -> int | Proposal[int]:
         found = self._get_version(name, number, deleted=True)
+        revision = self._table.subjects[name].revision
         if found.is_deleted and not permanent:
             raise VersionSoftDeletedError(name, found.number)
         self._check_is_writable(name)
-        if self._list_referring_subjects((name, found.number), deleted=permanent):
+        if await self._is_referenced((name, found.number), deleted=permanent):
             raise ReferenceExistsError(name, found.number)
         if permanent and not found.is_deleted:
             raise VersionNotSoftDeletedError(name, found.number)
-        revision = self._table.subjects[name].revision
         command = DeleteSchemaVersions(name, (found.number,), permanent, revision)
         return Proposal(command, lambda _: found.number)
 
@@ -391,22 +399,25 @@ class SchemaRegistry:
         self._check_is_writable(name)
         versions = subject.versions if permanent else subject.live_versions
         for version in versions:
-            if self._list_referring_subjects((name, version.number), deleted=permanent) - {name}:
+            if await self._is_referenced((name, version.number), deleted=permanent, ignored=name):
                 raise ReferenceExistsError(name, version.number)
             if permanent and not version.is_deleted:
                 raise SubjectNotSoftDeletedError(name)
         numbers = [version.number for version in versions]
         return Proposal(DeleteSchemaVersions(name, tuple(numbers), permanent, subject.revision), lambda _: numbers)
 
-    def _list_referring_subjects(self, version: VersionKey, *, deleted: bool) -> set[str]:
-        """Return the subjects that have a version that refers to a version, optionally including deleted versions."""
-        table = self._table
-        subjects = set()
-        for key in table.find_referrers(version):
-            for name, numbers in table.versions_with_schema(key).items():
-                if deleted or any(not is_version_deleted(table.subjects[name], number) for number in numbers):
-                    subjects.add(name)
-        return subjects
+    async def _is_referenced(self, version: VersionKey, *, deleted: bool, ignored: str | None = None) -> bool:
+        """Return whether a version of a subject other than `ignored` refers to a version.
+
+        With `deleted`, soft-deleted versions count as well.
+        """
+        slices = ListSlices()
+        for key in list(self._table.find_referrers(version)):
+            for name, numbers in list(self._table.versions_with_schema(key).items()):
+                await slices.pause_if_due()
+                if name != ignored and (deleted or self._table.has_live_version(name, numbers)):
+                    return True
+        return False
 
     async def check_compatibility(
         self, subject: str, request: SchemaRequest, version: str | int | None = None, *, normalize: bool = False
@@ -557,17 +568,21 @@ class SchemaRegistry:
         found = await self._find_by_id(schema_id, subject, visible)
         if found is None:
             raise SchemaNotFoundError()
-        table = self._table
-        users = [
-            (table.subjects[name], numbers) for name, numbers in table.versions_with_schema(found.schema.key).items()
-        ]
+        subjects = self._table.subjects
+        users = dict(self._table.versions_with_schema(found.schema.key))
+        known = dict(subjects) if len(users) > SUBJECTS_LOOKED_UP_MAX else {name: subjects[name] for name in users}
         slices = ListSlices()
-        listed = []
-        for known, numbers in users:
+        names = []
+        for name in users:
             await slices.pause_if_due()
-            if visible(known.name):
-                listed += [(known.name, each) for each in numbers if deleted or not is_version_deleted(known, each)]
-        return [SubjectVersion(name, number) for name, number in sorted(listed)]
+            if visible(name):
+                names.append(name)
+        listed = []
+        for name in await sort_in_slices(names):
+            await slices.pause_if_due()
+            numbers = (each for each in users[name] if deleted or not is_version_deleted(known[name], each))
+            listed += [SubjectVersion(name, number) for number in numbers]
+        return listed
 
     async def get_by_guid(self, guid: str, *, format: str = "", visible: SubjectFilter = accept_all) -> SchemaString:
         """Return the schema with the GUID."""
@@ -633,21 +648,18 @@ class SchemaRegistry:
                 names.append(subject.name)
         return select_page(names, offset, limit)
 
-    def _select_subjects(self, prefix: str) -> list[StoredSubject]:
-        """Return the subjects that start with a prefix, in the order of their names."""
+    def _select_subjects(self, prefix: str) -> Iterator[StoredSubject]:
+        """Return the current subjects that start with a prefix, in the order of their names."""
         table = self._table
-        if prefix in (ALL_CONTEXTS_PREFIX, ":."):
-            return table.find_subjects("")
+        if prefix in (ALL_CONTEXTS_PREFIX, CONTEXT_PREFIX):
+            return table.iter_subjects()
         if prefix.startswith(ALL_CONTEXTS_PREFIX):
             rest = prefix.removeprefix(ALL_CONTEXTS_PREFIX)
-            found = [each for context in table.contexts for each in table.find_subjects(join_subject(context, rest))]
-            return sorted(found, key=lambda subject: subject.name)
-        if prefix.startswith(":.") and not prefix.startswith(":.:"):
-            return table.find_subjects(prefix)
-        found = table.find_subjects(prefix.removeprefix(":.:"))
-        return (
-            [each for each in found if not each.name.startswith(":.")] if prefix in ("", ":", ":.:", ":.::") else found
-        )
+            others = [table.iter_subjects(join_subject(context, rest)) for context in self._list_other_contexts()]
+            return merge(table.iter_subjects(rest, without=CONTEXT_PREFIX), *others, key=lambda subject: subject.name)
+        if prefix.startswith(CONTEXT_PREFIX) and not prefix.startswith(DEFAULT_CONTEXT_PREFIX):
+            return table.iter_subjects(prefix)
+        return table.iter_subjects(prefix.removeprefix(DEFAULT_CONTEXT_PREFIX), without=CONTEXT_PREFIX)
 
     async def list_schemas(
         self,
@@ -718,7 +730,7 @@ class SchemaRegistry:
         if context == DEFAULT_CONTEXT or visible(join_subject(context, "")):
             return True
         slices = ListSlices()
-        for subject in self._table.find_subjects(join_subject(context, "")):
+        for subject in self._table.iter_subjects(join_subject(context, "")):
             await slices.pause_if_due()
             if visible(subject.name):
                 return True
@@ -855,11 +867,12 @@ class SchemaRegistry:
         if not is_import or get_effective_mode(self._table, name) is RegistryMode.IMPORT:
             return Proposal(SetSchemaMode((name,), str(mode)), lambda _: True)
         slices = ListSlices()
-        subjects = self._list_scope(name)
-        for subject in subjects:
+        subjects = []
+        for subject in self._iter_scope(name):
             await slices.pause_if_due()
             if not subject.is_deleted:
                 raise OperationNotPermittedError("Cannot import since found existing subjects")
+            subjects.append(subject)
         for subject in subjects:
             await slices.pause_if_due()
             for version in subject.versions:
@@ -870,14 +883,14 @@ class SchemaRegistry:
             return Proposal(DeleteSchemaVersions(subject.name, numbers, True, subject.revision), lambda _: False)
         return Proposal(SetSchemaMode((name,), str(mode), requires_empty=True), lambda _: True)
 
-    def _list_scope(self, name: str) -> list[StoredSubject]:
+    def _iter_scope(self, name: str) -> Iterator[StoredSubject]:
         """Return the subjects to which a mode applies. The default and the global context stand for all contexts."""
         if name in (DEFAULT_SETTINGS, GLOBAL_SETTINGS):
-            return self._table.find_subjects("")
+            return self._table.iter_subjects()
         if is_context(name):
-            return self._table.find_subjects(name)
+            return self._table.iter_subjects(name)
         known = self._table.subjects.get(name)
-        return [] if known is None else [known]
+        return iter(()) if known is None else iter((known,))
 
     async def delete_mode(self, subject: str | None = None, *, recursive: bool = False) -> str | None:
         """Delete the mode of a subject, a context or the registry, and return the deleted mode.

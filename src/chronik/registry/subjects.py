@@ -12,6 +12,12 @@ from chronik.registry.errors import InvalidSubjectError
 ALL_CONTEXTS_PREFIX: Final = ":*:"
 """The prefix that matches the subjects of all contexts in listings."""
 
+CONTEXT_PREFIX: Final = ":."
+"""The prefix of the names of subjects in contexts other than the default one, and of all contexts in listings."""
+
+DEFAULT_CONTEXT_PREFIX: Final = ":.:"
+"""A prefix that stands for the default context. Canonical names do not have it."""
+
 _RESERVED_NAMES: Final = frozenset({"__GLOBAL", "__EMPTY"})
 
 
