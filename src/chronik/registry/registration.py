@@ -251,8 +251,10 @@ def parse_draft(
     """
     draft = resolved.draft
     unparsed = UnparsedSchema(draft.type, draft.text, resolved.resolved)
+    # As in Confluent's registry, only Avro has rules that apply to new schemas but not to lookups.
+    is_new = resolved.is_new or (draft.type is not SchemaType.AVRO and mode is not RegistryMode.IMPORT)
     try:
-        parsed = parser.parse(unparsed, is_new=resolved.is_new)
+        parsed = parser.parse(unparsed, is_new=is_new)
         if mode is RegistryMode.IMPORT:
             text = parsed.canonical_text
         else:
