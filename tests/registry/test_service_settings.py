@@ -48,6 +48,8 @@ def test_config_change_keeps_absent_fields_and_null_removes() -> None:
         assert await update("orders", RegistryConfigChange(compatibility_level="full", normalize=True)) == Config(
             compatibility_level="FULL", normalize=True
         )
+        await update("orders", RegistryConfigChange(compatibility_policy="strict"))
+        await update("orders", RegistryConfigChange(compatibility_policy=None))
         assert await update("orders", RegistryConfigChange(normalize=None, alias="other")) == Config(
             compatibility_level="FULL", alias="other"
         )
@@ -98,10 +100,11 @@ def test_deleted_registry_config_is_the_default_again() -> None:
     [
         (RegistryConfigChange(compatibility_level="SIDEWAYS"), InvalidCompatibilityLevelError),
         (RegistryConfigChange(compatibility_policy="LOGICAL"), InvalidCompatibilityLevelError),
+        (RegistryConfigChange(compatibility_policy="LENIENT"), InvalidCompatibilityLevelError),
         (RegistryConfigChange(default_rule_set=build_rule_set("a", "a")), InvalidRuleSetError),
         (RegistryConfigChange(override_rule_set=RuleSet(migration_rules=[Rule("a", type="CEL")])), InvalidRuleSetError),
     ],
-    ids=["level", "policy", "duplicate rule", "migration mode"],
+    ids=["level", "logical policy", "lenient policy", "duplicate rule", "migration mode"],
 )
 def test_invalid_config_is_rejected(change: RegistryConfigChange, error_type: type[Exception]) -> None:
     async def scenario(node: RegistryNode) -> None:

@@ -57,7 +57,8 @@ class RegistryMode(StrEnum):
 
 DEFAULT_LEVEL: Final = CompatibilityLevel.BACKWARD
 DEFAULT_MODE: Final = RegistryMode.READWRITE
-COMPATIBILITY_POLICIES: Final = ("STRICT", "LENIENT")
+COMPATIBILITY_POLICY: Final = "STRICT"
+"""The only supported compatibility policy. Confluent's registry has others for JSON Schema and for logical types."""
 
 
 # --- configs ---
@@ -143,12 +144,11 @@ def check_config_change(change: RegistryConfigChange) -> RegistryConfigChange:
     if isinstance(change.compatibility_level, str):
         values["compatibility_level"] = str(_parse_level(change.compatibility_level))
     if isinstance(change.compatibility_policy, str):
-        policy = change.compatibility_policy.upper()
-        if policy not in COMPATIBILITY_POLICIES:
+        if change.compatibility_policy.upper() != COMPATIBILITY_POLICY:
             raise InvalidCompatibilityLevelError(
-                f"Invalid compatibility policy. Supported values are {' and '.join(COMPATIBILITY_POLICIES)}"
+                f"Invalid compatibility policy. The only supported value is {COMPATIBILITY_POLICY}"
             )
-        values["compatibility_policy"] = policy
+        values["compatibility_policy"] = COMPATIBILITY_POLICY
     for field in ("default_rule_set", "override_rule_set"):
         rule_set = getattr(change, field)
         if rule_set is not None and rule_set is not UNSET:
