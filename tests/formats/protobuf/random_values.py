@@ -131,9 +131,11 @@ class PayloadGenerator:
         self._source = source
         self._class = message_class
         self._is_extreme = is_extreme
+        self._depth = 0
 
     def generate(self) -> bytes:
         message = self._class()
+        self._depth = self._source.choice((0, 1, 1, 1, 2))
         self._fill(message, 0)
         data: bytes = message.SerializePartialToString()
         return data
@@ -163,13 +165,13 @@ class PayloadGenerator:
         if descriptor.full_name.startswith("google.") and self._fill_well_known(message, depth):
             return
         for field in descriptor.fields:
-            if (source.random() < 0.35 and not field.is_required) or (field.message_type and depth > 3):
+            if (source.random() < 0.35 and not field.is_required) or (field.message_type and depth > self._depth):
                 continue
             if _is_map(field):
                 self._fill_map(message, field, depth)
             elif field.is_repeated:
                 elements = getattr(message, field.name)
-                for _ in range(source.choice((0, 1, 2, 3, 8))):
+                for _ in range(source.choice((0, 1, 2, 3) if depth else (0, 1, 2, 8))):
                     if field.message_type:
                         self._fill(elements.add(), depth + 1)
                     else:

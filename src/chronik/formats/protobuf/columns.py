@@ -33,6 +33,7 @@ from chronik.formats.protobuf.wire import (
     FIXED32,
     FIXED64,
     LENGTH,
+    VALUES_MAX,
     WireFormatError,
     get_wire_type,
     read_message,
@@ -47,6 +48,9 @@ PASS_MESSAGES_MIN: Final = 8
 
 PADDING: Final = 16
 """Bytes before and after the payloads. Reads may exceed a payload by the longest number before they are checked."""
+
+CELLS_MAX: Final = 50_000_000
+"""Maximum fields of the messages in the payloads that are read at the same time. Absent fields take memory, too."""
 
 _END: Final = 2**40
 """The tag of messages without further fields."""
@@ -111,6 +115,10 @@ _SCALAR_TYPES: Final = {
 # Batches
 
 
+class TooManyCellsError(Exception):
+    """The messages in a batch have too many fields to read them at the same time."""
+
+
 class _Batch:
     """The bytes of many payloads."""
 
@@ -124,9 +132,27 @@ class _Batch:
         self.buffer = pa.py_buffer(self.data)
         self.is_marked = np.zeros(len(payloads), np.bool_)
         """Whether each payload must be read by the decoder of single values."""
+        self.values: Int64s = np.zeros(len(payloads), np.int64)
+        """The number of fields of the messages in each payload, or a higher one: see `VALUES_MAX`."""
+        self._cells = 0
         words = len(self.data) - 7
         self.words: UInt64s = np.ndarray(words, "<u8", self.data.data, strides=(1,))
         """The 8 bytes at each position as a little-endian number."""
+
+    def count(self, payloads: Int64s, fields: int | Int64s) -> None:
+        """Add fields of messages in payloads.
+
+        Raises:
+            TooManyCellsError: The batch must be split.
+        """
+        total = fields * len(payloads) if isinstance(fields, int) else int(fields.sum())
+        self._cells += total
+        if self._cells > CELLS_MAX:
+            raise TooManyCellsError
+        if isinstance(fields, int):
+            self.values += np.bincount(payloads, minlength=len(self.values)) * fields
+        else:
+            np.add.at(self.values, payloads, fields)
 
     def read_varints(self, positions: Int64s) -> tuple[UInt64s, Int64s]:
         """Read a varint at each position. Return the numbers and their lengths; that of an invalid one is `_END`."""
@@ -276,6 +302,7 @@ class _MessageReader:
     def read(self, frames: _Frames) -> list[_Column]:
         """Read the occurrences of all fields."""
         batch = frames.batch
+        batch.count(frames.payloads, len(self._fields))
         columns = [_Column(field, frames) for field in self._fields]
         everything = np.arange(len(frames))
         positions, tags = frames.starts.copy(), np.full(len(frames), _END)
@@ -439,11 +466,15 @@ class ColumnDecoder:
         self._read = _compile_message(message, layouts, arrow_type, 0)
 
     def decode(self, payloads: pa.BinaryArray) -> tuple[pa.Array, Int64s]:
-        """Decode payloads. Return an array, and the indexes of those that the decoder of single values must read."""
+        """Decode payloads. Return an array, and the indexes of those that the decoder of single values must read.
+
+        Raises:
+            TooManyCellsError: The payloads contain too many messages. Decode fewer of them.
+        """
         batch = _Batch(payloads)
         frames = _Frames(batch, batch.starts, batch.ends, np.arange(len(payloads)))
         array = self._read(frames)
-        return array, np.flatnonzero(batch.is_marked)
+        return array, np.flatnonzero(batch.is_marked | (batch.values > VALUES_MAX))
 
 
 def _compile_message(
@@ -768,14 +799,29 @@ def _to_days(year: Int64s, month: Int64s, day: Int64s) -> tuple[npt.NDArray[Any]
     return (first_days.astype(np.int64) + day - 1).astype(np.int32), is_unfit
 
 
+def _find_fields_max(message: MessageType) -> int:
+    """Return the highest number of fields of a message type and those that it uses."""
+    seen = {id(message): message}
+    pending = [message]
+    while pending:
+        for field in pending.pop().fields:
+            if field.message is not None and id(field.message) not in seen:
+                seen[id(field.message)] = field.message
+                pending.append(field.message)
+    return max(len(each.fields) for each in seen.values())
+
+
 def _compile_single_values(layout: Layout, arrow_type: pa.DataType, depth: int) -> BuildElements:
     """Return a function that reads each value by itself, for types that cannot be read in passes."""
     message = layout.field.message
     assert message is not None
     convert = compile_element(layout)
+    fields_max = _find_fields_max(message)
 
     def build(frames: _Frames, first: npt.NDArray[Any], second: Int64s) -> pa.Array:
         data = frames.batch.data
+        # A message takes at least two bytes.
+        frames.batch.count(frames.payloads, ((second - first.view(np.int64)) // 2 + 1) * fields_max)
         values: list[Any] = []
         failed = []
         for index, (start, end) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from chronik.formats.codec import DecodedColumn, JsonForm, UndecodableValueError, UnsupportedSchemaError, WriterSchema
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 CHUNK_PAYLOADS: Final = 32 * 1024
 """Payloads that are decoded at the same time. Their intermediate results stay in the processor's cache."""
 
-CHUNK_BYTES: Final = 256 * 1024 * 1024
-"""Maximum bytes of payloads that are decoded at the same time; positions have 32 bits."""
+CHUNK_BYTES: Final = 32 * 1024 * 1024
+"""Maximum bytes of payloads that are decoded at the same time. Elements of lists take 8 to 50 times their bytes."""
 
 COLUMN_PAYLOADS_MIN: Final = 48
 """Minimum payloads for decoding with NumPy. Fewer are decoded faster one by one."""
@@ -95,11 +95,7 @@ class ProtobufDecoder:
         errors: dict[int, str] = {}
         leftovers: dict[int, JsonForm] = {}
         start = 0
-        while start < len(payloads):
-            chunk = payloads.slice(start, CHUNK_PAYLOADS)
-            while len(chunk) > 1 and chunk.nbytes > CHUNK_BYTES:
-                chunk = chunk.slice(0, len(chunk) // 2)
-            decoded = self._decode_chunk(chunk)
+        for chunk, decoded in self._decode_chunks(payloads):
             arrays.append(decoded.array)
             errors.update((start + index, error) for index, error in decoded.errors.items())
             leftovers.update((start + index, form) for index, form in decoded.leftovers.items())
@@ -108,12 +104,26 @@ class ProtobufDecoder:
         array = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays) if arrays else pa.nulls(0, arrow_type)
         return DecodedColumn(array, errors, leftovers)
 
+    def _decode_chunks(self, payloads: pa.BinaryArray) -> Iterator[tuple[pa.BinaryArray, DecodedColumn]]:
+        """Yield parts of the payloads that do not take too much memory, with their decoded values."""
+        pending = [payloads.slice(start, CHUNK_PAYLOADS) for start in range(0, len(payloads), CHUNK_PAYLOADS)]
+        pending.reverse()
+        while pending:
+            chunk = pending.pop()
+            decoded = None if len(chunk) > 1 and chunk.nbytes > CHUNK_BYTES else self._decode_chunk(chunk)
+            if decoded is None:
+                half = len(chunk) // 2
+                pending += [chunk.slice(half), chunk.slice(0, half)]
+            else:
+                yield chunk, decoded
+
     def _plan(self) -> tuple[Layout, ...]:
         if self._layouts is None:
             self._layouts = plan_layouts(self._message)
         return self._layouts
 
-    def _decode_chunk(self, payloads: pa.BinaryArray) -> DecodedColumn:
+    def _decode_chunk(self, payloads: pa.BinaryArray) -> DecodedColumn | None:
+        """Decode payloads, or return None if they must be split."""
         import numpy as np
         import pyarrow as pa
 
@@ -121,11 +131,14 @@ class ProtobufDecoder:
         is_small = len(payloads) < COLUMN_PAYLOADS_MIN
         if is_small or payloads.nbytes > CHUNK_BYTES or not self._message.fields:
             return self._decode_one_by_one(payloads)
-        if self._columns is None:
-            from chronik.formats.protobuf.columns import ColumnDecoder
+        from chronik.formats.protobuf.columns import ColumnDecoder, TooManyCellsError
 
+        if self._columns is None:
             self._columns = ColumnDecoder(self._message, self._plan(), arrow_type)
-        array, marked = self._columns.decode(payloads)
+        try:
+            array, marked = self._columns.decode(payloads)
+        except TooManyCellsError:
+            return None
         if not len(marked):
             return DecodedColumn(array, {}, {})
         others = self._decode_one_by_one(payloads.take(pa.array(marked)))

@@ -17,6 +17,10 @@ from chronik.formats.protobuf.types import ENUM, GROUP, MESSAGE, FieldType, Mess
 DEPTH_MAX: Final = 100
 """Maximum nesting depth of messages and groups in a value, as in Google's parsers."""
 
+VALUES_MAX: Final = 1_000_000
+"""Maximum fields of all messages in a value, including absent fields. Each takes about 100 bytes in a JSON form, but a
+message takes only two bytes on the wire if all its fields are absent."""
+
 VARINT, FIXED64, LENGTH, START_GROUP, END_GROUP, FIXED32 = range(6)
 """Wire types."""
 
@@ -35,14 +39,37 @@ def read_message(message: MessageType, data: bytes, *, depth: int = 0) -> dict[s
         WireFormatError: The data is not valid.
     """
     values: dict[str, Any] = {}
-    _read_fields(message, data, 0, len(data), depth, values, group=0)
+    _read_fields(message, data, 0, len(data), depth, values, _Budget(), group=0)
     return values
 
 
+class _Budget:
+    """The number of fields that the messages in a value may have."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = VALUES_MAX
+
+    def take(self, message: MessageType) -> None:
+        self.left -= len(message.fields)
+        if self.left < 0:
+            raise WireFormatError(f"the messages have more than {VALUES_MAX} fields, including absent ones")
+
+
 def _read_fields(
-    message: MessageType, data: bytes, at: int, end: int, depth: int, values: dict[str, Any], *, group: int
+    message: MessageType,
+    data: bytes,
+    at: int,
+    end: int,
+    depth: int,
+    values: dict[str, Any],
+    budget: _Budget,
+    *,
+    group: int,
 ) -> int:
     """Read fields into `values` up to the end of the data or of the group, and return the position after it."""
+    budget.take(message)
     by_number = message.by_number
     while at < end:
         start = at
@@ -68,13 +95,13 @@ def _read_fields(
             if stop > end:
                 raise WireFormatError(f"field {field.name} is truncated")
             if kind == MESSAGE:
-                _read_nested(message, field, data, at, stop, depth, values, group=0)
+                _read_nested(message, field, data, at, stop, depth, values, budget, group=0)
             else:
                 _store(message, field, _read_text(field, data[at:stop]), values)
             at = stop
         elif wire_type == _WIRE_TYPES[kind]:
             if kind == GROUP:
-                at = _read_nested(message, field, data, at, end, depth, values, group=number)
+                at = _read_nested(message, field, data, at, end, depth, values, budget, group=number)
             else:
                 value, at = _read_number(kind, data, at, end)
                 _store_number(message, field, value, values)
@@ -101,6 +128,7 @@ def _read_nested(
     end: int,
     depth: int,
     values: dict[str, Any],
+    budget: _Budget,
     *,
     group: int,
 ) -> int:
@@ -110,14 +138,14 @@ def _read_nested(
     assert nested_type is not None
     if field.is_repeated:
         nested: dict[str, Any] = {}
-        at = _read_fields(nested_type, data, at, end, depth + 1, nested, group=group)
+        at = _read_fields(nested_type, data, at, end, depth + 1, nested, budget, group=group)
         if nested.pop(_UNKNOWN, None) is None or not field.is_map:
             values.setdefault(field.name, []).append(nested)
         return at
     _clear_oneof(message, field, values)
     # Occurrences of a message are merged.
     nested = values.setdefault(field.name, {})
-    at = _read_fields(nested_type, data, at, end, depth + 1, nested, group=group)
+    at = _read_fields(nested_type, data, at, end, depth + 1, nested, budget, group=group)
     nested.pop(_UNKNOWN, None)
     return at
 
