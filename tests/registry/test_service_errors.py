@@ -24,7 +24,7 @@ from chronik.metadata.handlers import schemas as handlers
 from chronik.metadata.handlers.schemas import STALE
 from chronik.metadata.stores.store import StoreClosedError
 from chronik.protocol.errors import ErrorCode, KafkaError
-from chronik.registry import proposals, references
+from chronik.registry import matching, proposals, references
 from chronik.registry.entities import (
     RegistryConfigChange,
     Rule,
@@ -367,5 +367,16 @@ def test_references_that_multiply_are_rejected_quickly() -> None:
                 error = found
         assert error.error_code == 42201
         assert 2 < number < 30
+
+    run_with_registry(scenario)
+
+
+def test_comparison_with_many_versions_ends_at_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(node: RegistryNode) -> None:
+        await node.set_level("BACKWARD_TRANSITIVE")
+        await node.register("orders", "a=0")
+        monkeypatch.setattr(matching, "SCHEMA_COMPARISON_SECONDS_MAX", -1)
+        for request in (build_request("b=0"), build_request("c=0", "d=0")):  # One has a text of the same length.
+            assert (await catch_error(node.registry.register("orders", request))).error_code == 50002
 
     run_with_registry(scenario)

@@ -53,6 +53,16 @@ class ComparedVersion(NamedTuple):
     rule_set: RuleSet | None
 
 
+def check_deadline(deadline: float) -> None:
+    """Check the time before a comparison.
+
+    Raises:
+        RegistryTimeoutError: It is later than `deadline`, a time of `time.monotonic`.
+    """
+    if time.monotonic() > deadline:
+        raise RegistryTimeoutError("Comparing the schema with the versions of the subject takes too long")
+
+
 # --- equality ---
 
 
@@ -221,8 +231,7 @@ def find_incompatibilities(
         RegistryTimeoutError: The comparisons take too long.
     """
     for version in versions:
-        if time.monotonic() > deadline:
-            raise RegistryTimeoutError("Comparing the schema with all versions of the subject takes too long")
+        check_deadline(deadline)
         if schema_type is not version.schema.type:
             messages = [DIFFERENT_TYPE]
         else:

@@ -12,6 +12,7 @@ from chronik.metadata.commands.schemas import UNASSIGNED
 from chronik.metadata.schemas import SchemaTable, StoredSchema, StoredVersion
 from chronik.registry.comparison import (
     ComparedVersion,
+    check_deadline,
     describe_check,
     find_field_errors,
     find_incompatibilities,
@@ -123,9 +124,10 @@ class SchemaMatcher:
             and prepared.may_equal(schemas[state.context, version.schema_id])
         ]
         with_references = prepared.draft.type is SchemaType.AVRO and not prepared.direct.versions
+        deadline = time.monotonic() + SCHEMA_COMPARISON_SECONDS_MAX
         for chunk in _split(candidates):
             compared = load_compared_versions(self._table, state.context, chunk, with_references=with_references)
-            position = await self._threads.run(_find_first_same, self._parser, prepared.compared, compared)
+            position = await self._threads.run(_find_first_same, self._parser, prepared.compared, compared, deadline)
             self._check_unchanged(state)
             if position is not None:
                 return chunk[position]
@@ -198,9 +200,12 @@ def _split(versions: Sequence[StoredVersion]) -> Iterable[Sequence[StoredVersion
     return (versions[start : start + COMPARED_AT_ONCE] for start in range(0, len(versions), COMPARED_AT_ONCE))
 
 
-def _find_first_same(parser: SchemaParser, new: ComparedVersion, versions: Sequence[ComparedVersion]) -> int | None:
+def _find_first_same(
+    parser: SchemaParser, new: ComparedVersion, versions: Sequence[ComparedVersion], deadline: float
+) -> int | None:
     """Return the position of the first version that has the same schema, or None."""
     for position, version in enumerate(versions):
+        check_deadline(deadline)
         try:
             if is_same_schema(parser, new, version):
                 return position
