@@ -11,7 +11,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
 import msgspec
@@ -25,11 +25,12 @@ ALL_CONTEXTS: Final = ":*:"
 """The subject prefix that selects the subjects of all contexts."""
 LATEST: Final = "latest"
 MODE_READWRITE: Final = "READWRITE"
+MODE_READONLY: Final = "READONLY"
 MODE_IMPORT: Final = "IMPORT"
 COMPATIBILITY_LEVELS: Final = (
     "NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE",
 )  # fmt: skip
-MODES: Final = (MODE_READWRITE, "READONLY", MODE_IMPORT)
+MODES: Final = (MODE_READWRITE, MODE_READONLY, MODE_IMPORT)
 
 SUBJECT_SOFT_DELETED: Final = 40404
 VERSION_SOFT_DELETED: Final = 40406
@@ -117,13 +118,28 @@ def qualify_subject(subject: str, context: str) -> str:
 
 
 class RegistryAdminClient:
-    """A client of one schema registry. It can be used by several threads, each with its own connection."""
+    """A client of one schema registry. It can be used by several threads, each with its own connection.
+
+    The context manager closes the connections.
+    """
 
     def __init__(self, access: RegistryEndpoint, *, timeout_s: float = 30.0) -> None:
         self._parts = parse_registry_url(access.url)
         self._access = access
         self._timeout_s = timeout_s
         self._local = threading.local()
+        self._connections: list[http.client.HTTPConnection] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        for connection in self._connections:
+            connection.close()
 
     @property
     def url(self) -> str:
@@ -293,7 +309,6 @@ class RegistryAdminClient:
             received = response.status, response.read()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            self._local.connection = None
             raise RegistryAdminError(f"schema registry {self.url}: {self._describe_failure(error)}") from error
         self._local.was_reached = True
         return received
@@ -321,6 +336,7 @@ class RegistryAdminClient:
             else:
                 connection = http.client.HTTPConnection(host, port, timeout=self._timeout_s)
             self._local.connection = connection
+            self._connections.append(connection)
         return connection
 
     def _parse(self, status: int, content: bytes) -> Any:

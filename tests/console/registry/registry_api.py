@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from tests.console.rest.api_client import DEADLINE_SECONDS, basic_auth
 
@@ -62,6 +63,6 @@ class RegistryApi:
 
     def register(self, subject: str, schema: str, **fields: Any) -> int:
         """Register a schema, and return its id."""
-        response = self.post(f"/subjects/{subject}/versions", {"schema": schema, **fields})
+        response = self.post(f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema, **fields})
         assert response.status == 200, response
         return int(response.json["id"])

@@ -11,13 +11,14 @@ import msgspec
 from chronik.cli.arguments import InvalidInput, add_json_argument, parse_positive_int
 from chronik.cli.output import format_table, print_json
 from chronik.cli.schemas import registration, transfer
-from chronik.cli.schemas.registry_access import add_registry_arguments, open_registry
+from chronik.cli.schemas.registry_access import add_registry_arguments
 from chronik.cli.schemas.schema_diff import format_schema
 from chronik.cli.schemas.schema_files import parse_version
 from chronik.client.registry import (
     ALL_CONTEXTS,
     COMPATIBILITY_LEVELS,
     LATEST,
+    MODE_READONLY,
     MODES,
     SUBJECT_SOFT_DELETED,
     VERSION_SOFT_DELETED,
@@ -104,8 +105,7 @@ def _parse_word(text: str, known: tuple[str, ...]) -> str:
 # list and show
 
 
-def run_list(arguments: argparse.Namespace) -> int:
-    client = open_registry(arguments)
+def run_list(arguments: argparse.Namespace, client: RegistryAdminClient) -> int:
     names = client.list_subjects(prefix=arguments.prefix, deleted=arguments.deleted)
     global_level = (client.find_config() or {}).get("compatibility", "BACKWARD")
 
@@ -147,10 +147,9 @@ def _join_versions(subject: dict[str, Any]) -> str:
     )
 
 
-def run_show(arguments: argparse.Namespace) -> int:
+def run_show(arguments: argparse.Namespace, client: RegistryAdminClient) -> int:
     if (arguments.subject is None) == (arguments.id is None):
         raise InvalidInput("nothing to show: give either a SUBJECT or --id ID")
-    client = open_registry(arguments)
     if arguments.id is None:
         schema = client.get_version(arguments.subject, arguments.version or LATEST, deleted=arguments.deleted)
         versions: list[SchemaKey] = [(schema.subject, schema.version)]
@@ -184,20 +183,14 @@ def _schema_to_json(schema: SchemaVersion, versions: list[SchemaKey], *, by_id: 
 # config
 
 
-def run_config(arguments: argparse.Namespace) -> int:
-    client, subject = open_registry(arguments), arguments.subject
-    if arguments.compatibility is not None:
-        if arguments.compatibility == UNSET:
-            client.delete_config(subject)
-        else:
-            client.set_config(subject, {"compatibility": arguments.compatibility})
-    if arguments.mode is not None:
-        if arguments.mode != UNSET:
-            client.set_mode(subject, arguments.mode, force=arguments.force)
-        elif subject is None:
-            raise InvalidInput("the global mode cannot be unset: use --mode READWRITE")
-        else:
-            client.delete_mode(subject)
+def run_config(arguments: argparse.Namespace, client: RegistryAdminClient) -> int:
+    subject = arguments.subject
+    if arguments.mode == MODE_READONLY:  # in which the level cannot be changed
+        _set_level(client, subject, arguments.compatibility)
+        _set_mode(client, subject, arguments)
+    else:
+        _set_mode(client, subject, arguments)
+        _set_level(client, subject, arguments.compatibility)
     config, mode = client.find_config(subject), client.find_mode(subject)
     if arguments.json:
         print_json({"subject": subject, "config": config, "mode": mode})
@@ -212,6 +205,24 @@ def run_config(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
+def _set_level(client: RegistryAdminClient, subject: str | None, level: str | None) -> None:
+    if level == UNSET:
+        client.delete_config(subject)
+    elif level is not None:
+        client.set_config(subject, {"compatibility": level})
+
+
+def _set_mode(client: RegistryAdminClient, subject: str | None, arguments: argparse.Namespace) -> None:
+    if arguments.mode is None:
+        return
+    if arguments.mode != UNSET:
+        client.set_mode(subject, arguments.mode, force=arguments.force)
+    elif subject is None:
+        raise InvalidInput("the global mode cannot be unset: use --mode READWRITE")
+    else:
+        client.delete_mode(subject)
+
+
 def _get_inherited_level(client: RegistryAdminClient) -> str:
     return str((client.find_config() or {}).get("compatibility", "BACKWARD"))
 
@@ -219,8 +230,8 @@ def _get_inherited_level(client: RegistryAdminClient) -> str:
 # delete
 
 
-def run_delete(arguments: argparse.Namespace) -> int:
-    client, subject, version = open_registry(arguments), arguments.subject, arguments.version
+def run_delete(arguments: argparse.Namespace, client: RegistryAdminClient) -> int:
+    subject, version = arguments.subject, arguments.version
     if version == LATEST:
         version = client.get_version(subject, LATEST).version
     if not arguments.yes and not _confirm(_describe_deletion(subject, version, permanent=arguments.permanent)):

@@ -11,7 +11,7 @@ import msgspec
 
 from chronik.cli.arguments import CommandRunner, InvalidInput, Subparsers, add_json_argument
 from chronik.cli.output import print_json
-from chronik.cli.schemas.registry_access import add_registry_arguments, open_registry
+from chronik.cli.schemas.registry_access import add_registry_arguments
 from chronik.cli.schemas.schema_diff import compare_schemas, format_unified_diff
 from chronik.cli.schemas.schema_files import (
     add_schema_file_arguments,
@@ -46,7 +46,8 @@ def add_arguments(actions: Subparsers) -> None:
     )
     add_schema_file_arguments(check)
     add_json_argument(check)
-    add_registry_arguments(check, _without_verdict(run_check))
+    add_registry_arguments(check, run_check)
+    check.set_defaults(run=_without_verdict(check.get_default("run")))
 
     diff = actions.add_parser("diff", help=f"compare two versions of a subject, or a version and a file; {EXIT_CODES}")
     diff.add_argument("subject", metavar="SUBJECT", help="subject of the schemas")
@@ -55,7 +56,8 @@ def add_arguments(actions: Subparsers) -> None:
     add_schema_file_arguments(diff)
     diff.add_argument("-u", "--unified", action="store_true", help="print a unified diff of the texts")
     add_json_argument(diff)
-    add_registry_arguments(diff, _without_verdict(run_diff))
+    add_registry_arguments(diff, run_diff)
+    diff.set_defaults(run=_without_verdict(diff.get_default("run")))
 
 
 def _add_subject_and_file(parser: argparse.ArgumentParser) -> None:
@@ -78,8 +80,7 @@ def _without_verdict(run: CommandRunner) -> CommandRunner:
     return run_or_report
 
 
-def run_register(arguments: argparse.Namespace) -> int:
-    client = open_registry(arguments)
+def run_register(arguments: argparse.Namespace, client: RegistryAdminClient) -> int:
     schema = read_schema_file(arguments, client)
     schema_id = client.register(schema, normalize=arguments.normalize)
     registered = client.find_registered(msgspec.structs.replace(schema)) if not arguments.normalize else None
@@ -92,8 +93,7 @@ def run_register(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def run_check(arguments: argparse.Namespace) -> int:
-    client = open_registry(arguments)
+def run_check(arguments: argparse.Namespace, client: RegistryAdminClient) -> int:
     schema = read_schema_file(arguments, client)
     level = client.get_effective_level(arguments.subject)
     result = client.check_compatibility(schema, arguments.version, normalize=arguments.normalize)
@@ -119,8 +119,7 @@ def _verdict_to_json(subject: str, level: str, result: CompatibilityVerdict) -> 
     }
 
 
-def run_diff(arguments: argparse.Namespace) -> int:
-    client = open_registry(arguments)
+def run_diff(arguments: argparse.Namespace, client: RegistryAdminClient) -> int:
     before, after, names = _read_both(arguments, client)
     changes = compare_schemas(before, after)
     level = client.get_effective_level(arguments.subject)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from chronik.cli.arguments import (
-    CommandRunner,
     InvalidInput,
     add_client_arguments,
     add_registry_argument,
@@ -19,15 +18,11 @@ from chronik.cli.arguments import (
 from chronik.client.access.settings import ClientSecurity, parse_security, read_properties
 from chronik.client.access.tls import create_ssl_context
 from chronik.client.cluster import ClusterClient
-from chronik.client.configs import BROKER_RESOURCE, ConfigTarget, describe_configs
 from chronik.client.registry import RegistryAdminClient, RegistryEndpoint, get_user_info, parse_registry_url
+from chronik.client.registry_discovery import find_registry_urls
 from chronik.console.http import is_loopback_host
-from chronik.errors import ChronikError
 
 TOKEN_VARIABLE: Final = "CHRONIK_HTTP_TOKEN"
-URL_CONFIG: Final = "confluent.schema.registry.url"
-"""The broker config with the URL of the node's schema registry."""
-
 PREFIX: Final = "schema.registry."
 """Prefix that settings of a schema registry may have in a client config file."""
 USER_INFO, CREDENTIALS_SOURCE, BEARER_TOKEN = (
@@ -36,9 +31,19 @@ USER_INFO, CREDENTIALS_SOURCE, BEARER_TOKEN = (
 SASL_INHERIT: Final = "SASL_INHERIT"
 
 
-def add_registry_arguments(parser: argparse.ArgumentParser, run: CommandRunner) -> None:
+RegistryCommand = Callable[[argparse.Namespace, RegistryAdminClient], int]
+"""A command that uses a schema registry."""
+
+
+def add_registry_arguments(parser: argparse.ArgumentParser, run: RegistryCommand) -> None:
+    """Add the arguments that select a registry, and run the command with a client of it."""
+
+    def run_with_client(arguments: argparse.Namespace) -> int:
+        with open_registry(arguments) as client:
+            return run(arguments, client)
+
     add_registry_argument(parser)
-    add_client_arguments(parser, run)
+    add_client_arguments(parser, run_with_client)
 
 
 def open_registry(arguments: argparse.Namespace) -> RegistryAdminClient:
@@ -65,23 +70,14 @@ def find_registry_url(cluster: ClusterClient) -> str:
     """Return the URL of a node's schema registry, as the nodes report it.
 
     Raises:
-        InvalidInput: No reachable node has a registry.
+        ClientError, KafkaError: No broker can be reached, or the client may not describe their configs.
+        InvalidInput: No broker reports a registry.
     """
-    failure: ChronikError | None = None
-    for broker in cluster.metadata([]).brokers:
-        target = ConfigTarget(BROKER_RESOURCE, str(broker.node_id))
-        try:
-            cluster.broker(broker.node_id)  # the config is that of the node itself
-            found = describe_configs(cluster, [target], [URL_CONFIG])[target]
-        except ChronikError as error:
-            failure = error
-            continue
-        if url := next((config.value for config in found if config.value), None):
-            return url
-    if failure is not None:
-        raise failure
+    if urls := find_registry_urls(cluster):
+        return urls[0]
     raise InvalidInput(
-        "the brokers have no schema registry: set http or registry in their config files, or use --registry URL"
+        "the brokers report no schema registry: set registry or http in their config files to an address that clients "
+        "can reach, or use --registry URL"
     )
 
 

@@ -11,8 +11,8 @@ from typing import Final
 from chronik.cli.arguments import InvalidInput, Subparsers, add_json_argument
 from chronik.cli.migration.import_runner import ProgressLine
 from chronik.cli.output import print_json
-from chronik.cli.schemas.registry_access import add_registry_arguments, open_other_registry, open_registry
-from chronik.client.registry import ALL_CONTEXTS
+from chronik.cli.schemas.registry_access import add_registry_arguments, open_other_registry
+from chronik.client.registry import ALL_CONTEXTS, RegistryAdminClient
 from chronik.escaping import raw_stream
 from chronik.migration.schemas.exporter import read_registry
 from chronik.migration.schemas.importer import SchemaImporter
@@ -61,8 +61,7 @@ def _add_prefix_argument(parser: argparse.ArgumentParser, condition: str = "") -
     )
 
 
-def run_export(arguments: argparse.Namespace) -> int:
-    client = open_registry(arguments)
+def run_export(arguments: argparse.Namespace, client: RegistryAdminClient) -> int:
     with closing(ProgressLine()) as progress:
         export = read_registry(client, progress.update, prefix=arguments.prefix)
     if arguments.file == STDOUT:
@@ -73,18 +72,11 @@ def run_export(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def run_import(arguments: argparse.Namespace) -> int:
+def run_import(arguments: argparse.Namespace, client: RegistryAdminClient) -> int:
     if (arguments.file is None) == (arguments.source is None):
         raise InvalidInput("nothing to import: give either a FILE or --from URL")
-    client = open_registry(arguments)
     with closing(ProgressLine()) as progress:
-        if arguments.source is None:
-            export = read_export(arguments.file)
-        else:
-            source = open_other_registry(arguments.source, arguments.from_config, arguments.timeout)
-            if source.url == client.url:
-                raise InvalidInput(f"--from {source.url} is the registry to import into: set --registry to another one")
-            export = read_registry(source, progress.update, prefix=arguments.prefix)
+        export = _read_export(arguments, client, progress)
         importer = SchemaImporter(export, client, progress.update, with_global=not arguments.keep_global_config)
         if arguments.dry_run:
             return _report_plan(importer, export, client.url, as_json=arguments.json)
@@ -98,6 +90,16 @@ def run_import(arguments: argparse.Namespace) -> int:
             f"{pluralize(result.modes, 'mode')} set"
         )
     return EXIT_OK
+
+
+def _read_export(arguments: argparse.Namespace, client: RegistryAdminClient, progress: ProgressLine) -> RegistryExport:
+    """Return the content of the file or registry to import."""
+    if arguments.source is None:
+        return read_export(arguments.file)
+    with open_other_registry(arguments.source, arguments.from_config, arguments.timeout) as source:
+        if source.url == client.url:
+            raise InvalidInput(f"--from {source.url} is the registry to import into: set --registry to another one")
+        return read_registry(source, progress.update, prefix=arguments.prefix)
 
 
 def _report_plan(importer: SchemaImporter, export: RegistryExport, target: str, *, as_json: bool) -> int:
