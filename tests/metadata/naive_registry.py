@@ -154,8 +154,10 @@ class NaiveRegistry:
             self.revisions[subject] = index
             return len(chosen)
         self.versions = others
-        if any(each.subject == subject for each in others):
+        left = [each.number for each in others if each.subject == subject]
+        if left:
             self.revisions[subject] = index
+            self.next_versions[subject] = max(left) + 1
         else:
             del self.revisions[subject], self.next_versions[subject]
             self.settings.pop(subject, None)

@@ -224,7 +224,10 @@ class NaiveService:
             if permanent:
                 self.versions.remove(version)
         subject = versions[0].subject
-        if not self.of(subject, deleted=True):
+        left = self.of(subject, deleted=True)
+        if left:
+            self.next_versions[subject] = left[-1].number + 1
+        else:
             for settings in (self.next_versions, self.levels, self.modes):
                 settings.pop(subject, None)
 

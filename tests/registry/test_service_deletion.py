@@ -74,6 +74,19 @@ def test_permanent_deletion_removes_schema_and_settings() -> None:
     run_with_registry(scenario)
 
 
+def test_numbers_of_last_versions_are_used_again_after_permanent_deletion() -> None:
+    async def scenario(node: RegistryNode) -> None:
+        await node.register("orders", "id")
+        await node.register("orders", "id", "x=0")
+        await node.delete_permanently("orders", 2)
+        await node.registry.delete_version("orders", "latest")
+        assert await node.registry.list_versions("orders", deleted=True) == [1]
+        assert await node.register("orders", "id") == (1, 2)
+        assert await node.registry.list_versions("orders", deleted=True) == [2]
+
+    run_with_registry(scenario)
+
+
 def test_deletion_order_is_enforced() -> None:
     async def scenario(node: RegistryNode) -> None:
         delete_version, delete_subject = node.registry.delete_version, node.registry.delete_subject

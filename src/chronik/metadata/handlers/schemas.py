@@ -199,7 +199,9 @@ def _remove_versions(writer: ImageWriter, subject: StoredSubject, numbers: dict[
     left = tuple(each for each in subject.versions if each.number not in numbers)
     removed = [each for each in subject.versions if each.number in numbers]
     if left:
-        writer.put_subject(replace(subject, revision=index, versions=left))
+        # As in Confluent's registry, the numbers of the last versions are used again. Schema ids are not.
+        next_version = left[-1].number + 1
+        writer.put_subject(replace(subject, next_version=next_version, revision=index, versions=left))
     else:
         writer.remove_subject(subject.name)
         if subject.name in table.settings:
