@@ -34,8 +34,8 @@ pytestmark = pytest.mark.xdist_group("cluster")
 PAGE_SECONDS_MAX = 600.0
 """Generous, for a machine with other load."""
 STOP_SECONDS_MAX = 60.0
-FIRST_PORTS = (9092, 6092, 5001)
-"""Ports in the pages, each followed by two more: Kafka, HTTP and Raft."""
+FIRST_PORTS = (9092, 6092, 5001, 8081)
+"""Ports in the pages, each followed by two more: Kafka, HTTP, Raft and the schema registry."""
 CLUSTER_UP = "chronik cluster up "
 SEPARATOR = "\x1e"
 SECURITY = "docs/operate/security.md"
@@ -64,7 +64,7 @@ def map_ports() -> dict[int, int]:
 
 
 def replace_ports(text: str, ports: dict[int, int]) -> str:
-    kafka, http, raft = (ports[first] for first in FIRST_PORTS)
+    kafka, http, raft, _ = (ports[first] for first in FIRST_PORTS)
     text = re.sub(r"(?<=127\.0\.0\.1:)\d+", lambda port: str(ports.get(int(port[0]), int(port[0]))), text)
     text = text.replace(CLUSTER_UP, f"{CLUSTER_UP}--kafka-port {kafka} --http-port {http} --raft-port {raft} ")
     return re.sub(r"^chronik start(?! --config)", f"chronik start --kafka 127.0.0.1:{kafka}", text, flags=re.MULTILINE)
