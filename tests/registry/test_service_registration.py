@@ -381,6 +381,33 @@ def test_imported_id_is_never_given_to_another_schema() -> None:
     run_with_registry(scenario)
 
 
+def test_import_may_use_the_id_of_a_deleted_schema() -> None:
+    async def scenario(node: RegistryNode) -> None:
+        await node.register("a", "id")
+        await node.registry.delete_subject("a")
+        await node.registry.set_mode(None, "IMPORT")
+        metadata = build_metadata(owner="team")
+        for _ in range(2):
+            assert await node.register("a", "id", id=1, version=1, metadata=metadata) == (1, 1)
+            assert (await node.registry.get_version("a", 1)).metadata == metadata
+            await node.registry.delete_subject("a")
+
+    run_with_registry(scenario)
+
+
+def test_same_schema_may_be_imported_with_several_ids() -> None:
+    async def scenario(node: RegistryNode) -> None:
+        await node.registry.set_mode(None, "IMPORT")
+        assert await node.register("a", "id", id=100, version=1) == (100, 1)
+        assert await node.register("a", "id", id=200, version=2) == (200, 2)
+        assert await node.register("b", "id", id=200, version=1) == (200, 1)
+        assert (await node.registry.look_up("b", build_request("id"))).id == 200
+        assert [each.id for each in await node.registry.list_schemas("a")] == [100, 200]
+        assert await node.register("b", "id") == (200, 1)
+
+    run_with_registry(scenario)
+
+
 def test_id_in_request_requires_import_mode() -> None:
     async def scenario(node: RegistryNode) -> None:
         error = await catch_error(node.registry.register("a", build_request("id", id=5)))
