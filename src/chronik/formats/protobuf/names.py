@@ -64,10 +64,10 @@ class NameIndex:
     def add_built_in_files(self) -> None:
         """Add the types of Google and Confluent that schemas may use without references."""
         if not self._has_built_in_types:
-            self._has_built_in_types = True
             for path, file in built_in_files().items():
                 if path not in self.files:
                     self._add(path, file)
+            self._has_built_in_types = True  # last: another thread may use the same index
 
     def find_type(self, name: str, scope: str) -> TypeInfo | None:
         """Return the type that a name refers to within a message or package, or None."""
