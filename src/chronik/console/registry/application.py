@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from http import HTTPStatus
+from math import ceil
 from time import perf_counter
 from typing import Any, Final
 
@@ -140,12 +141,13 @@ class RegistryApplication:
         except Exception as error:
             found = _to_registry_error(error, request)
             error_code = found.error_code
-            response = build_error_response(found, content_type=content_type)
+            headers = _build_retry_headers(usage) if isinstance(found, QuotaExceededError) else ()
+            response = build_error_response(found, *headers, content_type=content_type)
         if operation.is_mutation and error_code in AUDITED_ERROR_CODES:
             name = _get_resource_name(route) + (" (outcome unknown)" if error_code is not None else "")
             audit.log_changes(client, operation.api, [name], 1, 0)
         self._services.registry_meter.record(operation.api, perf_counter() - began, error_code)
-        if usage is not None and usage.throttle_seconds:
+        if usage is not None and usage.throttle_seconds and error_code != QuotaExceededError.error_code:
             await asyncio.sleep(min(usage.throttle_seconds, THROTTLED_SECONDS_MAX))
         return response
 
@@ -184,6 +186,10 @@ def _charge_mutation(usage: QuotaUsage) -> None:
         usage.charge_mutation(1, strict=True)
     except KafkaError as error:
         raise QuotaExceededError(error_message(error)) from None
+
+
+def _build_retry_headers(usage: QuotaUsage | None) -> tuple[tuple[str, str], ...]:
+    return () if usage is None else (("Retry-After", str(ceil(usage.throttle_seconds))),)
 
 
 def _get_resource_name(route: Route) -> str:
