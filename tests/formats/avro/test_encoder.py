@@ -63,6 +63,9 @@ def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
         ),
         (["long", "double"], Decimal("-0.0"), b"\x02\x00\x00\x00\x00\x00\x00\x00\x80"),
         (["long", "string"], Decimal("2.0"), b"\x00\x04"),
+        ([{"type": "map", "values": "int"}, {"type": "array", "items": "int"}], [], b"\x02\x00"),
+        ([logical("long", "timestamp-millis"), "int"], 1, b"\x02\x02"),
+        ([logical("long", "timestamp-millis"), "int"], "1970-01-01T00:00:00.001Z", b"\x00\x02"),
         (["bytes", "string"], "AP8=", b"\x02\x08AP8="),
         (["bytes", "string"], {"bytes": "AP8="}, b"\x00\x04\x00\xff"),
         (logical("bytes", "decimal", precision=4, scale=2), Decimal("-1.28"), b"\x02\x80"),
@@ -185,6 +188,68 @@ def test_column_has_the_payloads_of_its_json_forms() -> None:
     form = row | {"day": "2026-11-19", "at": "2026-11-19T00:00:00Z", "tags": {"a": 1}, "data": "AA==", "any": "text"}
     encoded = encoder.encode_column(pa.array([row, None], arrow_type))
     assert encoded == [encoder.encode_value(form), None]
+
+
+DECIMAL = logical("bytes", "decimal", precision=20, scale=2)
+FIXED_DECIMAL = {"type": "fixed", "name": "F", "size": 9, "logicalType": "decimal", "precision": 20, "scale": 2}
+DECIMALS = [
+    sign * (2 ** (8 * length - 1) + change) for length in range(1, 8) for change in (-1, 0, 1) for sign in (1, -1)
+]
+
+
+@pytest.mark.parametrize(
+    ("schema", "data_type", "values"),
+    [
+        ("int", pa.int8(), [1, -1]),
+        ("long", pa.int32(), [2**31 - 1, -64]),
+        ("double", pa.float32(), [0.5, float("inf")]),
+        ("string", pa.string(), ["", "é" * 100]),
+        ("bytes", pa.binary(), [b"", b"\xff"]),
+        ("boolean", pa.bool_(), [True, False]),
+        (["int", "null"], pa.int32(), [1, None]),
+        ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, pa.string(), ["B", "A"]),
+        ({"type": "fixed", "name": "F", "size": 2}, pa.binary(), [b"ab", b"\x00\xff"]),
+        (DECIMAL, pa.decimal128(18, 2), [Decimal(number).scaleb(-2) for number in DECIMALS]),
+        (DECIMAL, pa.decimal128(5, 2), [Decimal("-1.28"), Decimal("1.27"), Decimal("1.28")]),
+        (FIXED_DECIMAL, pa.decimal128(18, 2), [Decimal(number).scaleb(-2) for number in DECIMALS]),
+        (logical("int", "date"), pa.date32(), [date(1, 1, 1), date(9999, 12, 31)]),
+        (logical("long", "timestamp-millis"), pa.timestamp("us", "UTC"), [-1000, 10**15]),
+        (logical("long", "local-timestamp-micros"), pa.timestamp("us"), [-1, 1]),
+        ({"type": "array", "items": ["null", "string"]}, pa.list_(pa.string()), [[], ["a", None] * 40]),
+        ({"type": "map", "values": "long"}, pa.map_(pa.string(), pa.int64()), [[], [("a", 1), ("b", -(2**63))]]),
+    ],
+)
+def test_long_column_is_encoded_like_single_values(schema: Any, data_type: pa.DataType, values: list[Any]) -> None:
+    column = pa.array(values * 100, data_type)
+    encoder = create_encoder(record(("a", schema)))
+    structs = pa.StructArray.from_arrays([column], ["a"])
+    one_by_one = [encoder.encode_column(structs.slice(index, 1))[0] for index in range(len(values))]
+    assert encoder.encode_column(structs) == one_by_one * 100
+    assert encoder.encode_column(structs[1:]) == (one_by_one * 100)[1:]
+
+
+def test_long_column_with_null_rows_keeps_them() -> None:
+    column = pa.array([{"id": 1}, None] * 100, pa.struct([("id", pa.int32())]))
+    assert create_encoder(record(("id", "int"))).encode_column(column) == [b"\x02", None] * 100
+
+
+@pytest.mark.parametrize(
+    ("schema", "data_type", "value", "problem"),
+    [
+        ("int", pa.int32(), None, "expected int, got None"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, pa.string(), "B", "expected one of A, got 'B'"),
+        (logical("long", "timestamp-millis"), pa.timestamp("us", "UTC"), 1, "without loss"),
+        ({"type": "array", "items": "int"}, pa.list_(pa.int32()), [1, None], "[1]: expected int, got None"),
+    ],
+)
+def test_error_in_long_column_names_its_row(schema: Any, data_type: pa.DataType, value: Any, problem: str) -> None:
+    valid = {"int": 1, "enum": "A", "long": 0, "array": []}[schema if isinstance(schema, str) else schema["type"]]
+    values = [{"a": valid}] * 40_000 + [{"a": value}]
+    column = pa.array(values, pa.struct([("a", data_type)]))
+    with pytest.raises(UnencodableValueError) as raised:
+        create_encoder(record(("a", schema))).encode_column(column)
+    assert str(raised.value).startswith("[40000].a")
+    assert problem in str(raised.value)
 
 
 def test_column_with_value_that_does_not_fit_is_rejected_with_its_index() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from chronik.formats.avro.defaults import encode_default
@@ -53,8 +53,13 @@ from chronik.formats.encoding import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from chronik.formats.avro.column_encoder import WriteColumn
+
 Write = Callable[[bytearray, Any], None]
 """A function that appends an encoded value; it raises UnencodableValueError for a value of another type."""
+
+CHUNK_ROWS: Final = 32 * 1024
+"""Rows that are encoded at the same time. Their intermediate results stay in the processor's cache."""
 
 _DOUBLE: Final = struct.Struct("<d")
 _SINGLE: Final = struct.Struct("<f")
@@ -76,7 +81,9 @@ class AvroEncoder:
         self._type, self._references = parse_writer_schema(schema)
         self._forms = _FormCompiler()
         self._write = self._forms.compile(self._type)
+        self._layout: Layout | None = None
         self._write_arrow: Write | None = None
+        self._write_columns: dict[pa.DataType, WriteColumn | None] = {}
 
     def encode_value(self, value: JsonForm) -> bytes:
         """Encode a value in its JSON form as a payload. See `ValueEncoder`."""
@@ -86,12 +93,33 @@ class AvroEncoder:
 
     def encode_column(self, column: pa.Array) -> list[bytes | None]:
         """Encode the elements of an Arrow array as payloads. See `ValueEncoder`."""
+        import pyarrow as pa
+
+        from chronik.formats.avro.column_encoder import ROWS_MIN, UnsupportedColumnError, compile_column
+
+        if self._layout is None:
+            self._layout = plan_layout(self._type, self._references)
+        if column.type not in self._write_columns:
+            self._write_columns[column.type] = compile_column(self._layout, column.type)
+        write = self._write_columns[column.type]
+        encoded: list[bytes | None] = []
+        for start in range(0, len(column), CHUNK_ROWS):
+            chunk = column.slice(start, CHUNK_ROWS)
+            if write is not None and len(chunk) >= ROWS_MIN:
+                try:
+                    encoded += _write_chunk(chunk, write)
+                    continue
+                except (UnsupportedColumnError, pa.ArrowInvalid):
+                    pass  # the encoder of single values finds out whether there is an error
+            encoded += self._encode_one_by_one(chunk, self._layout, start)
+        return encoded
+
+    def _encode_one_by_one(self, column: pa.Array, layout: Layout, start: int) -> list[bytes | None]:
         if self._write_arrow is None:
-            layout = plan_layout(self._type, self._references)
             self._write_arrow = _ArrowCompiler(self._forms).compile(layout)
         write = self._write_arrow
         encoded: list[bytes | None] = []
-        for index, value in enumerate(column.to_pylist()):
+        for index, value in enumerate(column.to_pylist(), start):
             if value is None:
                 encoded.append(None)
                 continue
@@ -103,6 +131,13 @@ class AvroEncoder:
                 raise
             encoded.append(bytes(out))
         return encoded
+
+
+def _write_chunk(column: pa.Array, write: WriteColumn) -> list[bytes | None]:
+    if not column.null_count:
+        return write(column).to_pylist()  # type: ignore[no-any-return]
+    present = iter(write(column.filter(column.is_valid())).to_pylist())
+    return [next(present) if is_valid else None for is_valid in column.is_valid().to_pylist()]
 
 
 class _FormCompiler:
@@ -142,10 +177,17 @@ class _FormCompiler:
         return _compile_scalar(type_, to_bytes, is_arrow=False)
 
     def _compile_union(self, union: Union) -> Write:
-        compiled = [(index, branch.full_name, self.compile(branch)) for index, branch in enumerate(union.branches)]
-        null = next((index for index, name, _ in compiled if name == Kind.NULL), None)
-        others = [each for each in compiled if each[0] != null]
-        return _write_optional(null, others[0][0], others[0][2]) if len(others) == 1 else _write_union(null, others)
+        compiled = [
+            _BranchWriter(index, branch.full_name, self.compile(branch), _is_formatted_number(branch))
+            for index, branch in enumerate(union.branches)
+        ]
+        null = next((each.position for each in compiled if each.name == Kind.NULL), None)
+        others = [each for each in compiled if each.position != null]
+        return (
+            _write_optional(null, others[0].position, others[0].write)
+            if len(others) == 1
+            else _write_union(null, others)
+        )
 
 
 class _ArrowCompiler:
@@ -168,7 +210,7 @@ class _ArrowCompiler:
             case Form.LIST:
                 return _write_array(self.compile(layout.children[0]))
             case Form.MAP:
-                return _write_map(self.compile(layout.children[0]))
+                return _write_map(self.compile(layout.children[0]), is_arrow=True)
             case Form.JSON_TEXT:
                 return _write_json_text(self._forms.compile(layout.type))
             case _:
@@ -392,10 +434,10 @@ def _write_array(write_item: Write) -> Write:
     return write
 
 
-def _write_map(write_value: Write) -> Write:
+def _write_map(write_value: Write, *, is_arrow: bool = False) -> Write:
     def write(out: bytearray, value: Any) -> None:
-        if isinstance(value, list) and all(isinstance(each, tuple) for each in value):
-            items = value  # a map of an Arrow array
+        if is_arrow and isinstance(value, list):
+            items = value  # pairs
         elif isinstance(value, dict):
             items = list(value.items())
         else:
@@ -444,6 +486,22 @@ def _write_optional(null: int | None, branch: int, write_value: Write) -> Write:
     return write
 
 
+class _BranchWriter(NamedTuple):
+    """A branch of a union, and the function that writes its values."""
+
+    position: int
+    name: str
+    """Name of the branch in Avro's JSON encoding: the type, or the full name of a named type."""
+    write: Write
+    is_formatted: bool
+    """Whether the type is a date, time or timestamp, whose JSON forms are text."""
+
+
+def _is_formatted_number(type_: Type) -> bool:
+    is_number = type_.kind in (Kind.INT, Kind.LONG)
+    return is_number and find_logical_type(type_) is not None
+
+
 def _find_inexact_branches(value: Any) -> tuple[str, ...]:
     """Return the types of a union that a value matches only if no other type does."""
     if isinstance(value, str):
@@ -461,14 +519,14 @@ def _find_inexact_branches(value: Any) -> tuple[str, ...]:
     return ("int", "long", *(() if is_single else ("float",)), *(() if is_double else ("double",)))
 
 
-def _write_union(null: int | None, branches: Sequence[tuple[int, str, Write]]) -> Write:
-    by_name = {name: (index, write) for index, name, write in branches}
+def _write_union(null: int | None, branches: Sequence[_BranchWriter]) -> Write:
+    by_name = {branch.name: branch for branch in branches}
 
-    def write_branch(out: bytearray, index: int, write_value: Write, value: Any) -> UnencodableValueError | None:
+    def write_branch(out: bytearray, branch: _BranchWriter, value: Any) -> UnencodableValueError | None:
         start = len(out)
         try:
-            write_zigzag(out, index)
-            write_value(out, value)
+            write_zigzag(out, branch.position)
+            branch.write(out, value)
         except UnencodableValueError as error:
             del out[start:]
             return error
@@ -480,12 +538,16 @@ def _write_union(null: int | None, branches: Sequence[tuple[int, str, Write]]) -
             return
         if isinstance(value, dict) and len(value) == 1:  # Avro's JSON encoding, such as {"string": "text"}
             ((name, inner),) = value.items()
-            if name in by_name and write_branch(out, *by_name[name], inner) is None:
+            if name in by_name and write_branch(out, by_name[name], inner) is None:
                 return
         inexact = _find_inexact_branches(value)
-        ordered = sorted(branches, key=lambda branch: branch[1] in inexact)  # stable: otherwise the first match wins
-        for index, _, write_value in ordered:
-            if write_branch(out, index, write_value, value) is None:
+        is_text = isinstance(value, str)
+
+        def is_inexact(branch: _BranchWriter) -> bool:
+            return branch.name in inexact or (branch.is_formatted and not is_text)
+
+        for branch in sorted(branches, key=is_inexact):  # stable: otherwise the first match wins
+            if write_branch(out, branch, value) is None:
                 return
         raise build_type_error(f"one of {', '.join(by_name)}", value)
 
