@@ -23,7 +23,8 @@ def test_demo_completes_with_empty_environment_and_without_java(tmp_path: Path) 
     assert done.returncode == 0, done.stdout + done.stderr
     for expected in (
         "20,000 of 20,000 orders were consumed",
-        "19,996 rows; 4 records with invalid JSON",
+        "subject orders-value of the schema registry has 2 versions",
+        "19,996 rows; 4 truncated records",
         "CUSTOMER",
         "ok     20,000 rows of 1 table match their records",
         "No problems found.",

@@ -1,4 +1,4 @@
-"""`chronik demo`: run three nodes, produce through a crash, land the topic in a table, query and audit it."""
+"""`chronik demo`: run three nodes, produce Avro through a crash, land the topic in a table, query and audit it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,44 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from chronik.cli.arguments import add_debug_argument
 from chronik.cli.output import format_table
 from chronik.client.admin import NewTopic, create_topics
+from chronik.client.cluster import ClusterClient
 from chronik.client.consumer import read_all
 from chronik.client.producer import Producer
 from chronik.client.records import ConsumedRecord, OutgoingRecord, TopicPartition
+from chronik.client.registry_discovery import discover_registry
 from chronik.errors import ChronikError, check_invariant
+from chronik.formats.codec import ValueFormat, WriterSchema
+from chronik.formats.encoding import ValueEncoder, build_prefix, create_encoder
+from chronik.formats.registry_client import RegistryClient
 from chronik.protocol.compression import Codec
 from chronik.testing.cluster import Cluster
 
 TOPIC = "orders"
+SUBJECT = f"{TOPIC}-value"
+FIELDS = (
+    {"name": "number", "type": "long"},
+    {"name": "customer", "type": "string"},
+    {"name": "euros", "type": "int"},
+)
+ADDED_FIELD = {"name": "country", "type": ["null", "string"], "default": None}
+SCHEMAS = tuple(
+    WriterSchema(ValueFormat.AVRO, json.dumps({"type": "record", "name": "Order", "fields": fields}))
+    for fields in (FIELDS, (*FIELDS, ADDED_FIELD))
+)
+"""The versions of the schema of the demo's orders."""
+
 SEED = 1
 CUSTOMERS = ("ada", "alan", "barbara", "edsger", "grace", "ken")
 COUNTRIES = ("DE", "FR", "IT", "NL")
 INVALID_EVERY = 5000
-"""Number of the demo's records for each invalid one, which becomes a dead-letter record."""
+"""Number of the demo's records for each truncated one, which becomes a dead-letter record."""
 
 NODES = 3
 PARTITIONS = 3
@@ -64,6 +84,7 @@ Next steps:
   echo hello | chronik produce greetings        any other Kafka client works as well
   chronik pipeline run --topics greetings --table-root tables
   chronik pipeline sql 'SELECT * FROM greetings' --table-root tables
+  docs/guides/schema-registry.md                       schemas of topics, and their evolution
   docs/guides/pipeline.md                              topics as tables, and the Spark session API
   docs/guides/testing.md                               brokers in your own tests, with fault injection"""
 
@@ -77,8 +98,9 @@ def run(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="chronik-demo-", ignore_cleanup_errors=True) as folder:
         nodes = Cluster(NODES, Path(folder) / "nodes")
         try:
-            _show_cluster(nodes)
-            _show_pipeline(nodes, Path(folder) / "tables")
+            orders = _show_cluster(nodes)
+            _show_pipeline(nodes, orders, Path(folder) / "tables")
+            orders.close()
             with print_step("stopping the nodes and removing all data"):
                 nodes.close()
         finally:
@@ -87,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _show_cluster(nodes: Cluster) -> None:
+def _show_cluster(nodes: Cluster) -> OrderEncoder:
     with print_step(f"starting {NODES} nodes in a temporary directory"):
         nodes.start()
         nodes.wait_until_ready()
@@ -95,45 +117,48 @@ def _show_cluster(nodes: Cluster) -> None:
     description = f"creating topic {TOPIC} with {PARTITIONS} partitions and a replica of each on every node"
     with print_step(description), nodes.live_nodes[0].cluster() as cluster:
         create_topics(cluster, [NewTopic(TOPIC, PARTITIONS, NODES, {"columnar.enabled": "true"})])
-    with print_step(f"producing {RECORDS:,} orders with acks=all, and killing a partition leader concurrently"):
-        victim = _produce_through_crash(nodes)
+        orders = OrderEncoder(open_registry(cluster))
+    with print_step(f"producing {RECORDS:,} orders in Avro with acks=all, and killing a partition leader concurrently"):
+        victim = _produce_through_crash(nodes, orders)
     print_note(f"node {victim}, which led a partition, was killed (SIGKILL); another node leads the partition now")
+    ids = " and ".join(map(str, orders.schema_ids))
+    print_note(f"subject {SUBJECT} of the schema registry has {len(orders.schema_ids)} versions, with ids {ids}")
     with print_step("restarting the node; it replicates the records that it has missed"):
         nodes[victim].start()
         nodes.wait_until_ready()
     with print_step("consuming all records"), nodes.live_nodes[0].cluster() as cluster:
         records = read_all(cluster, TOPIC)
     check_invariant(
-        group_by_customer(records) == group_by_customer(generate_orders(RECORDS)),
+        group_by_customer(records) == group_by_customer(orders.generate(RECORDS)),
         "consumed records differ from acknowledged records",
     )
     print_note(f"{len(records):,} of {RECORDS:,} orders were consumed exactly once, in order per customer")
+    return orders
 
 
-def _produce_through_crash(nodes: Cluster) -> int:
+def _produce_through_crash(nodes: Cluster, orders: OrderEncoder) -> int:
     """Produce the orders, kill the leader of a partition while they are produced, and return its node id."""
     with nodes.live_nodes[0].cluster() as cluster:
         victim = nodes[cluster.retry(lambda: cluster.leader_id(TopicPartition(TOPIC, 0)))]
-    rest, some_written = list(generate_orders(RECORDS)), threading.Event()
+    some_written = threading.Event()
 
     def kill() -> None:
         some_written.wait()
         victim.kill()
 
-    killer = threading.Thread(target=kill)
+    killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     survivor = next(node for node in nodes.live_nodes if node is not victim)
     with survivor.cluster() as cluster:
-        producer = Producer(cluster, codec=Codec.ZSTD)
-        size = RECORDS // CHUNKS
-        for first in range(0, RECORDS, size):
-            producer.send(TOPIC, rest[first : first + size])
+        producer, rest = Producer(cluster, codec=Codec.ZSTD), orders.generate(RECORDS)
+        for _ in range(CHUNKS):
+            producer.send(TOPIC, list(islice(rest, RECORDS // CHUNKS)))
             some_written.set()
     killer.join()
     return victim.node_id
 
 
-def _show_pipeline(nodes: Cluster, tables: Path) -> None:
+def _show_pipeline(nodes: Cluster, orders: OrderEncoder, tables: Path) -> None:
     from chronik.pipeline.spark.environment_checks import require_packages
 
     try:
@@ -141,10 +166,10 @@ def _show_pipeline(nodes: Cluster, tables: Path) -> None:
     except ChronikError as error:
         print_note(f"skipping the rest of the demo: {error}")
         return
-    _land_query_and_audit(nodes, tables)
+    _land_query_and_audit(nodes, orders, tables)
 
 
-def _land_query_and_audit(nodes: Cluster, tables: Path) -> None:
+def _land_query_and_audit(nodes: Cluster, orders: OrderEncoder, tables: Path) -> None:
     from chronik.pipeline.audit import audit
     from chronik.pipeline.landing import run as land
     from chronik.pipeline.query.sql import query
@@ -153,15 +178,15 @@ def _land_query_and_audit(nodes: Cluster, tables: Path) -> None:
     with print_step("starting Spark on this machine"):
         spark = runtime.session(**JVM_OPTIONS)
     try:
-        with print_step(f"landing {TOPIC} in a Delta table, with JSON fields as columns"):
-            landed = land(nodes.bootstrap, str(tables), [TOPIC], format="json", once=True, spark=spark)
+        with print_step(f"landing {TOPIC} in a Delta table, with a column for each field of both schemas"):
+            landed = land(nodes.bootstrap, str(tables), [TOPIC], format="avro", once=True, spark=spark)
         rows, dead = landed.rows[TOPIC], landed.dead_letters[TOPIC]
-        print_note(f"{rows:,} rows; {dead} records with invalid JSON became dead-letter records")
+        print_note(f"{rows:,} rows; {dead} truncated records became dead-letter records")
         with (
             print_step(f"producing {LIVE_RECORDS:,} more orders without landing them"),
             nodes.live_nodes[0].cluster() as cluster,
         ):
-            Producer(cluster).send(TOPIC, generate_orders(LIVE_RECORDS, first=1_000_000))
+            Producer(cluster).send(TOPIC, orders.generate(LIVE_RECORDS, first=1_000_000))
         with print_step("running a SQL query on the table and the live tail of the topic"):
             result = query(spark, QUERY, nodes.bootstrap, str(tables))
             totals = [tuple(row) for row in result.collect()]
@@ -184,19 +209,55 @@ def _land_query_and_audit(nodes: Cluster, tables: Path) -> None:
             spark.stop()
 
 
-def generate_orders(count: int, first: int = 0) -> Iterator[OutgoingRecord]:
-    """Generate the demo's orders deterministically.
+class _SchemaEncoder(NamedTuple):
+    """An encoder of orders, and the bytes that name its schema in front of each value."""
 
-    The second half has an additional field, to demonstrate a schema change.
-    """
-    rng = random.Random(SEED + first)
-    for number in range(first, first + count):
-        customer = rng.choice(CUSTOMERS)
-        order = {"number": number, "customer": customer, "euros": rng.randint(1, 99)}
-        if number >= first + count // 2:
-            order["country"] = rng.choice(COUNTRIES)
-        value = json.dumps(order).encode()
-        yield OutgoingRecord(value[:-1] if number % INVALID_EVERY == INVALID_EVERY - 1 else value, customer.encode())
+    encoder: ValueEncoder
+    prefix: bytes
+
+
+class OrderEncoder:
+    """An encoder of the demo's orders in Avro, which registers each schema when the first order needs it."""
+
+    def __init__(self, registry: RegistryClient) -> None:
+        self._registry = registry
+        self._encoders: list[_SchemaEncoder] = []
+        self.schema_ids: list[int] = []
+
+    def generate(self, count: int, first: int = 0) -> Iterator[OutgoingRecord]:
+        """Generate orders deterministically. The second half has the second version of the schema."""
+        rng = random.Random(SEED + first)
+        for number in range(first, first + count):
+            customer = rng.choice(CUSTOMERS)
+            order = {"number": number, "customer": customer, "euros": rng.randint(1, 99)}
+            is_evolved = number >= first + count // 2
+            if is_evolved:
+                order["country"] = rng.choice(COUNTRIES)
+            encoder, prefix = self._get_encoder(is_evolved)
+            value = prefix + encoder.encode_value(order)
+            yield OutgoingRecord(
+                value[:-1] if number % INVALID_EVERY == INVALID_EVERY - 1 else value, customer.encode()
+            )
+
+    def _get_encoder(self, version: int) -> _SchemaEncoder:
+        while version >= len(self._encoders):
+            schema = SCHEMAS[len(self._encoders)]
+            schema_id = self._registry.register(SUBJECT, schema)
+            self.schema_ids.append(schema_id)
+            self._encoders.append(_SchemaEncoder(create_encoder(schema), build_prefix(schema_id)))
+        return self._encoders[version]
+
+    def close(self) -> None:
+        """Close the connection to the registry."""
+        self._registry.close()
+
+
+def open_registry(cluster: ClusterClient) -> RegistryClient:
+    """Return a client of the schema registry that the brokers serve."""
+    settings = discover_registry(cluster)
+    check_invariant(settings is not None, "the brokers report no schema registry")
+    assert settings is not None
+    return RegistryClient(settings)
 
 
 def group_by_customer(records: Iterable[OutgoingRecord | ConsumedRecord]) -> dict[bytes | None, list[bytes | None]]:
