@@ -56,12 +56,17 @@ def parse_blocks(page: Path) -> list[CodeBlock]:
                 page.relative_to(ROOT).as_posix(),
                 text.count("\n", 0, fence.start()) + 1,
                 fence[2],
-                re.sub(rf"^{fence[1]}", "", fence[3], flags=re.MULTILINE),
+                _dedent(fence),
                 _marks_before(text[: fence.start()]),
-                following[3] if following and is_output and fence[2] in ("sh", "python") else None,
+                _dedent(following) if following and is_output and fence[2] in ("sh", "python") else None,
             )
         )
     return blocks
+
+
+def _dedent(fence: re.Match[str]) -> str:
+    """Return the text of a block without the indentation of a list item."""
+    return re.sub(rf"^{fence[1]}", "", fence[3], flags=re.MULTILINE)
 
 
 def _marks_before(text: str) -> tuple[tuple[str, str], ...]:
@@ -102,6 +107,10 @@ PAGES_RUN_ELSEWHERE = {
     ("docs/operate/backup.md", "sh"): "tests/cli/migration/test_docs_backup.py",
     ("docs/guides/command-line.md", "sh"): "tests/cli/records/test_docs_command_line.py",
     ("docs/guides/from-apache-kafka.md", "sh"): "tests/migration/test_mirror_maker.py",
+    (
+        "docs/guides/from-confluent-schema-registry.md",
+        "sh",
+    ): "tests/cli/schemas/test_docs_from_confluent_schema_registry.py",
     ("docs/guides/from-spark-kafka.md", "python"): "tests/pipeline/spark/test_docs_from_spark_kafka.py",
     ("docs/operate/operations.md", "sh"): "tests/cli/cluster/test_docs_operations.py",
     ("docs/guides/orchestration.md", "python"): "tests/pipeline/landing/test_docs_orchestration.py",
