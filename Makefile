@@ -167,6 +167,7 @@ package: $(PACKAGING)
 generate: $(READY)
 	@$(BIN)/python -m chronik.configs.listing
 	@$(BIN)/python -m chronik.console.rest.listing
+	@$(BIN)/python -m chronik.console.registry.listing
 	@$(BIN)/python -m chronik.console.metrics.listing
 	@$(BIN)/python -m chronik.security.permission_table
 	@$(BIN)/python -m tools.docs

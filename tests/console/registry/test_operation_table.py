@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 import msgspec
 
 from chronik.console.registry import operations
+from chronik.console.registry.listing import PAGE, update_page
 from chronik.console.registry.openapi import build_document
 from chronik.console.registry.operation_table import MUTATIONS, OPERATIONS, PATH_PARAMETERS
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_every_operation_is_declared_once_and_implemented() -> None:
@@ -25,6 +29,13 @@ def test_every_operation_that_changes_the_registry_is_a_mutation() -> None:
     assert not MUTATIONS & reading
     lookups = {"show_root", "look_up_schema", "check_compatibility", "check_compatibility_with_version"}
     assert {operation.function for operation in OPERATIONS} - reading - lookups == MUTATIONS
+
+
+def test_docs_page_lists_every_operation() -> None:
+    page = (ROOT / PAGE).read_text(encoding="utf-8")
+    assert page == update_page(page), f"{PAGE} is outdated: run .venv/bin/python -m chronik.console.registry.listing"
+    for operation in OPERATIONS:
+        assert f"`{operation.method} {operation.path}`" in page
 
 
 def test_openapi_document_describes_every_operation() -> None:
