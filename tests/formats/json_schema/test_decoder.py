@@ -353,6 +353,14 @@ def test_error_message_is_limited() -> None:
     assert len(str(raised.value)) == MESSAGE_CHARACTERS_MAX
 
 
+def test_violation_of_many_alternatives_is_an_error_without_a_description() -> None:
+    decoder = create({"items": {"anyOf": [{"const": number} for number in range(1000)]}})
+    with pytest.raises(UndecodableValueError, match=r"\[1\]: -1 is not valid under any of the schemas"):
+        decoder.decode_value(b"[1,-1]")
+    with pytest.raises(UndecodableValueError, match="the value does not match the JSON Schema"):
+        decoder.decode_value(b"[" + b"-1," * 20_000 + b"-1]")
+
+
 def test_formats_are_not_validated_but_patterns_are() -> None:
     decoder = create(has(a={"type": "string", "format": "email"}, b={"type": "string", "pattern": "^[a-z]+$"}))
     assert decoder.decode_value(b'{"a":"?"}')["a"] == "?"
@@ -446,7 +454,18 @@ def test_value_that_is_too_large_for_a_complex_schema_is_an_error() -> None:
     decoder = create({"items": {"anyOf": [{"const": number} for number in range(15_000)]}})
     assert decoder.decode_value(b"[1,2]") == [1, 2]
     with pytest.raises(UndecodableValueError, match="too large for a schema of this complexity"):
-        decoder.decode_value(b"[" + b"1," * 10_000 + b"1]")
+        decoder.decode_value(b"[" + b"1," * 15_000 + b"1]")
+
+
+def test_value_that_is_nested_too_deeply_for_a_recursive_schema_is_an_error() -> None:
+    union = {"anyOf": [{"$ref": f"#/definitions/T{number}"} for number in range(20)]}
+    definitions = {f"T{number}": has(a=union, b=union) for number in range(20)}
+    decoder = create({"definitions": definitions, "$ref": "#/definitions/T0"})
+    assert decoder.decode_value(b'{"a":{"b":{}}}') is not None
+    with pytest.raises(UndecodableValueError, match="the value does not match the JSON Schema"):
+        decoder.decode_value(b'{"a":{"b":1}}')
+    with pytest.raises(UndecodableValueError, match="nested objects: too large for a schema of this complexity"):
+        decoder.decode_value(b'{"a":' * 30 + b"1" + b"}" * 30)
 
 
 def test_schema_that_refers_to_itself_in_place_is_decoded() -> None:

@@ -42,6 +42,12 @@ COLUMNS_MAX: Final = 10_000
 STEPS_MAX: Final = 200_000
 """Maximum schemas that are visited. Each combination of schemas that apply together is visited once."""
 
+ALTERNATIVES_MAX: Final = 100
+"""Maximum alternatives with a common type. Values with more alternatives are JSON text."""
+
+CHOSEN_MAX: Final = 500
+"""Maximum schemas that apply together where an alternative within an alternative is considered."""
+
 NESTING_MAX: Final = 50
 """Maximum nesting depth of types. Objects and arrays that are nested deeper are JSON text."""
 
@@ -145,7 +151,7 @@ class _Deriver:
                 break
         else:
             return self._derive_single(list(schemas.values()))
-        if len(chosen) >= NESTING_MAX:
+        if len(alternatives) > ALTERNATIVES_MAX or len(chosen) >= CHOSEN_MAX:
             return JsonAny()
         # Combinations of several lists of alternatives are not considered: only the first list counts.
         chosen = chosen.union(schemas)
