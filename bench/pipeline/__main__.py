@@ -27,6 +27,7 @@ NAME: Final = "pipeline"
 SECTIONS: Final = {
     "landing": ("Landing", "bench.pipeline.landing:measure_landing"),
     "json": ("Landing of JSON", "bench.pipeline.landing:measure_json"),
+    "typed": ("Landing of Avro and Protobuf", "bench.pipeline.typed:measure_typed"),
     "growth": ("Growth", "bench.pipeline.growth:measure_growth"),
     "sql": ("SQL", "bench.pipeline.queries:measure_queries"),
 }
@@ -55,7 +56,7 @@ def main(argv: list[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # so that workers start as they do for users
     load_before = os.getloadavg()[0]
-    with BenchmarkServer(CHRONIK_GROUP, folder) as server:
+    with BenchmarkServer(CHRONIK_GROUP, folder, with_http=True) as server:  # the schema registry needs HTTP
         growth_rounds = arguments.rounds if arguments.long else 1
         plan = PipelineBenchmarkPlan(
             folder, server.bootstrap, arguments.rounds, arguments.records, arguments.sizes, growth_rounds

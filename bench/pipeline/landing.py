@@ -85,7 +85,7 @@ class LandingComparison:
 
     def measure(self, method: str, records: int) -> LandingResult:
         """Land the topic in one way and check the rows and files. Raises BenchFailed."""
-        topic = self._plan.topic(records, self.use)
+        topic = self._find_topic(records)
         folder = self._plan.directory / "tables"
         shutil.rmtree(folder, ignore_errors=True)
         os.sync()  # an earlier run's dirty pages must not slow this one
@@ -104,6 +104,9 @@ class LandingComparison:
         elif written.files != self._files:
             raise BenchmarkError(f"{method} wrote {written.files} files, not {self._files}")
         return LandingResult(records / watch.seconds, cpu_s / records * MILLION, written)
+
+    def _find_topic(self, records: int) -> str:
+        return self._plan.topic(records, self.use)
 
     def _chronik(self, topic: str, folder: Path) -> None:
         run(self._plan.bootstrap, str(folder), [topic], once=True, codec=self._codec, spark=self._spark)
@@ -171,13 +174,8 @@ def find_connector_jars() -> list[Path]:
     return jars
 
 
-def _with_codec(
-    contest: LandingComparison,
-    plan: PipelineBenchmarkPlan,
-    codec: str,
-    ratio_least: float = RATIO_LEAST,
-    cpu_ratio_most: float | None = None,
-) -> list[Figure]:
+def measure_methods(contest: LandingComparison, plan: PipelineBenchmarkPlan) -> dict[str, list[LandingResult]]:
+    """Measure all ways, interleaved within each round. Raises BenchFailed."""
     for records in (WARM_UP_RECORDS, plan.records):
         for method in contest.ways:
             contest.measure(method, records)  # warm-up, which also determines Chronik's number of files
@@ -185,6 +183,17 @@ def _with_codec(
     for number in range(plan.rounds):
         for method in rotate_servers(list(contest.ways), number):
             measured[method].append(contest.measure(method, plan.records))
+    return measured
+
+
+def _with_codec(
+    contest: LandingComparison,
+    plan: PipelineBenchmarkPlan,
+    codec: str,
+    ratio_least: float = RATIO_LEAST,
+    cpu_ratio_most: float | None = None,
+) -> list[Figure]:
+    measured = measure_methods(contest, plan)
     rates = {method: [each.rows_per_second for each in measured[method]] for method in contest.ways}
     costs = {method: [each.cpu_s_per_million for each in measured[method]] for method in contest.ways}
     sizes = {method: [each.written.bytes / MEGABYTE for each in measured[method]] for method in contest.ways}

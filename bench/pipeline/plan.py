@@ -65,8 +65,22 @@ class PipelineBenchmarkPlan:
             self._filled.add(name)
         return name
 
+    def filled_topic(self, records: int, use: str, template: bytes, digits: npt.NDArray[np.intp]) -> str:
+        """Return the name of a topic with values that vary in some bytes of a template. Raises BenchFailed."""
+        name = f"{use}-{records}"
+        if name not in self._filled:
+            fill_topic(self.bootstrap, name, records, template, digits)
+            self._filled.add(name)
+        return name
 
-def fill_topic(bootstrap: str, topic: str, records: int, template: bytes = TEMPLATE) -> None:
+
+def fill_topic(
+    bootstrap: str,
+    topic: str,
+    records: int,
+    template: bytes = TEMPLATE,
+    digits: npt.NDArray[np.intp] | None = None,
+) -> None:
     """Add records, distributed evenly over the partitions. Raises BenchFailed."""
     random = np.random.default_rng(1)
     with ClusterClient(bootstrap) as cluster:
@@ -74,7 +88,7 @@ def fill_topic(bootstrap: str, topic: str, records: int, template: bytes = TEMPL
         before = _count_records(cluster, topic)
         publisher = Publisher(cluster, PublishSettings(bootstrap, topic))
         for first in range(0, records, ROWS_PER_CALL):
-            publisher.publish(generate_events(min(ROWS_PER_CALL, records - first), random, template))
+            publisher.publish(generate_events(min(ROWS_PER_CALL, records - first), random, template, digits))
         written = _count_records(cluster, topic) - before
     if written != records:
         raise BenchmarkError(f"topic {topic} received {written:,} records instead of {records:,}")
@@ -84,11 +98,17 @@ def _count_records(cluster: ClusterClient, topic: str) -> int:
     return sum(list_latest_offsets(cluster, cluster.partitions(topic)).values())
 
 
-def generate_events(count: int, random: np.random.Generator, template: bytes = TEMPLATE) -> pa.RecordBatch:
-    """Return records whose values are the template with random digits."""
+def generate_events(
+    count: int,
+    random: np.random.Generator,
+    template: bytes = TEMPLATE,
+    digits: npt.NDArray[np.intp] | None = None,
+) -> pa.RecordBatch:
+    """Return records whose values are the template with random digits, by default in place of `#`."""
     characters: npt.NDArray[np.uint8] = np.frombuffer(template, np.uint8)
     values = np.tile(characters, (count, 1))
-    digits = np.flatnonzero(characters == ord("#"))
+    if digits is None:
+        digits = np.flatnonzero(characters == ord("#"))
     values[:, digits] = random.integers(ord("0"), ord("9") + 1, (count, len(digits)), np.uint8)
     ends = np.arange(0, (count + 1) * len(template), len(template), dtype=np.int32)
     column = pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(values)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -28,12 +29,18 @@ def list_process_tree(pid: int) -> list[int]:
 
 
 def read_tree_cpu_seconds(pid: int) -> float:
-    """Return the CPU seconds of a process tree. Spark's workers stay alive, so two readings can be subtracted."""
+    """Return the CPU seconds of a process tree, also of those that have exited, so that readings can be compared."""
     total = 0.0
     for each in list_process_tree(pid):
-        with suppress(BenchmarkError):  # the process has just exited
-            total += read_cpu_seconds(each)
+        with suppress(BenchmarkError, OSError):  # the process has just exited
+            total += read_cpu_seconds(each) + _read_exited_children_seconds(each)
     return total
+
+
+def _read_exited_children_seconds(pid: int) -> float:
+    """Return the CPU seconds of the children of a process that have exited, such as idle workers of Spark."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[13:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def read_pss_bytes(pid: int) -> int:

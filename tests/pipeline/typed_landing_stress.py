@@ -53,7 +53,6 @@ TRANSACTION_RECORDS_MAX = 2000
 ABORTED_SHARE = 0.1
 ROUNDS_PER_KILL = 3
 PROGRESS_SECONDS_MAX = 400.0
-KILL_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.1
 SECOND_MASTER = "local[2,8]"
 
@@ -359,13 +358,13 @@ class TypedLandingStress:
                 self._drivers.append(stack.enter_context(driver))
             stack.enter_context(compaction)
             for number, process in enumerate(kills, 1):
-                reached = self._next_offset_sum()
-                producer.allow_up_to(share * number)
-                self._wait_for_progress(reached)
-                time.sleep(self._rng.uniform(0.0, 2.0))  # the point within a round; there is no state to wait for
                 if process is KilledProcess.WORKER:
-                    self._kill_worker(producer, share * number, share)
+                    self._kill_worker(producer, share * number)
                 else:
+                    reached = self._next_offset_sum()
+                    producer.allow_up_to(share * number)
+                    self._wait_for_progress(reached)
+                    time.sleep(self._rng.uniform(0.0, 2.0))  # the point within a round; there is no state to wait for
                     self._kill(process, compaction)
                 self._outcome.kills[process] += 1
                 committed = int(producer.is_committed.sum())
@@ -403,16 +402,20 @@ class TypedLandingStress:
                 self._broker.kill()
                 self._broker.start()
 
-    def _kill_worker(self, producer: AvroProducer, reached: int, share: int) -> None:
-        """Kill a Python worker of the second driver's Spark. Until there is one, more records are written."""
-        started = time.monotonic()
+    def _kill_worker(self, producer: AvroProducer, records: int) -> None:
+        """Kill a Python worker of the second driver's Spark. Only this driver lands until there is a worker."""
+        self._drivers[0].kill()
+        producer.allow_up_to(records)
+        deadline = time.monotonic() + PROGRESS_SECONDS_MAX
         while not (workers := find_python_workers([self._drivers[1].pid])):
-            elapsed = time.monotonic() - started
-            assert elapsed < PROGRESS_SECONDS_MAX, f"no Spark worker:\n{self._drivers[1].log_tail()}"
-            producer.allow_up_to(reached + int(share * min(1.0, elapsed / KILL_SECONDS_MAX)))
+            if not self._drivers[1].is_running:
+                self._outcome.driver_exits += 1
+                self._drivers[1].start()
+            assert time.monotonic() < deadline, f"no Spark worker:\n{self._drivers[1].log_tail()}"
             time.sleep(POLL_SECONDS)
         with suppress(ProcessLookupError):
             os.kill(self._rng.choice(workers), 9)
+        self._drivers[0].start()
 
     def _wait_for_progress(self, reached: int) -> None:
         """Wait until the table has grown beyond the sum of next offsets, and restart drivers that have exited."""
