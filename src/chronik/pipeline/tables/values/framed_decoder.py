@@ -130,7 +130,7 @@ class FramedDecoder:
         try:
             schema: WriterSchema | str = get_registry_client(self._registry).fetch_schema(key)
         except (SchemaUnknownError, UnsupportedSchemaError) as error:
-            return str(error)  # the client remembers unknown schemas for a while, not for ever
+            return str(error)  # the client remembers unknown schemas for 30 seconds
         if isinstance(schema, WriterSchema) and schema.format is not self._format:
             schema = f"schema {key} has the format {schema.format}, but the table has the format {self._format}"
         self._schemas[key] = schema
