@@ -69,6 +69,13 @@ def test_pattern_matches_same_texts_as_python_re(expression: str) -> None:
     assert matched < TEXTS or expression == "(?s).*"
 
 
+@pytest.mark.parametrize(("expression", "text"), [("b", "abc"), ("^a", "abc"), ("c$", "abc"), ("", "abc")])
+def test_pattern_occurs_in_a_text_that_contains_a_match(expression: str, text: str) -> None:
+    assert Pattern(expression).occurs_in(text)
+    assert not Pattern(expression).matches(text)
+    assert not Pattern(expression + "x").occurs_in(text)
+
+
 @pytest.mark.parametrize(("expression", "text"), [("orders-.*", "orders-7"), ("(?i)ÄB", "äb"), ("[α-ω]+", "λ")])
 def test_pattern_matches_unicode_letters(expression: str, text: str) -> None:
     assert Pattern(expression).matches(text)
