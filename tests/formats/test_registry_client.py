@@ -18,8 +18,8 @@ from chronik.formats.registry_client import (
     RegistryRequestError,
     RegistrySettings,
     RegistryUnavailableError,
-    SchemaReference,
     SchemaUnknownError,
+    SchemaVersionReference,
     parse_registry_settings,
 )
 from tests.formats.http_registry import HttpRegistry
@@ -124,7 +124,7 @@ def test_schema_is_registered(registry: HttpRegistry, connect: Connect) -> None:
     client = connect()
     registry.add("a", '"int"')
     schema = WriterSchema(ValueFormat.AVRO, '["int", "a"]')
-    id = client.register("b", schema, (SchemaReference("a", "a", 1),))
+    id = client.register("b", schema, (SchemaVersionReference("a", "a", 1),))
     assert client.fetch_schema(id) == schema._replace(references=(ReferencedSchema("a", '"int"'),))
 
 

@@ -227,7 +227,7 @@ class RegistryClient:
             document = self._confirm_if_unknown(lambda: self._request("GET", path))
             return self._parse_registered(subject, document)
 
-    def register(self, subject: str, schema: WriterSchema, references: tuple[SchemaReference, ...] = ()) -> int:
+    def register(self, subject: str, schema: WriterSchema, references: tuple[SchemaVersionReference, ...] = ()) -> int:
         """Register a schema as the latest version of a subject, unless a version has it, and return its id.
 
         Raises:
@@ -408,7 +408,7 @@ class RegistryClient:
             self._current = (self._current + 1) % len(self._endpoints)
 
 
-class SchemaReference(NamedTuple):
+class SchemaVersionReference(NamedTuple):
     """A reference of a schema to a version of a subject."""
 
     name: str
