@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chronik.formats.avro.schema import DEPTH_MAX, NODES_MAX, TEXT_LENGTH_MAX
+from chronik.formats.avro.schema import DEPTH_MAX, NAME_LENGTH_MAX, NODES_MAX, TEXT_LENGTH_MAX
 from chronik.registry.avro import AvroSchema, parse
 from chronik.registry.schema import InvalidSchemaError, ResolvedReference
 
@@ -135,3 +135,31 @@ def test_default_values_that_refer_to_each_other_exponentially_are_rejected() ->
         references.append((f"R{level}", record(*fields) | {"name": f"R{level}"}))
     with pytest.raises(InvalidSchemaError, match="too complex"):
         parse_json(references[-1][1], *references[:-1])
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        record(field("f", {"type": "fixed", "name": "Hash", "size": 1}), namespace="a." * (NAME_LENGTH_MAX // 2) + "a"),
+        record(namespace="a" * (NAME_LENGTH_MAX - len("Order"))),
+        record(aliases=["b" * (NAME_LENGTH_MAX - 1)], namespace="ab"),
+        record(field("f", "B" * NAME_LENGTH_MAX), namespace="a"),
+    ],
+    ids=["nested type", "namespace", "alias", "reference"],
+)
+def test_name_that_is_too_long_with_its_namespace_is_rejected(schema: Any) -> None:
+    with pytest.raises(InvalidSchemaError, match=f"a name has more than {NAME_LENGTH_MAX} characters"):
+        parse_json(schema)
+
+
+def test_longest_name_is_accepted() -> None:
+    namespace = "a" * (NAME_LENGTH_MAX - len(".Order"))
+    assert namespace in parse_json(record(namespace=namespace)).canonical_text
+
+
+@pytest.mark.parametrize("is_field", [False, True])
+def test_too_many_aliases_are_rejected(is_field: bool) -> None:
+    aliases = [f"a{number}" for number in range(NODES_MAX)]
+    schema = record(field("f", "int", aliases=aliases)) if is_field else record(aliases=aliases)
+    with pytest.raises(InvalidSchemaError, match=f"more than {NODES_MAX} types, fields, aliases and enum symbols"):
+        parse_json(schema)

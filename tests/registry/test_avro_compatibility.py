@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from chronik.registry.avro import parse
-from chronik.registry.avro_compatibility import MESSAGES_MAX
+from chronik.registry.avro_compatibility import DETAILS_CHARACTERS_MAX, MESSAGES_CHARACTERS_MAX, MESSAGES_MAX
 from chronik.registry.schema import InvalidSchemaError, ResolvedReference
 
 Schema = Any
@@ -228,3 +229,46 @@ def test_schemas_that_are_nested_too_deeply_by_names_are_rejected() -> None:
     reader, writer = (parse(texts[-1], references[:-1]) for _ in range(2))
     with pytest.raises(InvalidSchemaError, match="nested too deeply"):
         reader.find_incompatibilities(writer)
+
+
+def test_characters_of_messages_are_limited() -> None:
+    fields = [(f"f{number}", "Status") for number in range(1, MESSAGES_MAX)]
+    symbols = [f"symbol{number:0100d}" for number in range(1000)]
+    messages = find_incompatibilities(record(("f0", enum("A")), *fields), record(("f0", enum(*symbols)), *fields))
+    assert "MISSING_ENUM_SYMBOLS" in messages[0]
+    assert sum(map(len, messages)) <= MESSAGES_CHARACTERS_MAX
+
+
+def test_long_details_are_truncated() -> None:
+    (message,) = find_incompatibilities(enum("A"), enum("s" * (2 * DETAILS_CHARACTERS_MAX)))
+    shown = f"[{'s' * (DETAILS_CHARACTERS_MAX - 1)}…"
+    description = f"The %s schema is missing enum symbols '{shown}' at path '/symbols' in the %s schema"
+    assert message == describe("MISSING_ENUM_SYMBOLS", description, shown)
+
+
+def test_comparing_many_aliases_with_many_records_is_too_complex() -> None:
+    aliases = [f"alias{number}" for number in range(10_000)]
+    reader = record({"name": "f", "type": "int", "aliases": aliases, "default": 0})
+    writer = [record(name=f"Order{number}") for number in range(1000)]
+    with pytest.raises(InvalidSchemaError, match="too complex"):
+        find_incompatibilities(reader, writer)
+
+
+def test_comparing_many_large_enums_is_too_complex() -> None:
+    symbols = [f"symbol{number}" for number in range(10_000)]
+    writer = [enum(*symbols, name="Large")]
+    reader = [enum("A", name=f"Small{number}") for number in range(1000)]
+    with pytest.raises(InvalidSchemaError, match="too complex"):
+        find_incompatibilities(reader, writer)
+
+
+def test_memory_for_incompatibilities_that_are_discarded_is_limited() -> None:
+    reader = [enum("A", name=f"Reader{number}") for number in range(60)]
+    writer = [enum("s" * DETAILS_CHARACTERS_MAX, name=f"Writer{number}") for number in range(60)]
+    tracemalloc.start()
+    try:
+        find_incompatibilities(reader, writer)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20_000_000  # all pairs of branches would have 72 MB

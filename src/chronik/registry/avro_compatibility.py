@@ -29,7 +29,7 @@ PAIRS_MAX: Final = 200_000
 """Maximum pairs of types that are compared, each of which takes about 2 µs."""
 
 FIELDS_MAX: Final = 500_000
-"""Maximum fields that are compared in these pairs."""
+"""Maximum fields, aliases and enum symbols that are compared in these pairs."""
 
 DEPTH_MAX: Final = 150
 """Maximum nesting of comparisons, each of which takes up to four of Python's stack frames. Types that refer to each
@@ -38,6 +38,17 @@ other by name may be nested more deeply than their text."""
 MESSAGES_MAX: Final = 1000
 """Maximum incompatibilities of a pair of types. Java repeats those of a type for each of its uses: their number
 may grow exponentially."""
+
+MESSAGES_CHARACTERS_MAX: Final = 1_000_000
+"""Maximum characters of all incompatibilities of two schemas."""
+
+DETAILS_CHARACTERS_MAX: Final = 10_000
+"""Maximum characters of names in an incompatibility. A message may list all symbols of an enum, and be repeated for
+each of its uses."""
+
+DETAILS_CHARACTERS_MIN: Final = 100
+"""Maximum characters of names in further incompatibilities, after those of MESSAGES_CHARACTERS_MAX characters. Many are
+found and discarded, because they are those of the wrong branch of a union."""
 
 _PROMOTIONS: Final = {
     Kind.LONG: (Kind.INT,),
@@ -70,9 +81,18 @@ def find_incompatibilities(reader: Type, writer: Type) -> list[str]:
         AvroSchemaError: The schemas are too complex.
     """
     try:
-        return _Checker().check(reader, writer, [])
+        return _limit_characters(_Checker().check(reader, writer, []))
     except _AmbiguousFieldError as error:
         return [f"Unexpected exception during compatibility check: {error}"]
+
+
+def _limit_characters(messages: list[str]) -> list[str]:
+    characters = 0
+    for count, message in enumerate(messages):
+        characters += len(message)
+        if characters > MESSAGES_CHARACTERS_MAX:
+            return messages[:count]
+    return messages
 
 
 class _AmbiguousFieldError(Exception):
@@ -86,6 +106,7 @@ class _Checker:
         self._pairs = Steps(PAIRS_MAX)
         self._fields = Steps(FIELDS_MAX)
         self._depth = 0
+        self._characters_left = MESSAGES_CHARACTERS_MAX
 
     def check(self, reader: Type, writer: Type, path: list[str]) -> list[str]:
         """Return the incompatibilities of a pair of types. A pair that is still being compared counts as compatible."""
@@ -109,12 +130,12 @@ class _Checker:
         if isinstance(reader, Union):
             if any(not self.check(branch, writer, []) for branch in reader.branches):
                 return []
-            return [_describe("MISSING_UNION_BRANCH", path, _name_missing_branch(writer))]
+            return [self._describe("MISSING_UNION_BRANCH", path, _name_missing_branch(writer))]
         if reader.kind is not writer.kind:
             if writer.kind in _PROMOTIONS.get(reader.kind, ()):
                 return []
             kinds = f"reader type: {reader.kind.upper()} not compatible with writer type: {writer.kind.upper()}"
-            return [_describe("TYPE_MISMATCH", path, kinds)]
+            return [self._describe("TYPE_MISMATCH", path, kinds)]
         if isinstance(reader, Array) and isinstance(writer, Array):
             return list(self.check(reader.items, writer.items, [*path, "items"]))
         if isinstance(reader, Map) and isinstance(writer, Map):
@@ -130,23 +151,26 @@ class _Checker:
             if not isinstance(reader, Union):
                 found += self.check(reader, branch, branch_path)
             elif self.check(reader, branch, []):
-                found.append(_describe("MISSING_UNION_BRANCH", branch_path, _name_missing_branch(branch)))
+                found.append(self._describe("MISSING_UNION_BRANCH", branch_path, _name_missing_branch(branch)))
         return found
 
     def _compare_named(self, reader: NamedType, writer: NamedType, path: list[str]) -> list[str]:
         found = []
         if reader.name.simple != writer.name.simple and writer.full_name not in reader.alias_names:
-            found.append(_describe("NAME_MISMATCH", [*path, "name"], f"expected: {writer.full_name}"))
+            found.append(self._describe("NAME_MISMATCH", [*path, "name"], f"expected: {writer.full_name}"))
         if isinstance(reader, Fixed) and isinstance(writer, Fixed):
             if reader.size != writer.size:
                 sizes = f"expected: {writer.size}, found: {reader.size}"
-                found.append(_describe("FIXED_SIZE_MISMATCH", [*path, "size"], sizes))
+                found.append(self._describe("FIXED_SIZE_MISMATCH", [*path, "size"], sizes))
         elif isinstance(reader, Enum) and isinstance(writer, Enum):
+            self._fields.take(len(reader.symbols) + len(writer.symbols))
             missing = set(writer.symbols) - set(reader.symbols)
             if missing and reader.default is None:
-                found.append(_describe("MISSING_ENUM_SYMBOLS", [*path, "symbols"], f"[{', '.join(sorted(missing))}]"))
+                found.append(
+                    self._describe("MISSING_ENUM_SYMBOLS", [*path, "symbols"], f"[{', '.join(sorted(missing))}]")
+                )
         elif isinstance(reader, Record) and isinstance(writer, Record):
-            self._fields.take(len(reader.fields))
+            self._fields.take(sum(1 + len(field.aliases) for field in reader.fields))
             for index, field in enumerate(reader.fields):
                 found += self._compare_field(field, index, writer, [*path, "fields", str(index)])
         return found
@@ -164,14 +188,17 @@ class _Checker:
             return []
         if isinstance(field.type, Enum) and field.type.default is not None:
             return self.check(field.type, writer, [*path, "type"])
-        return [_describe("READER_FIELD_MISSING_DEFAULT_VALUE", path, field.name)]
+        return [self._describe("READER_FIELD_MISSING_DEFAULT_VALUE", path, field.name)]
+
+    def _describe(self, error_type: str, path: list[str], details: str) -> str:
+        shown = DETAILS_CHARACTERS_MAX if self._characters_left > 0 else DETAILS_CHARACTERS_MIN
+        if len(details) > shown:
+            details = f"{details[:shown]}…"
+        self._characters_left -= len(details)
+        location = "/" + "/".join(token.replace("~", "~0").replace("/", "~1") for token in path)
+        description = _DESCRIPTIONS[error_type].format(path=location, details=details)
+        return f"{{errorType:'{error_type}', description:'{description}', additionalInfo:'{details}'}}"
 
 
 def _name_missing_branch(branch: Type) -> str:
     return f"reader union lacking writer type: {branch.kind.upper()}"
-
-
-def _describe(error_type: str, path: list[str], details: str) -> str:
-    location = "/" + "/".join(token.replace("~", "~0").replace("/", "~1") for token in path)
-    description = _DESCRIPTIONS[error_type].format(path=location, details=details)
-    return f"{{errorType:'{error_type}', description:'{description}', additionalInfo:'{details}'}}"

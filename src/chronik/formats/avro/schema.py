@@ -24,7 +24,11 @@ DEPTH_MAX: Final = 100
 about 300 levels of records."""
 
 NODES_MAX: Final = 20_000
-"""Maximum types, fields and enum symbols of a schema and its references. Parsing takes about 10 µs each."""
+"""Maximum types, fields, aliases and enum symbols of a schema and its references. Parsing takes about 10 µs each."""
+
+NAME_LENGTH_MAX: Final = 1024
+"""Maximum characters of a name with its namespace. All names in a record have its namespace, unless they have their
+own: together, they may be much longer than the text."""
 
 STEPS_MAX: Final = 100_000
 """Maximum steps to validate the default values of a schema, and to compare types that are defined again. Default
@@ -142,13 +146,13 @@ class Name:
         """Split a name. `namespace` applies to names without a dot.
 
         Raises:
-            AvroSchemaError: The part after the last dot is invalid.
+            AvroSchemaError: The part after the last dot is invalid, or the name is too long.
         """
         prefix, dot, simple = name.rpartition(".")
-        check(simple)
         self.simple = simple
         self.namespace = (prefix if dot else namespace) or None
-        self.full = simple if self.namespace is None else f"{self.namespace}.{simple}"
+        self.full = _qualify(simple, self.namespace)
+        check(simple)
 
     def qualify(self, namespace: str | None) -> str:
         """Return the shortest text that refers to this name within a namespace, as Avro's Java library writes it."""
@@ -279,6 +283,18 @@ def parse_schema(text: str, references: Iterable[str] = (), *, is_new: bool = Tr
 
 # Names
 
+
+def _qualify(name: str, namespace: str | None) -> str:
+    """Return the full name of a name without a dot.
+
+    Raises:
+        AvroSchemaError: The full name is too long.
+    """
+    if len(name) + (0 if namespace is None else 1 + len(namespace)) > NAME_LENGTH_MAX:
+        raise AvroSchemaError(f"The schema is too complex: a name has more than {NAME_LENGTH_MAX} characters")
+    return name if namespace is None else f"{namespace}.{name}"
+
+
 _STRICT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -399,12 +415,12 @@ class _Parser:
     def _count(self, nodes: int = 1) -> None:
         self._nodes += nodes
         if self._nodes > NODES_MAX:
-            raise AvroSchemaError(f"The schema has more than {NODES_MAX} types, fields and enum symbols")
+            raise AvroSchemaError(f"The schema has more than {NODES_MAX} types, fields, aliases and enum symbols")
 
     def _find(self, name: str, namespace: str | None) -> Type:
         if name in PRIMITIVES:
             return Type(PRIMITIVES[name], {})
-        full_name = f"{namespace}.{name}" if namespace is not None and "." not in name else name
+        full_name = _qualify(name, None if "." in name else namespace)
         return self._named.get(full_name) or self._named.get(name) or Unresolved(full_name)
 
     def _resolve(self, reference: Type) -> Type:
@@ -501,7 +517,7 @@ class _Parser:
             self._defaults.append(field)
         self._check_name(name)
         field.props = self._read_props(definition, _FIELD_RESERVED)
-        field.aliases = _read_aliases(definition)
+        field.aliases = self._read_aliases(definition)
         return field
 
     def _parse_enum(self, schema: JsonObject, namespace: str | None) -> Enum:
@@ -540,7 +556,7 @@ class _Parser:
 
     def _define(self, named: NamedType, schema: JsonObject, reserved: frozenset[str]) -> None:
         named.props = self._read_props(schema, reserved)
-        for alias in _read_aliases(schema):
+        for alias in self._read_aliases(schema):
             name = Name(alias, named.name.namespace, self._check_name)
             named.aliases[name.full] = name
         if self._is_new:
@@ -552,6 +568,11 @@ class _Parser:
         known = self._named.setdefault(named.full_name, named)
         if known is not named and not _are_equal(known, named, self._steps):
             raise AvroSchemaError(f"Can't redefine: {named.full_name}")
+
+    def _read_aliases(self, definition: JsonObject) -> list[str]:
+        aliases = _read_aliases(definition)
+        self._count(len(aliases))
+        return aliases
 
     def _read_props(self, definition: JsonObject, reserved: frozenset[str]) -> JsonObject:
         props = {key: value for key, value in definition.items() if key not in reserved}
