@@ -55,11 +55,6 @@ def test_normal_form_sorts_by_utf16_code_units() -> None:
     assert list(json.loads(parse('{"\uff5e":1,"😀":2,"a":3}', []).normalize())) == ["a", "😀", "\uff5e"]
 
 
-def test_top_level_fields_are_the_properties_of_an_object() -> None:
-    assert list(parse('{"properties":{"a":{},"b":{"properties":{"c":{}}}}}', []).top_level_fields) == ["a", "b"]
-    assert list(parse("true", []).top_level_fields) == []
-
-
 # Invalid schemas
 
 

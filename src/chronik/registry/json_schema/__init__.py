@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 from chronik.formats.avro.schema_text import format_json
@@ -66,13 +66,6 @@ class JsonSchema:
             return load(self._documents)
         except DocumentError as error:
             raise InvalidSchemaError(str(error)) from None
-
-    @property
-    def top_level_fields(self) -> Iterable[str]:
-        """The names of the properties of an object."""
-        schema = self._documents.root.value
-        properties = schema.get("properties") if isinstance(schema, dict) else None
-        return properties.keys() if isinstance(properties, dict) else ()
 
     def find_incompatibilities(self, writer: JsonSchema) -> list[str]:
         """Return why this schema rejects values that `writer` accepts, in the wording of Confluent's registry.
