@@ -287,28 +287,29 @@ def test_version_in_metadata_is_maintained_as_in_confluents_registry() -> None:
     """The steps and results are those of Confluent's own test of `confluent:version`."""
 
     async def scenario(node: RegistryNode) -> None:
-        def build(version: int | None = None, **properties: str) -> SchemaRequest:
-            metadata = build_metadata(**properties) if properties else None
+        def build(version: int | None = None, metadata: Metadata | None = None) -> SchemaRequest:
             return build_request("f1=0", version=version, metadata=metadata)
 
-        def number(value: str) -> dict[str, str]:
-            return {"confluent:version": value}
+        def number(value: str) -> Metadata:
+            return build_metadata(**{"confluent:version": value})
 
-        async def register(version: int | None = None, **properties: str) -> tuple[int, int, str | None]:
-            found = await node.registry.register("test", build(version, **properties))
+        async def register(version: int | None = None, metadata: Metadata | None = None) -> tuple[int, int, str | None]:
+            found = await node.registry.register("test", build(version, metadata))
             stored = (found.metadata or Metadata()).properties or {}
             return found.id, found.version, stored.get("confluent:version")
 
-        async def look_up(**properties: str) -> int:
-            return (await node.registry.look_up("test", build(**properties))).version
+        async def look_up(metadata: Metadata | None = None) -> int:
+            return (await node.registry.look_up("test", build(metadata=metadata))).version
+
+        mine = build_metadata(mykey="myvalue")
 
         assert await register() == (1, 1, None)
         assert await register(-1) == (1, 1, None)
         assert await register(2) == (2, 2, "2")
         assert await register(-1) == (2, 2, "2")
         assert await look_up() == 1
-        assert await look_up(**number("1")) == 1
-        assert await look_up(**number("2")) == 2
+        assert await look_up(number("1")) == 1
+        assert await look_up(number("2")) == 2
         await node.registry.delete_version("test", 1)
         assert await look_up() == 2
         assert await register() == (2, 2, "2")
@@ -317,17 +318,17 @@ def test_version_in_metadata_is_maintained_as_in_confluents_registry() -> None:
         assert (await catch_error(node.registry.register("test", build(3)))).error_code == 42201
         assert await register(4) == (4, 4, "4")
         assert await look_up() == 4
-        assert await register(**number("-1")) == (5, 5, "5")
-        assert await register(**number("2")) == (2, 2, "2")
-        assert await register(**number("3")) == (3, 3, "3")
-        assert await register(**number("0")) == (6, 6, "6")
+        assert await register(metadata=number("-1")) == (5, 5, "5")
+        assert await register(metadata=number("2")) == (2, 2, "2")
+        assert await register(metadata=number("3")) == (3, 3, "3")
+        assert await register(metadata=number("0")) == (6, 6, "6")
         empty = build_request("f1=0", metadata=Metadata())
         assert (await node.registry.register("test", empty)).id == 6
-        assert await register(mykey="myvalue") == (7, 7, None)
+        assert await register(metadata=mine) == (7, 7, None)
         assert await register(-1) == (8, 8, "8")
-        assert await look_up(mykey="myvalue") == 7
+        assert await look_up(mine) == 7
         await node.registry.delete_version("test", 7)
-        assert await look_up(mykey="myvalue") == 8
+        assert await look_up(mine) == 8
         other = build_request("f1=0", "f2=0", version=-1)
         assert isinstance(await catch_error(node.registry.look_up("test", other)), SchemaNotFoundError)
 
