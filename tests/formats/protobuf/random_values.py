@@ -279,9 +279,9 @@ def read_oracle(message_class: type[Message], payload: bytes) -> dict[str, Any] 
         message = message_class.FromString(payload)
     except DecodeError:
         return None
-    if _has_unknown_entries(message):
-        raise AmbiguousPayloadError
     try:
+        if _has_unknown_entries(message):
+            raise AmbiguousPayloadError
         form: dict[str, Any] | None = build_expected(message) if message.IsInitialized() else None
     except UnicodeDecodeError:  # parsers of proto2 accept strings that are not UTF-8
         return None

@@ -389,6 +389,15 @@ def test_chunk_with_too_many_fields_is_split(monkeypatch: pytest.MonkeyPatch) ->
     assert column.array.to_pylist() == [{"n": [{"a": index % 100}]} for index in range(5000)]
 
 
+@pytest.mark.parametrize("count", [1, 20, 60])
+def test_long_packed_lists_are_decoded_with_their_order(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chronik.formats.protobuf.columns.PACKED_BYTES_MAX", 50_000)
+    decoder = create_field_decoder("repeated int32 f = 1;")
+    payload = b"\x0a\xa0\x9c\x01" + b"".join(bytes((index % 128,)) for index in range(20_000))
+    column = decoder.decode_column(pa.array([payload] * count, pa.binary()))
+    assert column.array.field("f").to_pylist() == [[index % 128 for index in range(20_000)]] * count
+
+
 def test_empty_column_has_the_arrow_type() -> None:
     decoder = create_field_decoder("int32 f = 1;")
     assert decoder.decode_column(pa.array([], pa.binary())).array.type == decoder.arrow_field.type

@@ -52,6 +52,9 @@ PADDING: Final = 16
 CELLS_MAX: Final = 50_000_000
 """Maximum fields of the messages in the payloads that are read at the same time. Absent fields take memory, too."""
 
+PACKED_BYTES_MAX: Final = 1 << 20
+"""Maximum bytes of packed fields that are read at the same time, unless a single one is longer."""
+
 _END: Final = 2**40
 """The tag of messages without further fields."""
 
@@ -406,6 +409,24 @@ class _MessageReader:
             words = batch.words[positions]
             column.add(np.repeat(owners, counts), words if size == 8 else words & np.uint64(0xFFFFFFFF))
             return
+        stops = np.cumsum(lengths)
+        parts = []
+        first = 0
+        while first < len(owners):
+            # Intermediate results take about 100 times the bytes.
+            limit = int(stops[first] - lengths[first]) + PACKED_BYTES_MAX
+            last = max(first + 1, int(np.searchsorted(stops, limit, "right")))
+            part = slice(first, last)
+            parts.append(self._read_packed_varints(frames, owners[part], starts[part], ends[part]))
+            first = last
+        column.add(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+
+    def _read_packed_varints(
+        self, frames: _Frames, owners: Int64s, starts: Int64s, ends: Int64s
+    ) -> tuple[Int64s, UInt64s]:
+        """Read the varints in slices. Return the frame and the number of each."""
+        batch = frames.batch
+        lengths = ends - starts
         positions = _expand(starts, lengths, 1)
         is_last = batch.data[positions] < 0x80
         slices = np.repeat(np.arange(len(owners)), lengths)[is_last]
@@ -418,10 +439,8 @@ class _MessageReader:
         begins[is_first] = starts[slices[is_first]]
         values, sizes = batch.read_varints(begins)
         self._mark_owners(frames, owners[slices], sizes > 10)
-        is_incomplete = lengths > 0
-        is_incomplete &= batch.data[ends - 1] > 0x7F
-        self._mark_owners(frames, owners, is_incomplete)
-        column.add(owners[slices], values)
+        self._mark_owners(frames, owners, (lengths > 0) & (batch.data[ends - 1] > 0x7F))
+        return owners[slices], values
 
     def _mark_owners(self, frames: _Frames, owners: Int64s, is_unusual: Mask) -> None:
         if is_unusual.any():

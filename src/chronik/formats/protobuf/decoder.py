@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 CHUNK_PAYLOADS: Final = 32 * 1024
 """Payloads that are decoded at the same time. Their intermediate results stay in the processor's cache."""
 
-CHUNK_BYTES: Final = 32 * 1024 * 1024
+CHUNK_BYTES: Final = 16 * 1024 * 1024
 """Maximum bytes of payloads that are decoded at the same time. Elements of lists take 8 to 50 times their bytes."""
 
 COLUMN_PAYLOADS_MIN: Final = 48
-"""Minimum payloads for decoding with NumPy. Fewer are decoded faster one by one."""
+"""Minimum payloads for decoding with NumPy, if they are small. Fewer are decoded faster one by one."""
+
+COLUMN_BYTES_MIN: Final = 256 * 1024
+"""Minimum bytes for decoding fewer payloads with NumPy: they may contain long lists."""
 
 
 class ProtobufDecoder:
@@ -127,14 +130,14 @@ class ProtobufDecoder:
         import numpy as np
         import pyarrow as pa
 
-        arrow_type = self.arrow_field.type
-        is_small = len(payloads) < COLUMN_PAYLOADS_MIN
-        if is_small or payloads.nbytes > CHUNK_BYTES or not self._message.fields:
-            return self._decode_one_by_one(payloads)
-        from chronik.formats.protobuf.columns import ColumnDecoder, TooManyCellsError
+        from chronik.formats.protobuf.columns import PASS_MESSAGES_MIN, ColumnDecoder, TooManyCellsError
 
+        count = len(payloads)
+        is_small = count < COLUMN_PAYLOADS_MIN and payloads.nbytes < COLUMN_BYTES_MIN
+        if is_small or count <= PASS_MESSAGES_MIN or payloads.nbytes > CHUNK_BYTES or not self._message.fields:
+            return self._decode_one_by_one(payloads)
         if self._columns is None:
-            self._columns = ColumnDecoder(self._message, self._plan(), arrow_type)
+            self._columns = ColumnDecoder(self._message, self._plan(), self.arrow_field.type)
         try:
             array, marked = self._columns.decode(payloads)
         except TooManyCellsError:
