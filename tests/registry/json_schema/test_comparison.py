@@ -9,7 +9,7 @@ import pytest
 
 from chronik.registry.json_schema import JsonSchema, comparison, parse
 from chronik.registry.json_schema.comparison import DIFFERENCES_MAX, MESSAGES_CHARACTERS_MAX, compare
-from chronik.registry.json_schema.differences import COMPATIBLE, DifferenceType
+from chronik.registry.json_schema.differences import COMPATIBLE, JsonDifferenceType
 from chronik.registry.schema import InvalidSchemaError, ResolvedReference
 
 Schema = Any
@@ -431,7 +431,7 @@ def test_schema_is_compatible_with_itself(name: str) -> None:
 
 def test_every_type_of_difference_has_a_case() -> None:
     found = {each.split(" ")[0] for case in CASES.values() for each in (*case.forward, *case.backward)}
-    assert found == set(DifferenceType)
+    assert found == set(JsonDifferenceType)
 
 
 def test_incompatible_differences_have_messages() -> None:
@@ -442,7 +442,7 @@ def test_incompatible_differences_have_messages() -> None:
         ):
             messages = find_incompatibilities(writer, reader, case.drafts[0])
             types = sorted(
-                each.split(" ")[0] for each in expected if DifferenceType(each.split(" ")[0]) not in COMPATIBLE
+                each.split(" ")[0] for each in expected if JsonDifferenceType(each.split(" ")[0]) not in COMPATIBLE
             )
             assert sorted(message.split('"')[1] for message in messages) == types
             assert all(message.count("%s") == 2 for message in messages), messages

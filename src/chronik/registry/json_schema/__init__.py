@@ -9,7 +9,7 @@ from chronik.formats.avro.schema_text import format_json
 from chronik.formats.json_schema.documents import DocumentError, JsonValue, SchemaDocuments
 from chronik.registry.json_schema.comparison import find_incompatibilities
 from chronik.registry.json_schema.loader import load
-from chronik.registry.json_schema.nodes import Node
+from chronik.registry.json_schema.nodes import SchemaNode
 from chronik.registry.schema import InvalidSchemaError, ResolvedReference
 
 
@@ -56,7 +56,7 @@ class JsonSchema:
         return _format_text(_sort_keys(self._documents.root.value))
 
     @cached_property
-    def root(self) -> Node:
+    def root(self) -> SchemaNode:
         """The tree of the schema.
 
         Raises:

@@ -13,8 +13,8 @@ from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from chronik.linear_regex import Pattern, PatternError
-from chronik.registry.json_schema.differences import COMPATIBLE, Difference
-from chronik.registry.json_schema.differences import DifferenceType as T
+from chronik.registry.json_schema.differences import COMPATIBLE, JsonDifference
+from chronik.registry.json_schema.differences import JsonDifferenceType as T
 from chronik.registry.json_schema.nodes import (
     ArrayNode,
     CombinedNode,
@@ -23,10 +23,10 @@ from chronik.registry.json_schema.nodes import (
     EnumNode,
     FalseNode,
     MetaschemaNode,
-    Node,
     NotNode,
     NumberNode,
-    ObjectNode,
+    ObjectTypeNode,
+    SchemaNode,
     Signatures,
     StringNode,
     follow_references,
@@ -57,24 +57,24 @@ class _Change(NamedTuple):
         return self.type in COMPATIBLE
 
 
-_Pair: TypeAlias = tuple[Node, Node]
+_Pair: TypeAlias = tuple[SchemaNode, SchemaNode]
 _Key: TypeAlias = tuple[int, int]
 _Changes: TypeAlias = Sequence[_Change]
 _Comparison: TypeAlias = Generator[_Pair, _Changes, list[_Change]]
 """A comparison of two schemas. It yields the pairs of subschemas whose changes it needs."""
 
 
-def compare(writer: Node, reader: Node) -> list[Difference]:
+def compare(writer: SchemaNode, reader: SchemaNode) -> list[JsonDifference]:
     """Return the differences between two schemas.
 
     Raises:
         InvalidSchemaError: The comparison would take too many steps.
     """
     changes = _Comparer().compare(writer, reader)
-    return [Difference(change.type, "#/" + "/".join(change.path)) for change in changes]
+    return [JsonDifference(change.type, "#/" + "/".join(change.path)) for change in changes]
 
 
-def find_incompatibilities(writer: Node, reader: Node) -> list[str]:
+def find_incompatibilities(writer: SchemaNode, reader: SchemaNode) -> list[str]:
     """Return the messages of the incompatible differences.
 
     Raises:
@@ -98,7 +98,7 @@ class _Comparer:
         self._keys = Signatures(has_targets=True)
         self._patterns: dict[str, Pattern] = {}
 
-    def compare(self, writer: Node, reader: Node) -> _Changes:
+    def compare(self, writer: SchemaNode, reader: SchemaNode) -> _Changes:
         root = (follow_references(writer), follow_references(reader))
         known: dict[_Key, _Changes] = {}
         while True:
@@ -168,7 +168,7 @@ class _Comparer:
         self.take(sum(8 + len(change.path) for change in changes) // 64)
         return [_Change(change.type, (*path, *change.path)) for change in changes] if path else changes
 
-    def _compare_pair(self, writer: Node, reader: Node) -> _Comparison:
+    def _compare_pair(self, writer: SchemaNode, reader: SchemaNode) -> _Comparison:
         found = yield from self._compare_unwrapped(writer, reader)
         if found is not None:
             return found
@@ -201,7 +201,7 @@ class _Comparer:
                 reverse = yield reader.schema, writer.schema
                 change = T.NOT_TYPE_NARROWED if _are_compatible(reverse) else T.NOT_TYPE_EXTENDED
                 changes.append(_Change(change, ("not",)))
-            case ObjectNode(), ObjectNode():
+            case ObjectTypeNode(), ObjectTypeNode():
                 yield from self._compare_objects(changes, writer, reader)
             case ArrayNode(), ArrayNode():
                 yield from self._compare_arrays(changes, writer, reader)
@@ -210,7 +210,9 @@ class _Comparer:
                     changes.append(_Change(T.TYPE_CHANGED))
         return changes
 
-    def _compare_unwrapped(self, writer: Node, reader: Node) -> Generator[_Pair, _Changes, list[_Change] | None]:
+    def _compare_unwrapped(
+        self, writer: SchemaNode, reader: SchemaNode
+    ) -> Generator[_Pair, _Changes, list[_Change] | None]:
         """Compare a schema with the subschemas of a combined one. Return None unless one of them is compatible."""
         match writer, reader:
             case CombinedNode(), CombinedNode():
@@ -265,8 +267,8 @@ class _Comparer:
             changes.append(_Change(T.COMBINED_TYPE_SUBSCHEMAS_CHANGED))
         return changes
 
-    def _get_distinct_subschemas(self, node: CombinedNode) -> list[Node]:
-        distinct: dict[int, Node] = {}
+    def _get_distinct_subschemas(self, node: CombinedNode) -> list[SchemaNode]:
+        distinct: dict[int, SchemaNode] = {}
         for each in _sort_subschemas(node):
             distinct.setdefault(self._signatures.get(each), each)
         return list(distinct.values())
@@ -301,7 +303,7 @@ class _Comparer:
         return rights
 
     def _compare_objects(
-        self, changes: list[_Change], writer: ObjectNode, reader: ObjectNode
+        self, changes: list[_Change], writer: ObjectTypeNode, reader: ObjectTypeNode
     ) -> Generator[_Pair, _Changes, None]:
         self.take(len(writer.properties) + len(reader.properties))
         for name in writer.properties.keys() & reader.properties.keys():
@@ -324,7 +326,7 @@ class _Comparer:
         yield from self._compare_unevaluated(changes, writer, reader, _UNEVALUATED_PROPERTIES, "unevaluatedProperties")
         _compare_bounds(changes, writer, reader, _OBJECT_BOUNDS)
 
-    def _compare_removed_property(self, name: str, writer: ObjectNode, reader: ObjectNode) -> _Comparison:
+    def _compare_removed_property(self, name: str, writer: ObjectTypeNode, reader: ObjectTypeNode) -> _Comparison:
         if _is_open(reader):
             return [_Change(T.PROPERTY_REMOVED_FROM_OPEN_CONTENT_MODEL)]
         written = writer.properties[name]
@@ -342,7 +344,7 @@ class _Comparer:
             return [_Change(T.PROPERTY_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL)]
         return [_Change(T.PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL)]
 
-    def _compare_added_property(self, name: str, writer: ObjectNode, reader: ObjectNode) -> _Comparison:
+    def _compare_added_property(self, name: str, writer: ObjectTypeNode, reader: ObjectTypeNode) -> _Comparison:
         read = reader.properties[name]
         is_required = name in reader.required
         if _is_open(writer):
@@ -372,7 +374,7 @@ class _Comparer:
             changes.append(_Change(T.REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL))
         return changes
 
-    def _find_other_schema(self, name: str, node: ObjectNode) -> Node | None:
+    def _find_other_schema(self, name: str, node: ObjectTypeNode) -> SchemaNode | None:
         """Return the schema of a property that is not listed, or None if the property is forbidden or unrestricted."""
         for expression, schema in node.patterns.items():
             self.take(1 + len(name))
@@ -394,7 +396,7 @@ class _Comparer:
         return pattern
 
     def _compare_dependencies(
-        self, changes: list[_Change], writer: ObjectNode, reader: ObjectNode
+        self, changes: list[_Change], writer: ObjectTypeNode, reader: ObjectTypeNode
     ) -> Generator[_Pair, _Changes, None]:
         for name in _merge_keys(writer.required_dependencies, reader.required_dependencies):
             written, read = writer.required_dependencies.get(name), reader.required_dependencies.get(name)
@@ -439,7 +441,7 @@ class _Comparer:
             changes.append(_Change(change, ("uniqueItems",)))
         _compare_bounds(changes, writer, reader, _CONTAINS_BOUNDS)
 
-    def _compare_removed_item(self, written: Node, reader: ArrayNode) -> _Comparison:
+    def _compare_removed_item(self, written: SchemaNode, reader: ArrayNode) -> _Comparison:
         if _is_open(reader):
             return [_Change(T.ITEM_REMOVED_FROM_OPEN_CONTENT_MODEL)]
         other = _get_remaining_schema(reader)
@@ -456,7 +458,7 @@ class _Comparer:
             return [_Change(T.ITEM_WITH_FALSE_REMOVED_FROM_CLOSED_CONTENT_MODEL)]
         return [_Change(T.ITEM_REMOVED_FROM_CLOSED_CONTENT_MODEL)]
 
-    def _compare_added_item(self, read: Node, writer: ArrayNode) -> _Comparison:
+    def _compare_added_item(self, read: SchemaNode, writer: ArrayNode) -> _Comparison:
         if _is_open(writer):
             is_harmless = read.accepts_everything
             return [
@@ -508,7 +510,7 @@ class _Comparer:
             changes += self._rebase((yield written, read), path)
 
 
-_Container: TypeAlias = ArrayNode | ObjectNode
+_Container: TypeAlias = ArrayNode | ObjectTypeNode
 
 
 class _RemainderChanges(NamedTuple):
@@ -589,7 +591,7 @@ def _merge_keys(first: Iterable[str], second: Iterable[str]) -> Iterable[str]:
     return dict.fromkeys([*first, *second])
 
 
-def _sort_subschemas(node: CombinedNode) -> list[Node]:
+def _sort_subschemas(node: CombinedNode) -> list[SchemaNode]:
     """Return the subschemas of a combined schema in Confluent's order: combined ones first."""
     return sorted(node.subschemas, key=lambda each: not isinstance(each, CombinedNode))
 
@@ -608,11 +610,11 @@ def _compare_criteria(writer: CombinedNode, reader: CombinedNode) -> T:
 def _is_open(node: _Container) -> bool:
     """Return whether an object or array may have any other properties or items."""
     is_unrestricted = node.unevaluated is None or node.unevaluated.accepts_everything
-    has_patterns = isinstance(node, ObjectNode) and bool(node.patterns)
+    has_patterns = isinstance(node, ObjectTypeNode) and bool(node.patterns)
     return node.allows_additional and node.additional is None and is_unrestricted and not has_patterns
 
 
-def _get_remaining_schema(node: _Container) -> Node | None:
+def _get_remaining_schema(node: _Container) -> SchemaNode | None:
     """Return the schema of all other properties or items, or None if they are forbidden or unrestricted."""
     if node.additional is not None or not node.allows_additional:
         return node.additional
@@ -630,7 +632,9 @@ def _compare_sets(
         changes.append(_Change(extended if written < read else narrowed if written > read else changed, path))
 
 
-def _compare_bounds(changes: list[_Change], writer: Node, reader: Node, bounds: Iterable[_BoundChanges]) -> None:
+def _compare_bounds(
+    changes: list[_Change], writer: SchemaNode, reader: SchemaNode, bounds: Iterable[_BoundChanges]
+) -> None:
     for bound in bounds:
         written, read = getattr(writer, bound.attribute), getattr(reader, bound.attribute)
         if written == read:

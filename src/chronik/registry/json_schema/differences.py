@@ -9,7 +9,7 @@ from enum import StrEnum, auto
 from typing import Final, NamedTuple
 
 
-class DifferenceType(StrEnum):
+class JsonDifferenceType(StrEnum):
     """A kind of change from the writer's schema to the reader's, by its name in Confluent's messages."""
 
     @staticmethod
@@ -153,7 +153,7 @@ class DifferenceType(StrEnum):
     NOT_TYPE_NARROWED = auto()
 
 
-_T = DifferenceType
+_T = JsonDifferenceType
 
 COMPATIBLE: Final = frozenset(
     {
@@ -323,10 +323,10 @@ _DESCRIPTIONS: Final = {
 """The descriptions of the incompatible differences."""
 
 
-class Difference(NamedTuple):
+class JsonDifference(NamedTuple):
     """A change at a place in the schema, such as `#/properties/name/maxLength`."""
 
-    type: DifferenceType
+    type: JsonDifferenceType
     path: str
 
     @property

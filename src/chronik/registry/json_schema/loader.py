@@ -31,12 +31,12 @@ from chronik.registry.json_schema.nodes import (
     EnumNode,
     FalseNode,
     MetaschemaNode,
-    Node,
     NotNode,
     NullNode,
     NumberNode,
-    ObjectNode,
+    ObjectTypeNode,
     ReferenceNode,
+    SchemaNode,
     StringNode,
     TrueNode,
     make_comparable,
@@ -79,10 +79,10 @@ _SYNTAX_ERRORS: Final = (
 )
 """The errors of RE2 for patterns that are invalid everywhere. It lacks features that other engines have."""
 
-N = TypeVar("N", bound=Node)
+N = TypeVar("N", bound=SchemaNode)
 
 
-def load(documents: SchemaDocuments) -> Node:
+def load(documents: SchemaDocuments) -> SchemaNode:
     """Load a schema and all schemas to which it refers.
 
     Raises:
@@ -168,12 +168,12 @@ class _Loader:
 
     def __init__(self, documents: SchemaDocuments) -> None:
         self._documents = documents
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, SchemaNode] = {}
         """The nodes of JSON objects by identity: a subschema is loaded once, however often it is referred to."""
         self._unresolved: list[tuple[ReferenceNode, Location]] = []
         self._patterns: set[str] = set()
 
-    def load_root(self) -> Node:
+    def load_root(self) -> SchemaNode:
         root = self.load(self._documents.root, ())
         while self._unresolved:
             node, location = self._unresolved.pop()
@@ -184,7 +184,7 @@ class _Loader:
                 node.target = self.load(target, (node.reference,))
         return root
 
-    def load(self, location: Location, path: tuple[Any, ...]) -> Node:
+    def load(self, location: Location, path: tuple[Any, ...]) -> SchemaNode:
         value = location.value
         if isinstance(value, bool):
             return TrueNode() if value else FalseNode()
@@ -200,23 +200,23 @@ class _Loader:
             self._nodes[id(value)] = node
         return node
 
-    def load_object(self, schema: _Schema) -> Node:
+    def load_object(self, schema: _Schema) -> SchemaNode:
         raise NotImplementedError
 
-    def load_keyword(self, schema: _Schema, keyword: str) -> Node | None:
+    def load_keyword(self, schema: _Schema, keyword: str) -> SchemaNode | None:
         """Load the schema that is a keyword's value, or return None without the keyword."""
         return self.load_child(schema, schema.fields[keyword], keyword) if keyword in schema.fields else None
 
-    def load_child(self, schema: _Schema, value: JsonValue, *path: str | int) -> Node:
+    def load_child(self, schema: _Schema, value: JsonValue, *path: str | int) -> SchemaNode:
         return self.load(self._documents.enter(value, schema.location), (*schema.path, *path))
 
-    def load_array(self, schema: _Schema, keyword: str) -> list[Node]:
+    def load_array(self, schema: _Schema, keyword: str) -> list[SchemaNode]:
         return [self.load_child(schema, each, keyword, index) for index, each in enumerate(schema.get_array(keyword))]
 
-    def load_map(self, schema: _Schema, keyword: str) -> dict[str, Node]:
+    def load_map(self, schema: _Schema, keyword: str) -> dict[str, SchemaNode]:
         return {key: self.load_child(schema, each, keyword, key) for key, each in schema.get_object(keyword).items()}
 
-    def load_patterns(self, schema: _Schema) -> dict[str, Node]:
+    def load_patterns(self, schema: _Schema) -> dict[str, SchemaNode]:
         patterns = self.load_map(schema, "patternProperties")
         for pattern in patterns:
             self._check_pattern(pattern, (*schema.path, "patternProperties", pattern))
@@ -270,7 +270,7 @@ class _Loader:
 class _ClassicLoader(_Loader):
     """Drafts 4, 6 and 7: a type and its keywords become one node, `$ref` hides all other keywords."""
 
-    def load_object(self, schema: _Schema) -> Node:
+    def load_object(self, schema: _Schema) -> SchemaNode:
         if "$ref" in schema.fields:
             return self._set_all_annotations(self.load_reference(schema), schema)
         nodes = list(self._iter_nodes(schema))
@@ -279,13 +279,13 @@ class _ClassicLoader(_Loader):
         if nodes:
             combined = CombinedNode(criterion=Criterion.ALL, subschemas=nodes, is_implicit=True)
             return self._set_all_annotations(combined, schema)
-        return self._set_all_annotations(Node(), schema)
+        return self._set_all_annotations(SchemaNode(), schema)
 
-    def _set_all_annotations(self, node: Node, schema: _Schema) -> Node:
+    def _set_all_annotations(self, node: SchemaNode, schema: _Schema) -> SchemaNode:
         node.id = schema.get_string(self._documents.draft.id_keyword)
         return self.set_annotations(node, schema)
 
-    def _iter_nodes(self, schema: _Schema) -> Iterator[Node]:
+    def _iter_nodes(self, schema: _Schema) -> Iterator[SchemaNode]:
         draft, fields = self._documents.draft, schema.fields
         if "enum" in fields:
             yield self.load_enum(schema)
@@ -327,8 +327,8 @@ class _ClassicLoader(_Loader):
             raise schema.fail("type", "a string or an array of strings")
         return [value]
 
-    def _load_type(self, schema: _Schema, name: str) -> Node:
-        loaders: Mapping[str, Callable[[_Schema], Node]] = {
+    def _load_type(self, schema: _Schema, name: str) -> SchemaNode:
+        loaders: Mapping[str, Callable[[_Schema], SchemaNode]] = {
             "string": self._load_string_node,
             "number": self._load_number_node,
             "array": self._load_array_node,
@@ -384,8 +384,8 @@ class _ClassicLoader(_Loader):
             self.load_keyword(schema, "contains")
         return node
 
-    def _load_object_node(self, schema: _Schema) -> ObjectNode:
-        node = ObjectNode(
+    def _load_object_node(self, schema: _Schema) -> ObjectTypeNode:
+        node = ObjectTypeNode(
             min_properties=schema.get_count("minProperties"),
             max_properties=schema.get_count("maxProperties"),
             properties=self.load_map(schema, "properties"),
@@ -412,12 +412,12 @@ class _ClassicLoader(_Loader):
 class _ModernLoader(_Loader):
     """Drafts 2019-09 and 2020-12: each keyword becomes a node, and nodes of the same kind are merged into one."""
 
-    def load_object(self, schema: _Schema) -> Node:
-        product: Node | None = None
+    def load_object(self, schema: _Schema) -> SchemaNode:
+        product: SchemaNode | None = None
         for node in self._iter_nodes(schema):
             product = node if product is None else _join(product, node)
         if product is None:
-            product = Node()
+            product = SchemaNode()
         elif len(_flatten(product)) == 1:
             product = _flatten(product)[0]
         if "$defs" in schema.fields:
@@ -425,25 +425,25 @@ class _ModernLoader(_Loader):
         schema.get_string("$id")
         return self.set_annotations(product, schema)
 
-    def _iter_nodes(self, schema: _Schema) -> Iterator[Node]:
+    def _iter_nodes(self, schema: _Schema) -> Iterator[SchemaNode]:
         for keyword in schema.fields:
             loader = _MODERN_LOADERS.get(keyword)
             node = None if loader is None else loader(self, schema, keyword)
             if node is not None:
                 yield node
         if schema.fields.get("properties"):
-            yield ObjectNode(properties=self.load_map(schema, "properties"))
+            yield ObjectTypeNode(properties=self.load_map(schema, "properties"))
         else:
             schema.get_object("properties")
         patterns = self.load_patterns(schema)
         if patterns:
-            yield ObjectNode(patterns=patterns)
+            yield ObjectTypeNode(patterns=patterns)
         if "unevaluatedItems" in schema.fields:
             yield ArrayNode(unevaluated=self.load_keyword(schema, "unevaluatedItems"))
         if "unevaluatedProperties" in schema.fields:
-            yield ObjectNode(unevaluated=self.load_keyword(schema, "unevaluatedProperties"))
+            yield ObjectTypeNode(unevaluated=self.load_keyword(schema, "unevaluatedProperties"))
 
-    def load_type(self, schema: _Schema, keyword: str) -> Node:
+    def load_type(self, schema: _Schema, keyword: str) -> SchemaNode:
         value = schema.fields[keyword]
         if isinstance(value, str):
             return create_type_node(schema, value)
@@ -452,30 +452,30 @@ class _ModernLoader(_Loader):
         subschemas = [create_type_node(schema, each) for each in schema.get_types()]
         return CombinedNode(criterion=Criterion.ANY, subschemas=subschemas, is_implicit=True)
 
-    def load_combination(self, schema: _Schema, keyword: str) -> Node:
+    def load_combination(self, schema: _Schema, keyword: str) -> SchemaNode:
         subschemas = [part for each in self.load_array(schema, keyword) for part in _flatten(each)]
         return CombinedNode(criterion=_CRITERIA[keyword], subschemas=subschemas)
 
-    def load_not(self, schema: _Schema, keyword: str) -> Node:
+    def load_not(self, schema: _Schema, keyword: str) -> SchemaNode:
         return NotNode(schema=self.load_child(schema, schema.fields[keyword], keyword))
 
-    def load_const(self, schema: _Schema, keyword: str) -> Node:
+    def load_const(self, schema: _Schema, keyword: str) -> SchemaNode:
         return ConstNode(value=make_comparable(schema.fields[keyword]))
 
-    def load_enum_keyword(self, schema: _Schema, keyword: str) -> Node:
+    def load_enum_keyword(self, schema: _Schema, keyword: str) -> SchemaNode:
         return self.load_enum(schema)
 
-    def load_conditional(self, schema: _Schema, keyword: str) -> Node:
+    def load_conditional(self, schema: _Schema, keyword: str) -> SchemaNode:
         schemas = [self.load_keyword(schema, each) for each in _CONDITIONAL_KEYWORDS]
         return ConditionalNode(schemas=[each for each in schemas if each is not None])
 
-    def load_string_keyword(self, schema: _Schema, keyword: str) -> Node:
+    def load_string_keyword(self, schema: _Schema, keyword: str) -> SchemaNode:
         if keyword == "pattern":
             return StringNode(pattern=self.load_pattern(schema))
         count = schema.get_count(keyword)
         return StringNode(min_length=count) if keyword == "minLength" else StringNode(max_length=count)
 
-    def load_number_keyword(self, schema: _Schema, keyword: str) -> Node:
+    def load_number_keyword(self, schema: _Schema, keyword: str) -> SchemaNode:
         if keyword == "multipleOf":
             return NumberNode(multiple_of=get_multiple_of(schema))
         node = NumberNode()
@@ -483,13 +483,13 @@ class _ModernLoader(_Loader):
         setattr(node, attribute.get(keyword, keyword), schema.get_number(keyword))
         return node
 
-    def load_array_keyword(self, schema: _Schema, keyword: str) -> Node:
+    def load_array_keyword(self, schema: _Schema, keyword: str) -> SchemaNode:
         if keyword == "uniqueItems":
             return ArrayNode(is_unique=schema.get_boolean(keyword))
         count = schema.get_count(keyword)
         return ArrayNode(min_items=count) if keyword == "minItems" else ArrayNode(max_items=count)
 
-    def load_items(self, schema: _Schema, keyword: str) -> Node:
+    def load_items(self, schema: _Schema, keyword: str) -> SchemaNode:
         if isinstance(schema.fields[keyword], list):  # 2019-09, which Confluent's registry does not load
             return ArrayNode(prefix_items=self.load_array(schema, keyword))
         items = self.load_child(schema, schema.fields[keyword], keyword)
@@ -500,7 +500,7 @@ class _ModernLoader(_Loader):
             return ArrayNode()
         return ArrayNode(additional=items) if has_prefix else ArrayNode(items=items)
 
-    def load_additional_items(self, schema: _Schema, keyword: str) -> Node | None:
+    def load_additional_items(self, schema: _Schema, keyword: str) -> SchemaNode | None:
         if not isinstance(schema.fields.get("items"), list):
             return None
         additional = self.load_child(schema, schema.fields[keyword], keyword)
@@ -508,51 +508,51 @@ class _ModernLoader(_Loader):
             return ArrayNode(allows_additional=False)
         return ArrayNode(additional=None if isinstance(additional, TrueNode) else additional)
 
-    def load_prefix_items(self, schema: _Schema, keyword: str) -> Node:
+    def load_prefix_items(self, schema: _Schema, keyword: str) -> SchemaNode:
         return ArrayNode(prefix_items=self.load_array(schema, keyword))
 
-    def load_contains(self, schema: _Schema, keyword: str) -> Node:
+    def load_contains(self, schema: _Schema, keyword: str) -> SchemaNode:
         self.load_keyword(schema, keyword)
         minimum = get_optional_number(schema, "minContains")
         return ArrayNode(
             min_contains=1 if minimum is None else minimum, max_contains=get_optional_number(schema, "maxContains")
         )
 
-    def load_object_keyword(self, schema: _Schema, keyword: str) -> Node:
+    def load_object_keyword(self, schema: _Schema, keyword: str) -> SchemaNode:
         count = schema.get_count(keyword)
         is_minimum = keyword == "minProperties"
-        return ObjectNode(min_properties=count) if is_minimum else ObjectNode(max_properties=count)
+        return ObjectTypeNode(min_properties=count) if is_minimum else ObjectTypeNode(max_properties=count)
 
-    def load_required(self, schema: _Schema, keyword: str) -> Node:
-        return ObjectNode(required=frozenset(schema.get_strings(keyword)))
+    def load_required(self, schema: _Schema, keyword: str) -> SchemaNode:
+        return ObjectTypeNode(required=frozenset(schema.get_strings(keyword)))
 
-    def load_additional_properties(self, schema: _Schema, keyword: str) -> Node:
+    def load_additional_properties(self, schema: _Schema, keyword: str) -> SchemaNode:
         additional = self.load_child(schema, schema.fields[keyword], keyword)
         if isinstance(additional, FalseNode):
-            return ObjectNode(allows_additional=False)
-        return ObjectNode(additional=None if isinstance(additional, TrueNode) else additional)
+            return ObjectTypeNode(allows_additional=False)
+        return ObjectTypeNode(additional=None if isinstance(additional, TrueNode) else additional)
 
-    def load_dependent_required(self, schema: _Schema, keyword: str) -> Node:
+    def load_dependent_required(self, schema: _Schema, keyword: str) -> SchemaNode:
         dependencies = {}
         for key, value in schema.get_object(keyword).items():
             if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
                 raise schema.fail(keyword, "an object of arrays of strings")
             if value:
                 dependencies[key] = frozenset(value)
-        return ObjectNode(required_dependencies=dependencies)
+        return ObjectTypeNode(required_dependencies=dependencies)
 
-    def load_dependent_schemas(self, schema: _Schema, keyword: str) -> Node:
-        return ObjectNode(schema_dependencies=self.load_map(schema, keyword))
+    def load_dependent_schemas(self, schema: _Schema, keyword: str) -> SchemaNode:
+        return ObjectTypeNode(schema_dependencies=self.load_map(schema, keyword))
 
-    def load_property_names(self, schema: _Schema, keyword: str) -> Node:
+    def load_property_names(self, schema: _Schema, keyword: str) -> SchemaNode:
         self.load_keyword(schema, keyword)
-        return ObjectNode()
+        return ObjectTypeNode()
 
-    def load_reference_keyword(self, schema: _Schema, keyword: str) -> Node:
+    def load_reference_keyword(self, schema: _Schema, keyword: str) -> SchemaNode:
         return self.load_reference(schema, keyword)
 
 
-_MODERN_LOADERS: Final[Mapping[str, Callable[[_ModernLoader, _Schema, str], Node | None]]] = {
+_MODERN_LOADERS: Final[Mapping[str, Callable[[_ModernLoader, _Schema, str], SchemaNode | None]]] = {
     "$ref": _ModernLoader.load_reference_keyword,
     "$dynamicRef": _ModernLoader.load_reference_keyword,
     "type": _ModernLoader.load_type,
@@ -576,10 +576,10 @@ _MODERN_LOADERS: Final[Mapping[str, Callable[[_ModernLoader, _Schema, str], Node
     "propertyNames": _ModernLoader.load_property_names,
 }
 
-_MERGEABLE: Final = (ArrayNode, NumberNode, ObjectNode, StringNode)
+_MERGEABLE: Final = (ArrayNode, NumberNode, ObjectTypeNode, StringNode)
 
 
-def _join(product: Node, node: Node) -> Node:
+def _join(product: SchemaNode, node: SchemaNode) -> SchemaNode:
     """Return a node that applies two nodes of the same schema together."""
     if type(product) is type(node) and isinstance(product, _MERGEABLE):
         return _merge(product, node)
@@ -596,7 +596,7 @@ def _join(product: Node, node: Node) -> Node:
     )
 
 
-def _contains_type(types: Node, node: Node) -> bool:
+def _contains_type(types: SchemaNode, node: SchemaNode) -> bool:
     """Return whether a node is a list of types, of which one is the other node's."""
     return (
         isinstance(types, CombinedNode)
@@ -606,19 +606,19 @@ def _contains_type(types: Node, node: Node) -> bool:
     )
 
 
-def _get_subschemas(node: Node) -> list[Node]:
+def _get_subschemas(node: SchemaNode) -> list[SchemaNode]:
     assert isinstance(node, CombinedNode)
     return node.subschemas
 
 
-def _flatten(node: Node) -> list[Node]:
+def _flatten(node: SchemaNode) -> list[SchemaNode]:
     is_implicit = isinstance(node, CombinedNode) and node.is_implicit and node.criterion is Criterion.ALL
     return _get_subschemas(node) if is_implicit else [node]
 
 
-def _accumulate(nodes: list[Node]) -> list[Node]:
+def _accumulate(nodes: list[SchemaNode]) -> list[SchemaNode]:
     """Merge the nodes of the same type."""
-    merged: list[Node] = []
+    merged: list[SchemaNode] = []
     for node in nodes:
         found = next((index for index, each in enumerate(merged) if type(each) is type(node)), None)
         if found is None or not isinstance(node, _MERGEABLE):
@@ -628,7 +628,7 @@ def _accumulate(nodes: list[Node]) -> list[Node]:
     return merged
 
 
-def _merge(first: Node, second: Node) -> Node:
+def _merge(first: SchemaNode, second: SchemaNode) -> SchemaNode:
     """Merge two nodes of the same type. Where both have an attribute, the second one's value counts."""
     blank = type(first)()
     merged = type(first)()
@@ -646,11 +646,11 @@ def _merge(first: Node, second: Node) -> Node:
     return merged
 
 
-def _get_attributes(node_type: type[Node]) -> list[str]:
+def _get_attributes(node_type: type[SchemaNode]) -> list[str]:
     return [name for each in reversed(node_type.__mro__) for name in getattr(each, "__slots__", ())]
 
 
-def create_type_node(schema: _Schema, name: str) -> Node:
+def create_type_node(schema: _Schema, name: str) -> SchemaNode:
     """Create the node of a type, without other keywords."""
     match name:
         case "string":
@@ -666,7 +666,7 @@ def create_type_node(schema: _Schema, name: str) -> Node:
         case "array":
             return ArrayNode()
         case "object":
-            return ObjectNode()
+            return ObjectTypeNode()
     raise InvalidSchemaError(f"{format_pointer((*schema.path, 'type'))}: unknown type: {name!r}")
 
 

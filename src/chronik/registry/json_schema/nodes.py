@@ -27,7 +27,7 @@ NO_DEFAULT: Final = object()
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class Node:
+class SchemaNode:
     """A schema that accepts any value (`{}`), and the base class of all others."""
 
     id: str | None = None
@@ -40,7 +40,7 @@ class Node:
     @property
     def accepts_everything(self) -> bool:
         """Whether the schema is `{}` or `true`."""
-        return type(self) in (Node, TrueNode)
+        return type(self) in (SchemaNode, TrueNode)
 
     @property
     def has_default(self) -> bool:
@@ -48,27 +48,27 @@ class Node:
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class TrueNode(Node):
+class TrueNode(SchemaNode):
     """The schema `true`."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class FalseNode(Node):
+class FalseNode(SchemaNode):
     """The schema `false`."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class NullNode(Node):
+class NullNode(SchemaNode):
     """The type `null`."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class BooleanNode(Node):
+class BooleanNode(SchemaNode):
     """The type `boolean`."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class StringNode(Node):
+class StringNode(SchemaNode):
     """The type `string`, or keywords for strings."""
 
     min_length: int | None = None
@@ -77,7 +77,7 @@ class StringNode(Node):
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class NumberNode(Node):
+class NumberNode(SchemaNode):
     """The types `number` and `integer`, or keywords for numbers."""
 
     minimum: int | Decimal | None = None
@@ -89,17 +89,17 @@ class NumberNode(Node):
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class ArrayNode(Node):
+class ArrayNode(SchemaNode):
     """The type `array`, or keywords for arrays."""
 
-    items: Node | None = None
+    items: SchemaNode | None = None
     """The schema of all items."""
-    prefix_items: list[Node] = field(default_factory=list)
+    prefix_items: list[SchemaNode] = field(default_factory=list)
     """The schemas of the first items."""
     allows_additional: bool = True
-    additional: Node | None = None
+    additional: SchemaNode | None = None
     """The schema of the items after the prefix items."""
-    unevaluated: Node | None = None
+    unevaluated: SchemaNode | None = None
     min_items: int | None = None
     max_items: int | None = None
     min_contains: int | Decimal | None = None
@@ -108,26 +108,26 @@ class ArrayNode(Node):
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class ObjectNode(Node):
+class ObjectTypeNode(SchemaNode):
     """The type `object`, or keywords for objects."""
 
-    properties: dict[str, Node] = field(default_factory=dict)
+    properties: dict[str, SchemaNode] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
-    patterns: dict[str, Node] = field(default_factory=dict)
+    patterns: dict[str, SchemaNode] = field(default_factory=dict)
     """The schemas of properties by the regular expressions for their names."""
     allows_additional: bool = True
-    additional: Node | None = None
-    unevaluated: Node | None = None
+    additional: SchemaNode | None = None
+    unevaluated: SchemaNode | None = None
     min_properties: int | None = None
     max_properties: int | None = None
     required_dependencies: dict[str, frozenset[str]] = field(default_factory=dict)
     """The properties that are required if a property is present."""
-    schema_dependencies: dict[str, Node] = field(default_factory=dict)
+    schema_dependencies: dict[str, SchemaNode] = field(default_factory=dict)
     """The schemas that apply if a property is present."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class ConstNode(Node):
+class ConstNode(SchemaNode):
     """The keyword `const`."""
 
     value: Any
@@ -135,7 +135,7 @@ class ConstNode(Node):
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class EnumNode(Node):
+class EnumNode(SchemaNode):
     """The keyword `enum`."""
 
     values: frozenset[Any]
@@ -143,49 +143,49 @@ class EnumNode(Node):
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class NotNode(Node):
+class NotNode(SchemaNode):
     """The keyword `not`."""
 
-    schema: Node
+    schema: SchemaNode
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class ConditionalNode(Node):
+class ConditionalNode(SchemaNode):
     """The keywords `if`, `then` and `else`, which the compatibility rules do not compare."""
 
-    schemas: list[Node] = field(default_factory=list)
+    schemas: list[SchemaNode] = field(default_factory=list)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class CombinedNode(Node):
+class CombinedNode(SchemaNode):
     """The keywords `allOf`, `anyOf` and `oneOf`, a list of types, or keywords that apply together."""
 
     criterion: Criterion
-    subschemas: list[Node]
+    subschemas: list[SchemaNode]
     is_implicit: bool = False
     """Whether the schema has no such keyword, but several types or kinds of keywords."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class MetaschemaNode(Node):
+class MetaschemaNode(SchemaNode):
     """A reference to the schema of a draft's schemas."""
 
     draft: Draft
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class ReferenceNode(Node):
+class ReferenceNode(SchemaNode):
     """The keyword `$ref`."""
 
     reference: str
-    target: Node | None = None
+    target: SchemaNode | None = None
     """The schema to which it refers; None only while schemas are loaded."""
 
 
-_ANYTHING: Final = Node()
+_ANYTHING: Final = SchemaNode()
 
 
-def follow_references(node: Node) -> Node:
+def follow_references(node: SchemaNode) -> SchemaNode:
     """Return the schema to which a reference refers, through other references. A cycle of only references is `{}`."""
     references: dict[int, ReferenceNode] = {}
     while isinstance(node, ReferenceNode):
@@ -220,7 +220,7 @@ class Signatures:
         self._numbers: dict[Any, int] = {}
         self._nodes: dict[int, int] = {}
 
-    def get(self, node: Node) -> int:
+    def get(self, node: SchemaNode) -> int:
         """Return the node's number."""
         number = self._nodes.get(id(node))
         if number is not None:
@@ -237,7 +237,7 @@ class Signatures:
             pending.pop()
         return self._nodes[id(node)]
 
-    def _describe(self, node: Node) -> Any:
+    def _describe(self, node: SchemaNode) -> Any:
         """Return a hashable form of a node's content, in which its children are numbers."""
         content = [self._sign(getattr(node, name)) for name in _CONTENT_FIELDS[type(node)]]
         if self._has_targets and isinstance(node, ReferenceNode):
@@ -245,15 +245,15 @@ class Signatures:
         return type(node), *content
 
     def _sign(self, value: Any) -> Any:
-        if isinstance(value, Node):
+        if isinstance(value, SchemaNode):
             return "node", self._nodes[id(value)]
         if isinstance(value, dict):
             return frozenset((key, self._sign(each)) for key, each in value.items())
         return tuple(map(self._sign, value)) if isinstance(value, list) else value
 
 
-def _list_node_types() -> list[type[Node]]:
-    return [Node, *Node.__subclasses__()]
+def _list_node_types() -> list[type[SchemaNode]]:
+    return [SchemaNode, *SchemaNode.__subclasses__()]
 
 
 _CONTENT_FIELDS: Final = {
@@ -262,12 +262,12 @@ _CONTENT_FIELDS: Final = {
 }
 
 
-def _iter_children(node: Node) -> Iterator[Node]:
+def _iter_children(node: SchemaNode) -> Iterator[SchemaNode]:
     """Iterate over the nodes that a node consists of, without the targets of references."""
     for name in _CONTENT_FIELDS[type(node)]:
         value = getattr(node, name)
-        if isinstance(value, Node):
+        if isinstance(value, SchemaNode):
             yield value
         elif isinstance(value, dict | list):
             children = value.values() if isinstance(value, dict) else value
-            yield from (each for each in children if isinstance(each, Node))
+            yield from (each for each in children if isinstance(each, SchemaNode))
