@@ -103,6 +103,7 @@ PAGES_RUN_HERE: dict[str, dict[str, Any] | None] = {
 
 PAGES_RUN_ELSEWHERE = {
     ("docs/reference/admin-api.md", "sh"): "tests/docs/test_docs_admin_api.py",
+    ("docs/reference/schema-registry-api.md", "sh"): "tests/docs/test_docs_schema_registry_api.py",
     ("docs/operate/apply.md", "sh"): "tests/cli/apply/test_docs_apply.py",
     ("docs/operate/backup.md", "sh"): "tests/cli/migration/test_docs_backup.py",
     ("docs/guides/command-line.md", "sh"): "tests/cli/records/test_docs_command_line.py",
