@@ -732,7 +732,7 @@ class MapCodec(ValueCodec):
         return BuiltColumn(pa.MapArray.from_arrays(ends, keys, items, type=self.data_type))
 
     def restore(self, value: Any) -> JsonValue:
-        return {key: self._value.restore(each) for key, each in value if each is not None}
+        return {key: None if each is None else self._value.restore(each) for key, each in value}
 
 
 class StructCodec(ValueCodec):

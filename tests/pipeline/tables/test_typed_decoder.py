@@ -1,0 +1,265 @@
+"""Tests of decoding typed values: both paths of the decoder agree, and rows restore the values."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from chronik.formats.codec import ValueFormat, WriterSchema
+from chronik.formats.encoding import build_prefix, create_encoder
+from chronik.formats.registry_client import RegistrySettings
+from chronik.pipeline.records.columns import HEADERS_TYPE
+from chronik.pipeline.tables.layout import RESCUED, TableKind, initial_schema
+from chronik.pipeline.tables.values.column_projection import ColumnProjection, ProjectedValues, compile_conversion
+from chronik.pipeline.tables.values.data_format import DataFormat, RecordFormat
+from chronik.pipeline.tables.values.framed_decoder import FramedDecoder
+from chronik.pipeline.tables.values.record_rebuild import encode_typed_values
+from chronik.pipeline.tables.values.table_schema import INFERRED, TableSchema, parse_schema_document
+from chronik.pipeline.tables.values.typed_decoder import TypedDecoder
+from chronik.pipeline.tables.values.written_types import plan_written_columns
+from tests.pipeline.tables.typed_table import RegistryInMemory
+from tests.run_size import SEED, sized
+
+EMPTY = initial_schema(TableKind.DECODED, is_typed=True)
+URL = RegistrySettings("http://127.0.0.1:1")
+RANDOM_SCHEMAS = sized(60, 2000)
+LISTS_OF_RANDOM_VALUES = 30
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> RegistryInMemory:
+    found = RegistryInMemory()
+    for module in ("framed_decoder", "typed_rebuild"):
+        monkeypatch.setattr(f"chronik.pipeline.tables.values.{module}.get_registry_client", lambda settings: found)
+    return found
+
+
+def create_decoder(table: pa.Schema, schema: TableSchema = INFERRED) -> TypedDecoder:
+    return TypedDecoder(schema, table, (), FramedDecoder(ValueFormat.AVRO, None, URL))
+
+
+def frame(registry: RegistryInMemory, schema: Any, form: Any) -> bytes:
+    written = WriterSchema(ValueFormat.AVRO, json.dumps(schema))
+    return build_prefix(registry.add(written)) + create_encoder(written).encode_value(form)
+
+
+def to_array(values: Sequence[bytes | None]) -> pa.Array:
+    return pa.array(values, pa.binary())
+
+
+def add_columns(table: pa.Schema, values: pa.Array, schema: TableSchema = INFERRED) -> pa.Schema:
+    types = create_decoder(table, schema).collect_types(values, None)
+    added = plan_written_columns(schema, table, types).added
+    by_name = {each.name: each for each in (*table, *added)}
+    return pa.schema(list(by_name.values()))
+
+
+# Random schemas
+
+
+class RandomAvro:
+    """A generator of Avro records and of values that fit them."""
+
+    def __init__(self, source: random.Random) -> None:
+        self._random = source
+        self._names = 0
+
+    def generate_record(self, depth: int = 2) -> dict[str, Any]:
+        fields = [
+            {"name": f"f{number}", "type": self._generate_type(depth)} for number in range(self._random.randint(1, 4))
+        ]
+        return {"type": "record", "name": self._name(), "fields": fields}
+
+    def _name(self) -> str:
+        self._names += 1
+        return f"N{self._names}"
+
+    def _generate_type(self, depth: int) -> Any:
+        simple: list[Any] = [
+            "boolean", "int", "long", "float", "double", "string", "bytes",
+            {"type": "int", "logicalType": "date"},
+            {"type": "long", "logicalType": "timestamp-micros"},
+            {"type": "long", "logicalType": "local-timestamp-millis"},
+            {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 3},
+            {"type": "enum", "name": self._name(), "symbols": ["A", "B"]},
+            ["string", "long", "null"],
+        ]  # fmt: skip
+        chosen = self._random.choice(simple)
+        if depth and self._random.random() < 0.4:
+            inner = self._generate_type(depth - 1)
+            chosen = self._random.choice(
+                [{"type": "array", "items": inner}, {"type": "map", "values": inner}, self.generate_record(depth - 1)]
+            )
+        return ["null", chosen] if not isinstance(chosen, list) and self._random.random() < 0.4 else chosen
+
+    def generate_value(self, schema: Any) -> Any:
+        """Return the JSON form of a value."""
+        choose = self._random
+        if isinstance(schema, list):
+            return self.generate_value(choose.choice(schema))
+        kind = schema if isinstance(schema, str) else schema.get("logicalType") or schema["type"]
+        match kind:
+            case "null":
+                return None
+            case "boolean":
+                return choose.random() < 0.5
+            case "int":
+                return choose.choice([0, -1, 2**31 - 1])
+            case "long":
+                return choose.choice([0, 2**53 + 1, -(2**63)])
+            case "float":
+                return choose.choice([0.5, -1.25, "NaN", "Infinity"])
+            case "double":
+                return choose.choice([0.1, 1e300, -0.0, "NaN", "-Infinity"])
+            case "string":
+                return choose.choice(["", "a", "ü", "NaN", "2026-11-19"])
+            case "bytes":
+                return choose.choice(["", "AQI="])
+            case "date":
+                return choose.choice(["1969-12-31", "2026-11-19", "9999-12-31"])
+            case "timestamp-micros":
+                return choose.choice(["2026-11-19T08:30:00.000001Z", "0001-01-01T00:00:00Z"])
+            case "local-timestamp-millis":
+                return choose.choice(["2026-11-19T08:30:00.123", "1969-12-31T23:59:59"])
+            case "decimal":
+                return choose.choice([0, 12.5, -123456789.125])
+            case "enum":
+                return choose.choice(schema["symbols"])
+            case "array":
+                return [self.generate_value(schema["items"]) for _ in range(choose.randint(0, 3))]
+            case "map":
+                return {f"k{number}": self.generate_value(schema["values"]) for number in range(choose.randint(0, 2))}
+        return {each["name"]: self.generate_value(each["type"]) for each in schema["fields"]}
+
+
+class SlowProjection(ColumnProjection):
+    """A projection of which no value fits."""
+
+    def project(self, values: pa.Array) -> ProjectedValues:
+        projected = super().project(values)
+        return projected._replace(misfits=np.ones(len(values), bool))
+
+
+def test_both_paths_give_equal_columns(registry: RegistryInMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(RANDOM_SCHEMAS):
+        source = RandomAvro(random.Random(f"{SEED}/{number}"))
+        schema = source.generate_record()
+        forms = [source.generate_value(schema) for _ in range(LISTS_OF_RANDOM_VALUES)]
+        values = to_array([frame(registry, schema, form) for form in forms])
+        table = add_columns(EMPTY, values)
+        fast = create_decoder(table).decode(values)
+        with monkeypatch.context() as patched:
+            patched.setattr("chronik.pipeline.tables.values.typed_decoder.ColumnProjection", SlowProjection)
+            slow = create_decoder(table).decode(values)
+        assert fast.errors == slow.errors == {}, number
+        assert fast.columns[RESCUED].null_count == len(values), number
+        for name, array in fast.columns.items():
+            assert repr(array.to_pylist()) == repr(slow.columns[name].to_pylist()), (number, name, schema)
+
+
+def test_rows_restore_the_bytes_of_their_values(registry: RegistryInMemory) -> None:
+    for number in range(RANDOM_SCHEMAS):
+        source = RandomAvro(random.Random(f"rows {SEED}/{number}"))
+        schema = source.generate_record()
+        sent = [frame(registry, schema, source.generate_value(schema)) for _ in range(LISTS_OF_RANDOM_VALUES)]
+        values = to_array([*sent, None])
+        table = add_columns(EMPTY, values)
+        columns = create_decoder(table).decode(values).columns
+        count = len(values)
+        rows = pa.table(
+            {
+                **columns,
+                "_offset": pa.array(range(count)),
+                "_value_crc32c": pa.array([*range(count - 1), None]),
+                "_headers": pa.nulls(count, HEADERS_TYPE),
+            },
+        )
+        rows = rows.cast(pa.schema([table.field(name) for name in rows.column_names]))
+        restored = encode_typed_values(rows, INFERRED, RecordFormat(DataFormat.AVRO), URL)
+        assert restored.to_pylist() == values.to_pylist(), (number, schema)
+
+
+# Conversions
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "values", "converted", "misfits"),
+    [
+        (pa.int64(), pa.int32(), [1, 2**40, None], [1, None, None], [1]),
+        (pa.float64(), pa.float32(), [0.5, 0.1, math.inf, None], [0.5, None, math.inf, None], [1]),
+        (pa.int64(), pa.float64(), [1, 2**53 + 1], [1.0, None], [1]),
+        (pa.binary(), pa.string(), [b"a", b"\xff", None], ["a", None, None], [1]),
+        (pa.string(), pa.binary(), ["a", None], [b"a", None], []),
+        (pa.bool_(), pa.int64(), [True, None], [None, None], [0]),
+        (pa.list_(pa.int64()), pa.list_(pa.int8()), [[1, 300], [2], None, []], [[1, None], [2], None, []], [0]),
+        (
+            pa.map_(pa.string(), pa.int64()),
+            pa.map_(pa.string(), pa.int8()),
+            [[("a", 1)], [("b", 300)], None],
+            [[("a", 1)], [("b", None)], None],
+            [1],
+        ),
+        (
+            pa.struct([("x", pa.int64()), ("y", pa.string())]),
+            pa.struct([("x", pa.int64())]),
+            [{"x": 1, "y": None}, {"x": 2, "y": "b"}, None],
+            [{"x": 1}, {"x": 2}, None],
+            [1],
+        ),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("start", [0, 1])
+def test_conversion_marks_values_that_do_not_fit(
+    source: pa.DataType, target: pa.DataType, values: list[Any], converted: list[Any], misfits: list[int], start: int
+) -> None:
+    convert = compile_conversion(pa.field("f", source), pa.field("f", target))
+    found = convert(pa.array(values, source).slice(start))
+    assert found.array.type == target
+    assert found.array.to_pylist() == converted[start:]
+    marked = [] if found.misfits is None else np.flatnonzero(found.misfits).tolist()
+    assert marked == [row - start for row in misfits if row >= start]
+
+
+# Policies
+
+
+def test_invalid_text_is_rescued_as_base64(registry: RegistryInMemory) -> None:
+    text = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}
+    data = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "bytes"}]}
+    table = add_columns(EMPTY, to_array([frame(registry, text, {"a": "x"})]))
+    values = to_array([frame(registry, data, {"a": form}) for form in ("YQ==", "/w==")])
+    decoded = create_decoder(table).decode(values)
+    assert decoded.columns["a"].to_pylist() == ["a", None]
+    assert decoded.columns[RESCUED].to_pylist() == [None, '{"a":"/w=="}']
+    assert decoded.misfits == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("policy", "column", "rescued", "errors"),
+    [
+        ("rescue", [7, None], [None, '{"a":"8"}'], []),
+        ("cast", [7, 8], [None, None], []),
+        ("dead_letter", [7], [None], [1]),
+    ],
+)
+def test_policy_of_declared_schema_applies_to_typed_values(
+    policy: str, column: list[Any], rescued: list[Any], errors: list[int], registry: RegistryInMemory
+) -> None:
+    number = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+    text = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}
+    schema = parse_schema_document({"invalid_values": policy, "columns": {"a": "bigint"}})
+    table = pa.schema([*EMPTY, *(each.to_field() for each in schema.columns)])
+    decoded = create_decoder(table, schema).decode(
+        to_array([frame(registry, number, {"a": 7}), frame(registry, text, {"a": "8"})])
+    )
+    assert decoded.columns["a"].to_pylist() == column
+    assert decoded.columns[RESCUED].to_pylist() == rescued
+    assert list(decoded.errors) == errors
