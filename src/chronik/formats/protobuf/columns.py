@@ -26,7 +26,7 @@ from chronik.formats.codec import (
     encode_json,
 )
 from chronik.formats.framing import get_binary_buffers
-from chronik.formats.protobuf.layout import Form, Layout
+from chronik.formats.protobuf.layout import ColumnForm, FieldLayout
 from chronik.formats.protobuf.types import MESSAGE, FieldType, MessageType
 from chronik.formats.protobuf.values import NANOSECONDS, Unfit, build_field_form, compile_element
 from chronik.formats.protobuf.wire import (
@@ -64,12 +64,12 @@ _TAG_BYTES_MAX: Final = 5
 # Arrow types
 
 
-def build_value_field(layouts: Sequence[Layout]) -> pa.Field:
+def build_value_field(layouts: Sequence[FieldLayout]) -> pa.Field:
     """Build the Arrow field for the layouts of a message's fields. All fields are nullable."""
     return pa.field("value", pa.struct([_build_field(layout) for layout in layouts]))
 
 
-def _build_field(layout: Layout) -> pa.Field:
+def _build_field(layout: FieldLayout) -> pa.Field:
     field = layout.field
     metadata = {NUMBER_KEY: str(field.number).encode()}
     default = build_field_form(field, None)
@@ -80,38 +80,38 @@ def _build_field(layout: Layout) -> pa.Field:
         return pa.field(field.name, pa.map_(pa.string(), value), metadata=metadata)
     if layout.is_list:
         return pa.field(field.name, pa.list_(_build_element_field("item", layout)), metadata=metadata)
-    if layout.form is Form.JSON_TEXT:
+    if layout.form is ColumnForm.JSON_TEXT:
         metadata[FORMAT_KEY] = JSON_TEXT
     return pa.field(field.name, _build_arrow_type(layout), metadata=metadata)
 
 
-def _build_element_field(name: str, layout: Layout) -> pa.Field:
-    is_json_text = layout.form is Form.JSON_TEXT
+def _build_element_field(name: str, layout: FieldLayout) -> pa.Field:
+    is_json_text = layout.form is ColumnForm.JSON_TEXT
     return pa.field(name, _build_arrow_type(layout), metadata={FORMAT_KEY: JSON_TEXT} if is_json_text else None)
 
 
-def _build_arrow_type(layout: Layout) -> pa.DataType:
+def _build_arrow_type(layout: FieldLayout) -> pa.DataType:
     match layout.form:
-        case Form.STRUCT:
+        case ColumnForm.STRUCT:
             return pa.struct([_build_field(child) for child in layout.children])
-        case Form.WRAPPER:
+        case ColumnForm.WRAPPER:
             return _build_arrow_type(layout.children[0])
-        case Form.DECIMAL:
+        case ColumnForm.DECIMAL:
             return pa.decimal128(*layout.precision_and_scale)
         case _:
             return _SCALAR_TYPES.get(layout.form, pa.string())
 
 
 _SCALAR_TYPES: Final = {
-    Form.BOOLEAN: pa.bool_(),
-    Form.INT: pa.int32(),
-    Form.LONG: pa.int64(),
-    Form.UNSIGNED_LONG: pa.decimal128(20, 0),
-    Form.FLOAT: pa.float32(),
-    Form.DOUBLE: pa.float64(),
-    Form.BYTES: pa.binary(),
-    Form.TIMESTAMP: pa.timestamp("us", "UTC"),
-    Form.DATE: pa.date32(),
+    ColumnForm.BOOLEAN: pa.bool_(),
+    ColumnForm.INT: pa.int32(),
+    ColumnForm.LONG: pa.int64(),
+    ColumnForm.UNSIGNED_LONG: pa.decimal128(20, 0),
+    ColumnForm.FLOAT: pa.float32(),
+    ColumnForm.DOUBLE: pa.float64(),
+    ColumnForm.BYTES: pa.binary(),
+    ColumnForm.TIMESTAMP: pa.timestamp("us", "UTC"),
+    ColumnForm.DATE: pa.date32(),
 }
 
 
@@ -290,7 +290,7 @@ class _Column:
 class _MessageReader:
     """A reader of the fields of a message type."""
 
-    def __init__(self, message: MessageType, layouts: Sequence[Layout]) -> None:
+    def __init__(self, message: MessageType, layouts: Sequence[FieldLayout]) -> None:
         self._fields = [layout.field for layout in layouts]
         self._by_tag: dict[int, int] = {}
         self._packed_by_tag: dict[int, int] = {}
@@ -478,10 +478,10 @@ BuildElements = Callable[[_Frames, npt.NDArray[Any], Int64s], pa.Array]
 """A function that builds an array from numbers, or from slices, of which each has a frame with the payload."""
 
 
-class ColumnDecoder:
+class MessageColumnDecoder:
     """A decoder of columns of messages."""
 
-    def __init__(self, message: MessageType, layouts: Sequence[Layout], arrow_type: pa.StructType) -> None:
+    def __init__(self, message: MessageType, layouts: Sequence[FieldLayout], arrow_type: pa.StructType) -> None:
         self._read = _compile_message(message, layouts, arrow_type, 0)
 
     def decode(self, payloads: pa.BinaryArray) -> tuple[pa.Array, Int64s]:
@@ -497,7 +497,7 @@ class ColumnDecoder:
 
 
 def _compile_message(
-    message: MessageType, layouts: Sequence[Layout], arrow_type: pa.StructType, depth: int
+    message: MessageType, layouts: Sequence[FieldLayout], arrow_type: pa.StructType, depth: int
 ) -> Callable[[_Frames], pa.StructArray]:
     reader = _MessageReader(message, layouts)
     fields = list(arrow_type)
@@ -511,7 +511,7 @@ def _compile_message(
     return read
 
 
-def _compile_field(layout: Layout, arrow_type: pa.DataType, depth: int) -> BuildArray:
+def _compile_field(layout: FieldLayout, arrow_type: pa.DataType, depth: int) -> BuildArray:
     if layout.is_map:
         return _compile_map(layout, arrow_type, depth)
     if layout.is_list:
@@ -528,7 +528,7 @@ def _compile_field(layout: Layout, arrow_type: pa.DataType, depth: int) -> Build
     return _compile_singular(layout, arrow_type, depth)
 
 
-def _compile_singular(layout: Layout, arrow_type: pa.DataType, depth: int) -> BuildArray:
+def _compile_singular(layout: FieldLayout, arrow_type: pa.DataType, depth: int) -> BuildArray:
     field = layout.field
     build_elements = _compile_elements(layout, arrow_type, depth)
     is_nullable = (field.has_presence and not field.has_explicit_default) or field.oneof is not None
@@ -552,16 +552,16 @@ def _compile_singular(layout: Layout, arrow_type: pa.DataType, depth: int) -> Bu
     return build
 
 
-def _build_default(layout: Layout, arrow_type: pa.DataType) -> pa.Scalar:
+def _build_default(layout: FieldLayout, arrow_type: pa.DataType) -> pa.Scalar:
     field = layout.field
     value = field.default
-    if layout.form is Form.ENUM:
+    if layout.form is ColumnForm.ENUM:
         assert field.enum is not None
         value = field.enum.names.get(value)
     return pa.scalar(value, arrow_type)
 
 
-def _compile_map(layout: Layout, arrow_type: pa.MapType, depth: int) -> BuildArray:
+def _compile_map(layout: FieldLayout, arrow_type: pa.MapType, depth: int) -> BuildArray:
     message = layout.field.message
     assert message is not None
     reader = _MessageReader(message, layout.children)
@@ -583,12 +583,12 @@ def _compile_map(layout: Layout, arrow_type: pa.MapType, depth: int) -> BuildArr
     return build
 
 
-def _compile_keys(layout: Layout) -> BuildArray:
+def _compile_keys(layout: FieldLayout) -> BuildArray:
     """Return the function that builds the keys of maps. Absent keys are the default of their type."""
-    form = Form.LONG if layout.form in (Form.INT, Form.UNSIGNED_LONG) else layout.form
+    form = ColumnForm.LONG if layout.form in (ColumnForm.INT, ColumnForm.UNSIGNED_LONG) else layout.form
     arrow_type = _SCALAR_TYPES.get(form, pa.string())
     build_elements = _compile_elements(layout, _SCALAR_TYPES.get(layout.form, pa.string()), 0)
-    is_unsigned = layout.form is Form.UNSIGNED_LONG
+    is_unsigned = layout.form is ColumnForm.UNSIGNED_LONG
 
     def build(column: _Column) -> pa.Array:
         is_present, first, second = column.select_last()
@@ -616,7 +616,7 @@ def _select(frames: _Frames, is_present: Mask | None) -> _Frames:
     return _Frames(frames.batch, present, present, frames.payloads[present])
 
 
-def _compile_map_values(layout: Layout, arrow_type: pa.DataType, depth: int) -> BuildArray:
+def _compile_map_values(layout: FieldLayout, arrow_type: pa.DataType, depth: int) -> BuildArray:
     build_elements = _compile_elements(layout, arrow_type, depth)
     default = None if layout.field.message is not None else _build_default(layout, arrow_type)
 
@@ -650,30 +650,30 @@ def _mark_repeated_keys(frames: _Frames, bounds: Int64s, keys: pa.StringArray) -
 # Elements
 
 
-def _compile_elements(layout: Layout, arrow_type: pa.DataType, depth: int) -> BuildElements:
+def _compile_elements(layout: FieldLayout, arrow_type: pa.DataType, depth: int) -> BuildElements:
     """Return the function that builds values of a layout, without regard to whether it is a list."""
     field = layout.field
     match layout.form:
-        case Form.BOOLEAN:
+        case ColumnForm.BOOLEAN:
             return lambda frames, first, second: pa.array(first != 0)
-        case Form.INT | Form.LONG:
+        case ColumnForm.INT | ColumnForm.LONG:
             convert = _INTEGERS[field.kind]
             return lambda frames, first, second: _build_array(arrow_type, convert(first.view(np.uint64)))
-        case Form.UNSIGNED_LONG:
+        case ColumnForm.UNSIGNED_LONG:
             return lambda frames, first, second: _build_array(
                 arrow_type, np.stack([first.view(np.uint64), np.zeros(len(first), np.uint64)], axis=1)
             )
-        case Form.FLOAT:
+        case ColumnForm.FLOAT:
             return lambda frames, first, second: _build_array(arrow_type, first.astype(np.uint32))
-        case Form.DOUBLE:
+        case ColumnForm.DOUBLE:
             return lambda frames, first, second: _build_array(arrow_type, first)
-        case Form.BYTES:
+        case ColumnForm.BYTES:
             return lambda frames, first, second: _take_slices(frames.batch.buffer, first.view(np.int64), second)
-        case Form.STRING:
+        case ColumnForm.STRING:
             return _build_strings
-        case Form.ENUM:
+        case ColumnForm.ENUM:
             return _compile_enum(layout)
-        case Form.STRUCT | Form.WRAPPER | Form.TIMESTAMP | Form.DATE:
+        case ColumnForm.STRUCT | ColumnForm.WRAPPER | ColumnForm.TIMESTAMP | ColumnForm.DATE:
             return _compile_nested(layout, arrow_type, depth + 1)
         case _:
             return _compile_single_values(layout, arrow_type, depth + 1)
@@ -736,7 +736,7 @@ def _build_strings(frames: _Frames, starts: npt.NDArray[Any], ends: Int64s) -> p
         return pa.array(texts, pa.string())
 
 
-def _compile_enum(layout: Layout) -> BuildElements:
+def _compile_enum(layout: FieldLayout) -> BuildElements:
     enum = layout.field.enum
     assert enum is not None
     numbers = np.array(sorted(enum.names), np.int32)
@@ -756,13 +756,13 @@ def _compile_enum(layout: Layout) -> BuildElements:
     return build
 
 
-def _compile_nested(layout: Layout, arrow_type: pa.DataType, depth: int) -> BuildElements:
+def _compile_nested(layout: FieldLayout, arrow_type: pa.DataType, depth: int) -> BuildElements:
     message = layout.field.message
     assert message is not None
-    if layout.form is Form.STRUCT:
+    if layout.form is ColumnForm.STRUCT:
         read = _compile_message(message, layout.children, arrow_type, depth)
         return lambda frames, first, second: read(_Frames(frames.batch, first.view(np.int64), second, frames.payloads))
-    if layout.form is Form.WRAPPER:
+    if layout.form is ColumnForm.WRAPPER:
         reader = _MessageReader(message, layout.children)
         build_value = _compile_map_values(layout.children[0], arrow_type, depth)
 
@@ -771,10 +771,10 @@ def _compile_nested(layout: Layout, arrow_type: pa.DataType, depth: int) -> Buil
             return build_value(column)
 
         return build_wrapper
-    reader = _MessageReader(message, [Layout(field, Form.LONG) for field in message.fields])
+    reader = _MessageReader(message, [FieldLayout(field, ColumnForm.LONG) for field in message.fields])
     names = [field.name for field in message.fields]
     kinds = {field.name: field.kind for field in message.fields}
-    is_timestamp = layout.form is Form.TIMESTAMP
+    is_timestamp = layout.form is ColumnForm.TIMESTAMP
 
     def build(frames: _Frames, first: npt.NDArray[Any], second: Int64s) -> pa.Array:
         inner = _Frames(frames.batch, first.view(np.int64), second, frames.payloads)
@@ -830,7 +830,7 @@ def _find_fields_max(message: MessageType) -> int:
     return max(len(each.fields) for each in seen.values())
 
 
-def _compile_single_values(layout: Layout, arrow_type: pa.DataType, depth: int) -> BuildElements:
+def _compile_single_values(layout: FieldLayout, arrow_type: pa.DataType, depth: int) -> BuildElements:
     """Return a function that reads each value by itself, for types that cannot be read in passes."""
     message = layout.field.message
     assert message is not None

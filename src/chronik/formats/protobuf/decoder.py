@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from chronik.formats.codec import DecodedColumn, JsonForm, UndecodableValueError, UnsupportedSchemaError, WriterSchema
-from chronik.formats.protobuf.layout import Layout, load_message, plan_layouts
+from chronik.formats.protobuf.layout import FieldLayout, load_message, plan_layouts
 from chronik.formats.protobuf.syntax import ProtoSyntaxError
 from chronik.formats.protobuf.values import ToArrow, Unfit, build_form, compile_struct
 from chronik.formats.protobuf.wire import WireFormatError, read_message
@@ -14,7 +14,7 @@ from chronik.formats.protobuf.wire import WireFormatError, read_message
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from chronik.formats.protobuf.columns import ColumnDecoder
+    from chronik.formats.protobuf.columns import MessageColumnDecoder
 
 CHUNK_PAYLOADS: Final = 32 * 1024
 """Payloads that are decoded at the same time. Their intermediate results stay in the processor's cache."""
@@ -61,10 +61,10 @@ class ProtobufDecoder:
             UnsupportedSchemaError: The schema is invalid, or it has no such message type.
         """
         self._message, _ = load_message(schema, tuple(message_indexes))
-        self._layouts: tuple[Layout, ...] | None = None
+        self._layouts: tuple[FieldLayout, ...] | None = None
         self._field: pa.Field | None = None
         self._convert: ToArrow | None = None
-        self._columns: ColumnDecoder | None = None
+        self._columns: MessageColumnDecoder | None = None
 
     @property
     def arrow_field(self) -> pa.Field:
@@ -120,7 +120,7 @@ class ProtobufDecoder:
             else:
                 yield chunk, decoded
 
-    def _plan(self) -> tuple[Layout, ...]:
+    def _plan(self) -> tuple[FieldLayout, ...]:
         if self._layouts is None:
             self._layouts = plan_layouts(self._message)
         return self._layouts
@@ -130,14 +130,14 @@ class ProtobufDecoder:
         import numpy as np
         import pyarrow as pa
 
-        from chronik.formats.protobuf.columns import PASS_MESSAGES_MIN, ColumnDecoder, TooManyCellsError
+        from chronik.formats.protobuf.columns import PASS_MESSAGES_MIN, MessageColumnDecoder, TooManyCellsError
 
         count = len(payloads)
         is_small = count < COLUMN_PAYLOADS_MIN and payloads.nbytes < COLUMN_BYTES_MIN
         if is_small or count <= PASS_MESSAGES_MIN or payloads.nbytes > CHUNK_BYTES or not self._message.fields:
             return self._decode_one_by_one(payloads)
         if self._columns is None:
-            self._columns = ColumnDecoder(self._message, self._plan(), self.arrow_field.type)
+            self._columns = MessageColumnDecoder(self._message, self._plan(), self.arrow_field.type)
         try:
             array, marked = self._columns.decode(payloads)
         except TooManyCellsError:

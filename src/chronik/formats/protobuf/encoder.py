@@ -27,8 +27,8 @@ from chronik.formats.encoding import (
 from chronik.formats.protobuf.layout import (
     LIST_TYPE,
     STRUCT_TYPE,
-    Form,
-    Layout,
+    ColumnForm,
+    FieldLayout,
     find_special_form,
     load_message,
     plan_layouts,
@@ -156,7 +156,7 @@ class _Compiler:
                 unfinished.write = self.compile_struct(current, [None] * len(current.fields))
         return writer
 
-    def compile_struct(self, message: MessageType, layouts: Sequence[Layout | None]) -> Write:
+    def compile_struct(self, message: MessageType, layouts: Sequence[FieldLayout | None]) -> Write:
         """Return the function that writes a message with layouts, or in its JSON form if they are None."""
         fields = sorted(zip(message.fields, layouts, strict=True), key=lambda pair: pair[0].number)
         writes = [(field.name, self._compile_field(field, layout)) for field, layout in fields]
@@ -188,7 +188,7 @@ class _Compiler:
 
         return write_message
 
-    def _compile_field(self, field: FieldType, layout: Layout | None) -> Write:
+    def _compile_field(self, field: FieldType, layout: FieldLayout | None) -> Write:
         if field.is_map:
             return self._compile_map(field, layout)
         tag = _encode_tag(field.number, get_wire_type(field.kind))
@@ -204,7 +204,7 @@ class _Compiler:
             return _write_list(write)
         return write if field.has_presence else _write_unless_default(write, len(tag), write_element, field)
 
-    def _compile_map(self, field: FieldType, layout: Layout | None) -> Write:
+    def _compile_map(self, field: FieldType, layout: FieldLayout | None) -> Write:
         message = field.message
         assert message is not None
         key_field, value_field = message.by_name["key"], message.by_name["value"]
@@ -247,15 +247,15 @@ class _Compiler:
 
     # Elements
 
-    def _compile_element(self, field: FieldType, layout: Layout | None) -> Write:
+    def _compile_element(self, field: FieldType, layout: FieldLayout | None) -> Write:
         """Return the function that writes a single value of a field's type, without its tag or length."""
         message = field.message
         if message is None:
             return self._compile_scalar(field)
-        if layout is not None and layout.form is Form.JSON_TEXT:
+        if layout is not None and layout.form is ColumnForm.JSON_TEXT:
             write_json = self._compile_json_element(field, message)
             return _write_json_text(write_json)
-        if layout is not None and layout.form is Form.STRUCT:
+        if layout is not None and layout.form is ColumnForm.STRUCT:
             return self.compile_struct(message, layout.children)
         return self._compile_json_element(field, message)
 
@@ -265,10 +265,10 @@ class _Compiler:
             case None:
                 write_message = self._compile_nested(message)
                 return _write_duration(write_message) if message.full_name == _DURATION_TYPE else write_message
-            case Form.WRAPPER:
+            case ColumnForm.WRAPPER:
                 inner = message.fields[0]
                 return self._compile_field(inner, None)
-            case Form.JSON_TEXT:
+            case ColumnForm.JSON_TEXT:
                 return self._compile_json_type(message)
         plain = self._compile_nested(message)
         fill = _SPECIAL_FIELDS[special]
@@ -319,7 +319,7 @@ def _iter_nested(message: MessageType) -> Sequence[FieldType]:
         if field.is_map:
             assert field.message is not None
             inner = field.message.by_name["value"]
-        if inner.message is not None and find_special_form(inner.message, inner) is not Form.JSON_TEXT:
+        if inner.message is not None and find_special_form(inner.message, inner) is not ColumnForm.JSON_TEXT:
             nested.append(inner)
     return nested
 
@@ -547,11 +547,11 @@ def _split_decimal(field: FieldType, value: Any) -> dict[str, Any]:
     return {"value": data, "precision": len(str(abs(unscaled))), "scale": scale}
 
 
-_SPECIAL_FIELDS: Final[dict[Form, Callable[[FieldType, Any], dict[str, Any]]]] = {
-    Form.TIMESTAMP: _split_timestamp,
-    Form.DATE: _split_date,
-    Form.TIME: _split_time,
-    Form.DECIMAL: _split_decimal,
+_SPECIAL_FIELDS: Final[dict[ColumnForm, Callable[[FieldType, Any], dict[str, Any]]]] = {
+    ColumnForm.TIMESTAMP: _split_timestamp,
+    ColumnForm.DATE: _split_date,
+    ColumnForm.TIME: _split_time,
+    ColumnForm.DECIMAL: _split_decimal,
 }
 
 

@@ -23,7 +23,7 @@ STRUCT_DEPTH_MAX: Final = 32
 """Maximum nesting depth of structs in columns. Messages that are nested more deeply are JSON text."""
 
 
-class Form(Enum):
+class ColumnForm(Enum):
     """The form in which a column stores the values of a field."""
 
     BOOLEAN = auto()
@@ -49,22 +49,22 @@ class Form(Enum):
 
 
 _SCALAR_FORMS: Final = {
-    "bool": Form.BOOLEAN,
-    "bytes": Form.BYTES,
-    "double": Form.DOUBLE,
-    "fixed32": Form.LONG,
-    "fixed64": Form.UNSIGNED_LONG,
-    "float": Form.FLOAT,
-    "int32": Form.INT,
-    "int64": Form.LONG,
-    "sfixed32": Form.INT,
-    "sfixed64": Form.LONG,
-    "sint32": Form.INT,
-    "sint64": Form.LONG,
-    "string": Form.STRING,
-    "uint32": Form.LONG,
-    "uint64": Form.UNSIGNED_LONG,
-    ENUM: Form.ENUM,
+    "bool": ColumnForm.BOOLEAN,
+    "bytes": ColumnForm.BYTES,
+    "double": ColumnForm.DOUBLE,
+    "fixed32": ColumnForm.LONG,
+    "fixed64": ColumnForm.UNSIGNED_LONG,
+    "float": ColumnForm.FLOAT,
+    "int32": ColumnForm.INT,
+    "int64": ColumnForm.LONG,
+    "sfixed32": ColumnForm.INT,
+    "sfixed64": ColumnForm.LONG,
+    "sint32": ColumnForm.INT,
+    "sint64": ColumnForm.LONG,
+    "string": ColumnForm.STRING,
+    "uint32": ColumnForm.LONG,
+    "uint64": ColumnForm.UNSIGNED_LONG,
+    ENUM: ColumnForm.ENUM,
 }
 
 _PACKAGE: Final = "google.protobuf."
@@ -79,11 +79,11 @@ JSON_TYPES: Final = frozenset((STRUCT_TYPE, LIST_TYPE, VALUE_TYPE))
 TIMESTAMP_TYPE, DATE_TYPE, TIME_TYPE = f"{_PACKAGE}Timestamp", "google.type.Date", "google.type.TimeOfDay"
 DECIMAL_TYPE: Final = "confluent.type.Decimal"
 _MESSAGE_FORMS: Final = {
-    TIMESTAMP_TYPE: Form.TIMESTAMP,
-    DATE_TYPE: Form.DATE,
-    TIME_TYPE: Form.TIME,
-    **dict.fromkeys(WRAPPERS, Form.WRAPPER),
-    **dict.fromkeys(JSON_TYPES, Form.JSON_TEXT),
+    TIMESTAMP_TYPE: ColumnForm.TIMESTAMP,
+    DATE_TYPE: ColumnForm.DATE,
+    TIME_TYPE: ColumnForm.TIME,
+    **dict.fromkeys(WRAPPERS, ColumnForm.WRAPPER),
+    **dict.fromkeys(JSON_TYPES, ColumnForm.JSON_TEXT),
 }
 
 _SHAPES: Final = {
@@ -95,12 +95,12 @@ _SHAPES: Final = {
 """The fields of special types. A schema may contain another type of the same name, which is an ordinary message."""
 
 
-class Layout:
+class FieldLayout:
     """How a column stores single values of a field, or the elements of a repeated one."""
 
     __slots__ = ("children", "field", "form", "is_list", "is_map", "precision_and_scale", "size")
 
-    def __init__(self, field: FieldType, form: Form, children: tuple[Layout, ...] = ()) -> None:
+    def __init__(self, field: FieldType, form: ColumnForm, children: tuple[FieldLayout, ...] = ()) -> None:
         self.field = field
         self.form = form
         self.children = children
@@ -112,7 +112,7 @@ class Layout:
         """The number of columns, including nested ones. A type that is used several times counts each time."""
 
 
-def find_special_form(message: MessageType, field: FieldType | None = None) -> Form | None:
+def find_special_form(message: MessageType, field: FieldType | None = None) -> ColumnForm | None:
     """Return the form of a message type with a special meaning, or None for an ordinary one.
 
     A decimal is special in a field that declares its precision and scale.
@@ -124,7 +124,7 @@ def find_special_form(message: MessageType, field: FieldType | None = None) -> F
         if found != shape or len(message.fields) != len(shape):
             return None
     if name == DECIMAL_TYPE:
-        return Form.DECIMAL if field is not None and field.precision_and_scale is not None else None
+        return ColumnForm.DECIMAL if field is not None and field.precision_and_scale is not None else None
     if name in WRAPPERS and not (
         len(message.fields) == 1
         and message.fields[0].number == 1
@@ -251,7 +251,7 @@ def _find_indexes(file: File, package: str, full_name: str) -> tuple[int, ...]:
     return tuple(indexes)
 
 
-def plan_layouts(message: MessageType) -> tuple[Layout, ...]:
+def plan_layouts(message: MessageType) -> tuple[FieldLayout, ...]:
     """Plan how columns store the fields of a message type.
 
     Raises:
@@ -265,31 +265,31 @@ class _Planner:
         self._outer: list[MessageType] = []
         self._columns = 0
 
-    def plan_fields(self, message: MessageType) -> tuple[Layout, ...]:
+    def plan_fields(self, message: MessageType) -> tuple[FieldLayout, ...]:
         self._outer.append(message)
         layouts = tuple(self._plan(field) for field in message.fields)
         self._outer.pop()
         return layouts
 
-    def _plan(self, field: FieldType) -> Layout:
+    def _plan(self, field: FieldType) -> FieldLayout:
         self._columns += 1
         if self._columns > COLUMNS_MAX:
             raise UnsupportedSchemaError(f"the Protobuf schema describes more than {COLUMNS_MAX} columns")
         message = field.message
         if message is None:
-            return Layout(field, _SCALAR_FORMS[field.kind])
+            return FieldLayout(field, _SCALAR_FORMS[field.kind])
         if field.is_map:
             key, value = (message.by_name[name] for name in ("key", "value"))
             inner = self._plan(value)
-            return Layout(field, inner.form, (self._plan(key), inner))
+            return FieldLayout(field, inner.form, (self._plan(key), inner))
         special = find_special_form(message, field)
-        if special is Form.WRAPPER:
-            return Layout(field, Form.WRAPPER, (self._plan(message.fields[0]),))
+        if special is ColumnForm.WRAPPER:
+            return FieldLayout(field, ColumnForm.WRAPPER, (self._plan(message.fields[0]),))
         if special is not None:
-            return Layout(field, special)
+            return FieldLayout(field, special)
         if message in self._outer or not message.fields or len(self._outer) >= STRUCT_DEPTH_MAX:
-            return Layout(field, Form.JSON_TEXT)
-        return Layout(field, Form.STRUCT, self.plan_fields(message))
+            return FieldLayout(field, ColumnForm.JSON_TEXT)
+        return FieldLayout(field, ColumnForm.STRUCT, self.plan_fields(message))
 
 
 def to_decimal(data: bytes, scale: int) -> Decimal:

@@ -21,8 +21,8 @@ from chronik.formats.codec import (
 from chronik.formats.protobuf.layout import (
     LIST_TYPE,
     STRUCT_TYPE,
-    Form,
-    Layout,
+    ColumnForm,
+    FieldLayout,
     find_special_form,
     to_decimal,
 )
@@ -118,20 +118,20 @@ def build_element_form(field: FieldType, value: Any) -> JsonForm:
     return build_special_form(message, form, field, value)
 
 
-def build_special_form(message: MessageType, form: Form, field: FieldType, value: Values) -> JsonForm:
+def build_special_form(message: MessageType, form: ColumnForm, field: FieldType, value: Values) -> JsonForm:
     """Return the JSON form of a message with a special meaning."""
     match form:
-        case Form.WRAPPER:
+        case ColumnForm.WRAPPER:
             inner = message.fields[0]
             return build_element_form(inner, value.get(inner.name, inner.default))
-        case Form.TIMESTAMP:
+        case ColumnForm.TIMESTAMP:
             text = _format_timestamp(value)
-        case Form.DATE:
+        case ColumnForm.DATE:
             found = read_date(value)
             text = None if found is None else found.isoformat()
-        case Form.TIME:
+        case ColumnForm.TIME:
             text = format_time(value)
-        case Form.DECIMAL:
+        case ColumnForm.DECIMAL:
             number = _read_decimal(field, value)
             return _build_plain_form(message, value) if number is None else number
         case _:
@@ -217,7 +217,7 @@ ToArrow = Callable[[Any], Any]
 """A function that converts a value to a Python object for an Arrow array, or to `Unfit`."""
 
 
-def compile_struct(message: MessageType, layouts: Sequence[Layout]) -> ToArrow:
+def compile_struct(message: MessageType, layouts: Sequence[FieldLayout]) -> ToArrow:
     """Return the function that converts messages to structs."""
     fields = [(layout.field, layout.field.name, _compile_field(layout)) for layout in layouts]
 
@@ -244,7 +244,7 @@ def compile_struct(message: MessageType, layouts: Sequence[Layout]) -> ToArrow:
     return convert
 
 
-def _compile_field(layout: Layout) -> ToArrow:
+def _compile_field(layout: FieldLayout) -> ToArrow:
     if layout.is_map:
         return _compile_map(layout)
     convert = compile_element(layout)
@@ -261,7 +261,7 @@ def _compile_field(layout: Layout) -> ToArrow:
     return convert_list
 
 
-def _compile_map(layout: Layout) -> ToArrow:
+def _compile_map(layout: FieldLayout) -> ToArrow:
     key_field, value_layout = layout.children[0].field, layout.children[1]
     value_field = value_layout.field
     convert = compile_element(value_layout)
@@ -286,32 +286,32 @@ def _compile_map(layout: Layout) -> ToArrow:
     return convert_map
 
 
-def compile_element(layout: Layout) -> ToArrow:
+def compile_element(layout: FieldLayout) -> ToArrow:
     """Return the function that converts single values of a field, or elements of a repeated one."""
     field = layout.field
     match layout.form:
-        case Form.STRUCT:
+        case ColumnForm.STRUCT:
             assert field.message is not None
             return compile_struct(field.message, layout.children)
-        case Form.WRAPPER:
+        case ColumnForm.WRAPPER:
             inner = layout.children[0].field
             convert = compile_element(layout.children[0])
             return lambda value: convert(value.get(inner.name, inner.default))
-        case Form.JSON_TEXT:
+        case ColumnForm.JSON_TEXT:
             return lambda value: encode_json(build_element_form(field, value)).decode()
-        case Form.UNSIGNED_LONG:
+        case ColumnForm.UNSIGNED_LONG:
             return Decimal
-        case Form.ENUM:
+        case ColumnForm.ENUM:
             assert field.enum is not None
             names = field.enum.names
             return lambda value: names[value] if value in names else Unfit(None, value)
-        case Form.TIMESTAMP:
+        case ColumnForm.TIMESTAMP:
             return lambda value: _fit(field, value, _to_microseconds(value))
-        case Form.DATE:
+        case ColumnForm.DATE:
             return lambda value: _fit(field, value, read_date(value))
-        case Form.TIME:
+        case ColumnForm.TIME:
             return lambda value: _fit(field, value, format_time(value))
-        case Form.DECIMAL:
+        case ColumnForm.DECIMAL:
             return lambda value: _fit(field, value, _read_decimal(field, value))
         case _:
             return lambda value: value
