@@ -16,7 +16,10 @@ from chronik.testing.ports import HOST, ReservedPorts
 from tests.cli.command_line import COMMAND, environment
 from tests.docs.blocks import AUTHORIZER_CONFIG, ROOT, parse_blocks
 
-pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed"),
+]
 
 PAGE = ROOT / "docs" / "reference" / "schema-registry-api.md"
 DOCUMENTED_ADDRESS = "127.0.0.1:6092"
