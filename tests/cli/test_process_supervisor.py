@@ -63,6 +63,13 @@ def test_node_processes_use_addresses_from_peers() -> None:
     assert plan_node_processes(NodeConfig(node_id=4, rack="cellar", peers=config.peers), 1, [])[0].rack == "cellar"
 
 
+def test_each_node_has_registry_address_of_its_own() -> None:
+    config = NodeConfig(node_id=1, peers=peers([*range(1, 7)]), registry=Address(HOST, 8081))
+    first, second = (node.command for node in plan_node_processes(config, 2, []))
+    assert first[-2:] == ["--registry", f"{HOST}:8081"]
+    assert second[-2:] == ["--registry", f"{HOST}:8082"]
+
+
 def test_only_first_node_has_default_http_address() -> None:
     config = NodeConfig(node_id=1, peers=peers([*range(1, 7)]), http=Address(HOST, 6092), http_is_default=True)
     first, second = (list(node.command) for node in plan_node_processes(config, 2, []))

@@ -19,7 +19,7 @@ from chronik.listeners import Address
 
 CLIENT_ID = "chronik-cli"
 
-REGISTRY_VARIABLE = "CHRONIK_REGISTRY"
+REGISTRY_VARIABLE = "CHRONIK_REGISTRY_URL"
 """Name of the environment variable with the URL of the schema registry."""
 
 CommandRunner = Callable[[argparse.Namespace], int]

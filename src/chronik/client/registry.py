@@ -55,7 +55,8 @@ class RegistryEndpoint(msgspec.Struct, frozen=True):
     """The TLS context for `https` URLs; None for the default of this machine."""
 
     def __repr__(self) -> str:
-        return f"<registry {self.url}>"
+        parts = parse_registry_url(self.url)
+        return f"<registry {parts._replace(netloc=parts.netloc.rpartition('@')[2]).geturl()}>"
 
 
 class RegistryAdminError(ClientError):

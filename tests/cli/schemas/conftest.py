@@ -43,7 +43,7 @@ def get_url(node: AuthorizingNode) -> str:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Schemas:
-    for name in ("CHRONIK_REGISTRY", "CHRONIK_HTTP_TOKEN", "CHRONIK_BOOTSTRAP_SERVER"):
+    for name in ("CHRONIK_REGISTRY_URL", "CHRONIK_HTTP_TOKEN", "CHRONIK_BOOTSTRAP_SERVER"):
         monkeypatch.delenv(name, raising=False)
 
     def run(*arguments: str | Path, node: AuthorizingNode | None = None) -> CommandResult:

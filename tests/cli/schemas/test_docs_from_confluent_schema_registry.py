@@ -57,5 +57,11 @@ def test_commands_of_page_import_the_old_registry(
         expected = block.expected_output
         assert expected is None or ends_with_output(expected, done.stdout), f"{block} printed:\n{done.stdout}"
     assert registry.get("/mode").json == {"mode": "READONLY"}
-    for path in ("/subjects", "/schemas/ids/3/versions", "/subjects/orders-value/versions", "/config", "/config/orders-value"):
+    for path in (
+        "/subjects",
+        "/schemas/ids/3/versions",
+        "/subjects/orders-value/versions",
+        "/config",
+        "/config/orders-value",
+    ):
         assert imported.get(path).json == registry.get(path).json

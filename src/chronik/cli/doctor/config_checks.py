@@ -125,6 +125,27 @@ def check_http_security(facts: ConfigFacts) -> Iterator[DoctorFinding]:
         )
 
 
+def check_registry_security(facts: ConfigFacts) -> Iterator[DoctorFinding]:
+    if facts.registry is None or facts.registry_is_loopback or facts.has_http_tls:
+        return
+    requires_login = facts.has_authorizer or any("SASL" in each.protocol for each in facts.listeners)
+    if requires_login or facts.has_http_token:
+        sent = "passwords are" if requires_login else "http_token is"
+        yield warning_finding(
+            "registry-without-tls",
+            f"registry = {facts.registry!r} can be reached from other machines, and {sent} sent there without TLS",
+            "Credentials can be read on the network",
+            "set http_keystore, or use a loopback address and a proxy with TLS",
+        )
+    else:
+        yield note_finding(
+            "registry-rejects-all",
+            f"registry = {facts.registry!r} can be reached from other machines, but rejects all requests",
+            "Without a token, certificates or users, only listeners on loopback addresses accept clients",
+            "set http_token, or http_keystore and http_truststore",
+        )
+
+
 def check_peer_tls(facts: ConfigFacts) -> Iterator[DoctorFinding]:
     if facts.peers_elsewhere and not facts.has_peer_tls:
         yield note_finding(
@@ -179,6 +200,7 @@ CONFIG_CHECKS: Final = (
     check_insecure_listeners,
     check_authorizer,
     check_http_security,
+    check_registry_security,
     check_peer_tls,
     check_durability_settings,
     check_certificates,

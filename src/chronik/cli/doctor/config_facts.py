@@ -185,6 +185,8 @@ def _add_config_facts(facts: ConfigFacts, config: NodeConfig, folder: Path) -> C
         allows_everyone=broker.get("allow.everyone.if.no.acl.found", "false").strip().lower() == "true",
         http=None if config.http is None else str(config.http),
         http_is_loopback=config.http is None or is_loopback(config.http.host),
+        registry=None if config.registry is None else str(config.registry),
+        registry_is_loopback=config.registry is None or is_loopback(config.registry.host),
         has_http_token=config.http_token is not None,
         has_http_tls=config.http_keystore is not None,
         peers=len(config.peers),

@@ -36,6 +36,9 @@ class ConfigFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the authorizer allows all operations on resources without ACLs."""
     http: str | None = None
     http_is_loopback: bool = True
+    registry: str | None = None
+    """Address of the schema registry's own listener."""
+    registry_is_loopback: bool = True
     has_http_token: bool = False
     has_http_tls: bool = False
     peers: int = 0
