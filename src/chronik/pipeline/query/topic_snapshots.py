@@ -19,7 +19,7 @@ from chronik.client.records import TopicPartition
 from chronik.errors import ChronikError, ConfigError
 from chronik.formats.registry_client import RegistrySettings
 from chronik.ids import format_id
-from chronik.pipeline.registry_access import resolve_registry
+from chronik.pipeline.registry_access import find_registry, resolve_registry
 from chronik.pipeline.source.offset_ranges import OffsetRange
 from chronik.pipeline.source.offset_resolver import OffsetResolver
 from chronik.pipeline.source.options import IsolationLevel
@@ -210,7 +210,9 @@ class SnapshotReader:
         if landed is None or not landed.spec.format.needs_registry:
             return None
         try:
-            return resolve_registry(self._registry, self._cluster, landed.descriptor.registry)
+            if self._registry is None:
+                self._registry = find_registry(None, self._cluster)  # once for all topics
+            return resolve_registry(self._registry, None, landed.descriptor.registry)
         except ConfigError as error:
             raise UnreadableTopicError(str(error)) from None
 

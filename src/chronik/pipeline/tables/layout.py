@@ -44,6 +44,11 @@ It is incremented when the set of decodable records or the decoding of fields ch
 rules must not land into the same table.
 """
 
+TYPED_DECODING_RULES_VERSION = 3
+"""Version of the decoding rules of tables with typed keys or values. Earlier drivers, which would decode them as JSON,
+reject it.
+"""
+
 MS_PER_HOUR = 3_600_000
 MS_PER_DAY = 24 * MS_PER_HOUR
 MS_OF_YEAR_10000 = 253_402_300_800_000

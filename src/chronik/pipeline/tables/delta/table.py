@@ -42,6 +42,7 @@ from chronik.pipeline.tables.layout import (
     OFFSET,
     PARTITION,
     RESCUED,
+    TYPED_DECODING_RULES_VERSION,
     TableKind,
     initial_schema,
 )
@@ -351,23 +352,27 @@ class DeltaTopicTable:
         """
 
         def attempt(table: DeltaTable) -> None:
-            if self._read_decoding_rules_version(table) < DECODING_RULES_VERSION:
+            if self._read_decoding_rules_version(table) < self._decoding_rules:
                 table.alter.set_table_properties(
-                    {DECODING_RULES_PROPERTY: str(DECODING_RULES_VERSION)},
+                    {DECODING_RULES_PROPERTY: str(self._decoding_rules)},
                     raise_if_not_exists=False,
                     commit_properties=WITHOUT_RETRIES,
                 )
 
-        if self._read_decoding_rules_version(self._open_current()) < DECODING_RULES_VERSION:
+        if self._read_decoding_rules_version(self._open_current()) < self._decoding_rules:
             self._commit_with_retries(attempt)
+
+    @property
+    def _decoding_rules(self) -> int:
+        return _get_decoding_rules(_read_record_format(self._configuration))
 
     def _read_decoding_rules_version(self, table: DeltaTable) -> int:
         """Return the version of the table's decoding rules; raise TableMismatchError if this driver's are older."""
         rules = int(table.metadata().configuration.get(DECODING_RULES_PROPERTY, 0))
-        if rules > DECODING_RULES_VERSION:
+        if rules > self._decoding_rules:
             raise TableMismatchError(
                 f"{self.uri} has decoding rules {rules} of a newer version,"
-                f" this one supports {DECODING_RULES_VERSION}: upgrade"
+                f" this one supports {self._decoding_rules}: upgrade"
             )
         return rules
 
@@ -775,7 +780,7 @@ def _create_table(
                 TOPIC_ID: spec.topic_id,
                 KIND: spec.kind.value,
                 PARTITIONING: spec.partitioning.value,
-                DECODING_RULES_PROPERTY: str(DECODING_RULES_VERSION),
+                DECODING_RULES_PROPERTY: str(_get_decoding_rules(spec.format)),
                 "delta.checkpointInterval": CHECKPOINT_INTERVAL,
                 **_build_format_properties(spec.format),
                 **({} if schema is None else _build_schema_properties(schema, 1)),
@@ -796,6 +801,12 @@ def _create_table(
             with convert_delta_errors(uri):
                 raise error from None
     sync_log_entry(uri, 0)
+
+
+def _get_decoding_rules(format: RecordFormat) -> int:
+    """Return the version of this driver's decoding rules for a table."""
+    is_typed = format.is_typed or format.has_typed_keys
+    return TYPED_DECODING_RULES_VERSION if is_typed else DECODING_RULES_VERSION
 
 
 def _build_format_properties(format: RecordFormat) -> dict[str, str]:
