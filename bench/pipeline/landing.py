@@ -26,7 +26,7 @@ from bench.pipeline.plan import (
     Stopwatch,
     format_millions,
 )
-from bench.pipeline.processes import read_tree_cpu_seconds
+from bench.pipeline.processes import read_cpu_seconds_by_process, subtract_cpu_seconds
 from bench.servers import ROOT
 from chronik.bench.errors import BenchmarkError
 from chronik.bench.report import rotate_servers
@@ -90,10 +90,10 @@ class LandingComparison:
         shutil.rmtree(folder, ignore_errors=True)
         os.sync()  # an earlier run's dirty pages must not slow this one
         try:
-            cpu_s = read_tree_cpu_seconds(os.getpid())
+            before = read_cpu_seconds_by_process(os.getpid())
             with Stopwatch() as watch:
                 self.ways[method](topic, folder)
-            cpu_s = read_tree_cpu_seconds(os.getpid()) - cpu_s
+            cpu_s = subtract_cpu_seconds(read_cpu_seconds_by_process(os.getpid()), before)
             written = ParquetOutput(folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -29,18 +29,22 @@ def list_process_tree(pid: int) -> list[int]:
 
 
 def read_tree_cpu_seconds(pid: int) -> float:
-    """Return the CPU seconds of a process tree, also of those that have exited, so that readings can be compared."""
-    total = 0.0
+    """Return the CPU seconds of a process tree."""
+    return sum(read_cpu_seconds_by_process(pid).values())
+
+
+def read_cpu_seconds_by_process(pid: int) -> dict[int, float]:
+    """Return the CPU seconds of each process of a tree, by process id."""
+    found: dict[int, float] = {}
     for each in list_process_tree(pid):
-        with suppress(BenchmarkError, OSError):  # the process has just exited
-            total += read_cpu_seconds(each) + _read_exited_children_seconds(each)
-    return total
+        with suppress(BenchmarkError):  # the process has just exited
+            found[each] = read_cpu_seconds(each)
+    return found
 
 
-def _read_exited_children_seconds(pid: int) -> float:
-    """Return the CPU seconds of the children of a process that have exited, such as idle workers of Spark."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[13:15])) / os.sysconf("SC_CLK_TCK")
+def subtract_cpu_seconds(after: Mapping[int, float], before: Mapping[int, float]) -> float:
+    """Return the CPU seconds between two readings, without those of processes that have exited: workers were idle."""
+    return sum(max(0.0, seconds - before.get(pid, 0.0)) for pid, seconds in after.items())
 
 
 def read_pss_bytes(pid: int) -> int:
