@@ -75,8 +75,8 @@ def _get_format_of_request(request: SchemaRequest) -> str:
     Confluent's clients for Python and C send Protobuf descriptors in base64, cache the schema of the response, and
     decode it as a descriptor.
     """
-    is_descriptor = request.schema_type == SchemaType.PROTOBUF and not {";", "{"} & set(request.schema)
-    return SERIALIZED if is_descriptor else ""
+    is_text = request.schema_type != SchemaType.PROTOBUF or ";" in request.schema or "{" in request.schema
+    return "" if is_text else SERIALIZED
 
 
 async def show_root(call: RegistryCall) -> dict[str, Any]:
