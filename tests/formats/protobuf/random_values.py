@@ -20,7 +20,7 @@ from chronik.formats.codec import format_float, format_single_float
 from chronik.formats.protobuf.built_in import built_in_files
 from chronik.formats.protobuf.descriptors import build_descriptor
 from chronik.formats.protobuf.names import NameIndex
-from chronik.formats.protobuf.syntax import File, parse_file
+from chronik.formats.protobuf.syntax import ProtoFile, parse_file
 
 SCALARS = (
     *("bool", "bytes", "double", "fixed32", "fixed64", "float", "int32", "int64"),
@@ -105,7 +105,7 @@ def build_built_in_descriptors() -> list[bytes]:
     """Return the descriptors of the built-in files, each after those that it imports."""
     imports = {path: file.imports for path, file in built_in_files().items()}
     return [
-        build_descriptor(built_in_files()[path], NameIndex(File(), {}), path)
+        build_descriptor(built_in_files()[path], NameIndex(ProtoFile(), {}), path)
         for path in TopologicalSorter(imports).static_order()
     ]
 

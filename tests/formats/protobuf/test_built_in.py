@@ -11,7 +11,7 @@ from google.protobuf import descriptor_pb2
 from chronik.formats.protobuf.built_in import BUILT_IN_PATHS, built_in_files
 from chronik.formats.protobuf.descriptors import build_descriptor, parse_descriptor
 from chronik.formats.protobuf.names import NameIndex
-from chronik.formats.protobuf.syntax import File
+from chronik.formats.protobuf.syntax import ProtoFile
 
 Fields = dict[str, Any]
 
@@ -36,7 +36,7 @@ def describe_file(descriptor: descriptor_pb2.FileDescriptorProto) -> Fields:
 
 
 def build(path: str) -> bytes:
-    return build_descriptor(built_in_files()[path], NameIndex(File(), {}), path)
+    return build_descriptor(built_in_files()[path], NameIndex(ProtoFile(), {}), path)
 
 
 @pytest.mark.parametrize("path", [path for path in BUILT_IN_PATHS if path.startswith("google/")])

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from chronik.formats.protobuf.syntax import (
-    Enum,
-    Field,
-    File,
     Message,
     Option,
+    ProtoEnum,
+    ProtoField,
+    ProtoFile,
     ProtoSyntaxError,
     Symbol,
     iter_fields,
@@ -44,7 +44,7 @@ def test_file_keeps_its_declarations_in_order() -> None:
 
 
 def test_empty_file_has_no_declarations() -> None:
-    assert parse_file("") == parse_file("// comment\n/* another */ ;") == File()
+    assert parse_file("") == parse_file("// comment\n/* another */ ;") == ProtoFile()
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_default_and_json_name_are_no_options() -> None:
     field = parse_message('optional int32 f = 1 [default = -5, json_name = "x", deprecated = true];', "proto2").fields[
         0
     ]
-    assert field == Field(
+    assert field == ProtoField(
         "optional",
         "int32",
         "f",
@@ -112,7 +112,7 @@ def test_enum_has_negative_numbers_and_reserved_ranges() -> None:
     (enum,) = parse_file(
         "enum E { option allow_alias = true; A = 0; B = -1 [deprecated = true]; reserved -9 to -5; }"
     ).types
-    assert isinstance(enum, Enum)
+    assert isinstance(enum, ProtoEnum)
     assert [(value.name, value.number) for value in enum.values] == [("A", 0), ("B", -1)]
     assert enum.reserved == [[(-9, -5)]]
 

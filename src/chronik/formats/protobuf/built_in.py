@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from chronik.formats.protobuf.syntax import File, parse_file
+from chronik.formats.protobuf.syntax import ProtoFile, parse_file
 
 
 def _declare(package: str, declarations: str, *imports: str, syntax: str = "proto3") -> str:
@@ -378,6 +378,6 @@ BUILT_IN_PATHS: Final = tuple(_TEXTS)
 
 
 @cache
-def built_in_files() -> Mapping[str, File]:
+def built_in_files() -> Mapping[str, ProtoFile]:
     """Return the built-in files by path."""
     return {path: parse_file(text) for path, text in _TEXTS.items()}

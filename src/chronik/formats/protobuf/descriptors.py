@@ -15,17 +15,17 @@ from chronik.formats.protobuf.syntax import (
     FIELD_NUMBER_MAX,
     NAME_LENGTH_MAX,
     SCALAR_TYPES,
-    Enum,
     EnumValue,
     Extend,
     ExtensionRanges,
-    Field,
-    File,
     Message,
     Method,
     Oneof,
     Option,
     OptionValue,
+    ProtoEnum,
+    ProtoField,
+    ProtoFile,
     ProtoSyntaxError,
     Range,
     Service,
@@ -87,7 +87,7 @@ _TYPE_GROUP, _TYPE_MESSAGE, _TYPE_ENUM = 10, 11, 14
 
 @cache
 def _load_descriptors() -> _Descriptors:
-    names = NameIndex(File(), {})
+    names = NameIndex(ProtoFile(), {})
     resolver = TypeResolver(names)
     file = resolver.find_message("google.protobuf.FileDescriptorProto")
     meta = resolver.find_message("confluent.Meta")
@@ -97,7 +97,7 @@ def _load_descriptors() -> _Descriptors:
         if name in _META_EXTENSIONS:
             declared = names.find_extension(_META_EXTENSIONS[name], "")
             assert declared is not None
-            field = Field("optional", "Meta", declared.full_name, declared.field.number)
+            field = ProtoField("optional", "Meta", declared.full_name, declared.field.number)
             extension = FieldType(field, "message", None, is_repeated=False, is_proto3=False)
             extension.message = meta
             options[name].add(extension)
@@ -110,7 +110,7 @@ def _load_descriptors() -> _Descriptors:
 # From descriptors
 
 
-def parse_descriptor(data: bytes) -> File:
+def parse_descriptor(data: bytes) -> ProtoFile:
     """Convert a serialized `FileDescriptorProto` to a file.
 
     Names are checked, everything else is not: render the file and parse the text to check it.
@@ -138,14 +138,14 @@ class _DescriptorReader:
         self._syntax = syntax or None
         self._is_proto3 = syntax == "proto3"
 
-    def read(self) -> File:
+    def read(self) -> ProtoFile:
         values = self._values
         public, weak = set(values.get("public_dependency", ())), set(values.get("weak_dependency", ()))
         imports: tuple[list[str], list[str], list[str]] = [], [], []
         for number, path in enumerate(values.get("dependency", ())):
             imports[1 if number in public else 2 if number in weak else 0].append(path)
         package = values.get("package") or None
-        return File(
+        return ProtoFile(
             syntax=self._syntax,
             package=None if package is None else _check_name(package, _TYPE_NAME),
             imports=imports[0],
@@ -161,12 +161,12 @@ class _DescriptorReader:
         )
 
     def _read_message(self, values: _Values) -> Message:
-        types: list[Message | Enum] = [
+        types: list[Message | ProtoEnum] = [
             *map(self._read_message, values.get("nested_type", ())),
             *map(self._read_enum, values.get("enum_type", ())),
         ]
         nested = {declared.name: declared for declared in types if isinstance(declared, Message)}
-        fields: list[Field] = []
+        fields: list[ProtoField] = []
         oneofs = [
             Oneof(_check_name(each.get("name", "")), [], self._read_options(each, "OneofOptions"))
             for each in values.get("oneof_decl", ())
@@ -199,7 +199,7 @@ class _DescriptorReader:
             extends,
         )
 
-    def _read_field(self, values: _Values, nested: Mapping[str, Message], *, in_oneof: bool) -> Field:
+    def _read_field(self, values: _Values, nested: Mapping[str, Message], *, in_oneof: bool) -> ProtoField:
         name = _check_name(values.get("name", ""))
         number = values.get("type", 0)
         type_name = values.get("type_name") or self._descriptors.scalars.get(number)
@@ -210,7 +210,7 @@ class _DescriptorReader:
         default = None
         if "default_value" in values and not self._is_proto3:
             default = _read_default(type_name, values["default_value"])
-        return Field(
+        return ProtoField(
             None if in_oneof else self._read_label(values),
             type_name if group is None else group.name,
             name,
@@ -229,8 +229,8 @@ class _DescriptorReader:
             return "repeated"
         return None if self._is_proto3 else "required" if label == 2 else "optional"
 
-    def _read_enum(self, values: _Values) -> Enum:
-        return Enum(
+    def _read_enum(self, values: _Values) -> ProtoEnum:
+        return ProtoEnum(
             _check_name(values.get("name", "")),
             [
                 EnumValue(
@@ -370,7 +370,7 @@ def _read_meta(values: _Values) -> dict[str, OptionValue]:
 # To descriptors
 
 
-def build_descriptor(file: File, names: NameIndex, path: str) -> bytes:
+def build_descriptor(file: ProtoFile, names: NameIndex, path: str) -> bytes:
     """Convert a file to a serialized `FileDescriptorProto` with a path as its name. Types become full names.
 
     Raises:
@@ -381,7 +381,7 @@ def build_descriptor(file: File, names: NameIndex, path: str) -> bytes:
 
 
 class _DescriptorBuilder:
-    def __init__(self, file: File, names: NameIndex, descriptors: _Descriptors) -> None:
+    def __init__(self, file: ProtoFile, names: NameIndex, descriptors: _Descriptors) -> None:
         self._file = file
         self._names = names
         self._descriptors = descriptors
@@ -406,11 +406,11 @@ class _DescriptorBuilder:
             values["syntax"] = file.syntax
         return values
 
-    def _build_types(self, types: Sequence[Message | Enum], scope: str, keys: tuple[str, str]) -> dict[str, Any]:
+    def _build_types(self, types: Sequence[Message | ProtoEnum], scope: str, keys: tuple[str, str]) -> dict[str, Any]:
         messages = [
             self._build_message(each, join_names(scope, each.name)) for each in types if isinstance(each, Message)
         ]
-        enums = [self._build_enum(each, join_names(scope, each.name)) for each in types if isinstance(each, Enum)]
+        enums = [self._build_enum(each, join_names(scope, each.name)) for each in types if isinstance(each, ProtoEnum)]
         return {keys[0]: messages, keys[1]: enums}
 
     def _build_message(self, message: Message, scope: str) -> dict[str, Any]:
@@ -430,7 +430,7 @@ class _DescriptorBuilder:
                 fields.append(self._build_field(field, scope))
             else:
                 entries.append(self._build_entry(field, map_types, scope))
-                as_list = Field(
+                as_list = ProtoField(
                     "repeated", "." + join_names(scope, build_entry_name(field.name)), field.name, field.number
                 )
                 as_list.options, as_list.json_name = field.options, field.json_name
@@ -466,15 +466,15 @@ class _DescriptorBuilder:
             "reserved_name": [each for each in reserved if isinstance(each, str)],
         }
 
-    def _build_entry(self, field: Field, map_types: tuple[str, str], scope: str) -> dict[str, Any]:
+    def _build_entry(self, field: ProtoField, map_types: tuple[str, str], scope: str) -> dict[str, Any]:
         parts = [
-            self._build_field(Field("optional", type_name, name, number), scope, is_plain=True)
+            self._build_field(ProtoField("optional", type_name, name, number), scope, is_plain=True)
             for number, (name, type_name) in enumerate(zip(("key", "value"), map_types, strict=True), 1)
         ]
         return {"name": build_entry_name(field.name), "field": parts, "options": {"map_entry": True}}
 
     def _build_field(
-        self, field: Field, scope: str, number: int | None = None, *, is_plain: bool = False
+        self, field: ProtoField, scope: str, number: int | None = None, *, is_plain: bool = False
     ) -> dict[str, Any]:
         values: dict[str, Any] = {
             "name": field.name,
@@ -491,7 +491,7 @@ class _DescriptorBuilder:
             info = self._names.find_type(type_name, scope)
             if info is None:
                 raise ProtoSyntaxError(f"Could not resolve type: {type_name}")
-            number = _TYPE_ENUM if isinstance(info.declaration, Enum) else _TYPE_MESSAGE
+            number = _TYPE_ENUM if isinstance(info.declaration, ProtoEnum) else _TYPE_MESSAGE
             values.update(type=number if field.group is None else _TYPE_GROUP, type_name="." + info.full_name)
         if field.label == "optional" and self._file.is_proto3 and not is_plain:
             values["proto3_optional"] = True
@@ -501,7 +501,7 @@ class _DescriptorBuilder:
             values["json_name"] = field.json_name
         return {name: value for name, value in values.items() if value is not None}
 
-    def _build_enum(self, enum: Enum, scope: str) -> dict[str, Any]:
+    def _build_enum(self, enum: ProtoEnum, scope: str) -> dict[str, Any]:
         reserved = [each for group in enum.reserved for each in group]
         return {
             "name": enum.name,

@@ -12,7 +12,14 @@ from typing import Final
 from chronik.formats.codec import UnsupportedSchemaError, WriterSchema
 from chronik.formats.protobuf.descriptors import parse_descriptor
 from chronik.formats.protobuf.names import ROOT, NameIndex, join_names
-from chronik.formats.protobuf.syntax import TEXT_LENGTH_MAX, File, Message, ProtoSyntaxError, iter_types, parse_file
+from chronik.formats.protobuf.syntax import (
+    TEXT_LENGTH_MAX,
+    Message,
+    ProtoFile,
+    ProtoSyntaxError,
+    iter_types,
+    parse_file,
+)
 from chronik.formats.protobuf.types import ENUM, FieldType, MessageType, TypeResolver
 
 COLUMNS_MAX: Final = 10_000
@@ -177,7 +184,7 @@ def load_message(schema: WriterSchema, message: str | Sequence[int] = ()) -> tup
         UnsupportedSchemaError: The schema is invalid, or it has no such message type.
     """
     try:
-        dependencies: dict[str, File] = {}
+        dependencies: dict[str, ProtoFile] = {}
         for reference in schema.references:
             if reference.name not in dependencies:
                 dependencies[reference.name] = parse_schema_file(reference.text)
@@ -191,7 +198,7 @@ def load_message(schema: WriterSchema, message: str | Sequence[int] = ()) -> tup
         raise UnsupportedSchemaError(f"invalid Protobuf schema: {error}") from None
 
 
-def parse_schema_file(text: str) -> File:
+def parse_schema_file(text: str) -> ProtoFile:
     """Parse a `.proto` file, or a serialized descriptor in Base64.
 
     Raises:
@@ -209,7 +216,7 @@ def parse_schema_file(text: str) -> File:
     return parse_descriptor(data)
 
 
-def _follow_public_import(names: NameIndex) -> File:
+def _follow_public_import(names: NameIndex) -> ProtoFile:
     """Return the file with the types of a schema: the only file that it imports if it only consists of the import."""
     file = names.files[ROOT]
     if file.types or file.imports or file.services or file.extends or len(file.public_imports) != 1:
@@ -222,7 +229,7 @@ def _list_messages(types: Sequence[object]) -> list[Message]:
     return [each for each in types if isinstance(each, Message)]
 
 
-def _find_name(file: File, package: str, indexes: Sequence[int]) -> str:
+def _find_name(file: ProtoFile, package: str, indexes: Sequence[int]) -> str:
     messages = _list_messages(file.types)
     name = package
     for index in indexes:
@@ -233,7 +240,7 @@ def _find_name(file: File, package: str, indexes: Sequence[int]) -> str:
     return name
 
 
-def _find_indexes(file: File, package: str, full_name: str) -> tuple[int, ...]:
+def _find_indexes(file: ProtoFile, package: str, full_name: str) -> tuple[int, ...]:
     error = UnsupportedSchemaError(f"the Protobuf schema has no message type {full_name}")
     full_name = full_name.removeprefix(".")
     if package:

@@ -9,11 +9,11 @@ from chronik.formats.protobuf.built_in import built_in_files
 from chronik.formats.protobuf.syntax import (
     DEPTH_MAX,
     NAME_LENGTH_MAX,
-    Enum,
     Extend,
-    Field,
-    File,
     Message,
+    ProtoEnum,
+    ProtoField,
+    ProtoFile,
     ProtoSyntaxError,
     Symbol,
     iter_fields,
@@ -31,7 +31,7 @@ class TypeInfo(NamedTuple):
     package: str
     local_name: str
     """The name within the package, such as `Outer.Inner`."""
-    declaration: Message | Enum
+    declaration: Message | ProtoEnum
 
     @property
     def full_name(self) -> str:
@@ -42,24 +42,24 @@ class Extension(NamedTuple):
     """A declared extension, and the scope in which the name of its type is resolved."""
 
     full_name: str
-    field: Field
+    field: ProtoField
     scope: str
 
 
 class NameIndex:
     """The types and extensions that several files declare, by full name without a leading dot."""
 
-    def __init__(self, root: File, dependencies: Mapping[str, File]) -> None:
+    def __init__(self, root: ProtoFile, dependencies: Mapping[str, ProtoFile]) -> None:
         self.types: dict[str, TypeInfo] = {}
         self.extensions: dict[str, Extension] = {}
-        self.files: dict[str, File] = {}
+        self.files: dict[str, ProtoFile] = {}
         # Definitions of the schema and of its references take precedence over those that are built in.
         self._add(ROOT, root)
         for path, file in dependencies.items():
             if path not in self.files:
                 self._add(path, file)
         self._has_built_in_types = False
-        self._fields: dict[str, dict[str, Field]] = {}
+        self._fields: dict[str, dict[str, ProtoField]] = {}
 
     def add_built_in_files(self) -> None:
         """Add the types of Google and Confluent that schemas may use without references."""
@@ -80,7 +80,7 @@ class NameIndex:
             return self.find_type(name, scope)
         return found
 
-    def find_field(self, info: TypeInfo, name: str) -> Field | None:
+    def find_field(self, info: TypeInfo, name: str) -> ProtoField | None:
         """Return the field of a message with a name, or None."""
         fields = self._fields.get(info.full_name)
         if fields is None:
@@ -100,7 +100,7 @@ class NameIndex:
             return self.find_extension(name, scope)
         return None
 
-    def _add(self, path: str, file: File) -> None:
+    def _add(self, path: str, file: ProtoFile) -> None:
         self.files[path] = file
         package = (file.package or "").removeprefix(".")
         if package.count(".") >= DEPTH_MAX:
@@ -108,7 +108,7 @@ class NameIndex:
         self._add_extends(file.extends, package, path, package, "")
         self._add_types(file.types, path, package, "")
 
-    def _add_types(self, types: Iterable[Message | Enum], path: str, package: str, outer: str) -> None:
+    def _add_types(self, types: Iterable[Message | ProtoEnum], path: str, package: str, outer: str) -> None:
         for declaration in types:
             local_name = join_names(outer, declaration.name)
             full_name = join_names(package, local_name)

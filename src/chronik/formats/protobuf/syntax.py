@@ -83,7 +83,7 @@ Range = int | tuple[int, int]
 """A number, or an inclusive range of numbers."""
 
 
-class Field(msgspec.Struct):
+class ProtoField(msgspec.Struct):
     """A field of a message, of a oneof or of an extension."""
 
     label: str | None
@@ -102,7 +102,7 @@ class Oneof(msgspec.Struct):
     """A oneof of a message."""
 
     name: str
-    fields: list[Field] = []
+    fields: list[ProtoField] = []
     options: list[Option] = []
 
 
@@ -114,7 +114,7 @@ class EnumValue(msgspec.Struct):
     options: list[Option] = []
 
 
-class Enum(msgspec.Struct):
+class ProtoEnum(msgspec.Struct):
     """An enum type."""
 
     name: str
@@ -127,7 +127,7 @@ class Extend(msgspec.Struct):
     """Fields that extend another message."""
 
     type: str
-    fields: list[Field] = []
+    fields: list[ProtoField] = []
 
 
 class ExtensionRanges(msgspec.Struct):
@@ -141,10 +141,10 @@ class Message(msgspec.Struct):
     """A message type."""
 
     name: str
-    fields: list[Field] = []
+    fields: list[ProtoField] = []
     """Fields outside of oneofs, including groups."""
     oneofs: list[Oneof] = []
-    types: list[Message | Enum] = []
+    types: list[Message | ProtoEnum] = []
     options: list[Option] = []
     reserved: list[list[str | Range]] = []
     extension_ranges: list[ExtensionRanges] = []
@@ -170,7 +170,7 @@ class Service(msgspec.Struct):
     options: list[Option] = []
 
 
-class File(msgspec.Struct):
+class ProtoFile(msgspec.Struct):
     """A `.proto` file."""
 
     syntax: str | None = None
@@ -178,7 +178,7 @@ class File(msgspec.Struct):
     imports: list[str] = []
     public_imports: list[str] = []
     weak_imports: list[str] = []
-    types: list[Message | Enum] = []
+    types: list[Message | ProtoEnum] = []
     services: list[Service] = []
     extends: list[Extend] = []
     options: list[Option] = []
@@ -188,7 +188,7 @@ class File(msgspec.Struct):
         return self.syntax == "proto3"
 
 
-def iter_fields(message: Message) -> Iterator[tuple[Field, Oneof | None]]:
+def iter_fields(message: Message) -> Iterator[tuple[ProtoField, Oneof | None]]:
     """Yield the fields of a message with their oneofs, first those outside of oneofs."""
     for field in message.fields:
         yield field, None
@@ -197,7 +197,7 @@ def iter_fields(message: Message) -> Iterator[tuple[Field, Oneof | None]]:
             yield field, oneof
 
 
-def iter_types(message: Message) -> Iterator[Message | Enum]:
+def iter_types(message: Message) -> Iterator[Message | ProtoEnum]:
     """Yield the types that are declared within a message, including those of its groups."""
     yield from message.types
     for field, _ in iter_fields(message):
@@ -359,7 +359,7 @@ class _Tokens:
 # The parser
 
 
-def parse_file(text: str) -> File:
+def parse_file(text: str) -> ProtoFile:
     """Parse a `.proto` file.
 
     Raises:
@@ -371,9 +371,9 @@ def parse_file(text: str) -> File:
 class _Parser:
     def __init__(self, text: str) -> None:
         self._tokens = _Tokens(text)
-        self._file = File()
+        self._file = ProtoFile()
 
-    def parse(self) -> File:
+    def parse(self) -> ProtoFile:
         tokens, file = self._tokens, self._file
         is_first = True
         while tokens.peek():
@@ -484,7 +484,7 @@ class _Parser:
                 extend.fields.append(self._parse_field(depth))
         return extend
 
-    def _parse_field(self, depth: int, *, in_oneof: bool = False) -> Field:
+    def _parse_field(self, depth: int, *, in_oneof: bool = False) -> ProtoField:
         tokens = self._tokens
         start = tokens.position
         label = None
@@ -502,7 +502,7 @@ class _Parser:
             tokens.expect("=")
             number = self._take_field_number()
             options = self._parse_options()
-            return Field(label, name, name.lower(), number, options, group=self._parse_message(name, depth + 1))
+            return ProtoField(label, name, name.lower(), number, options, group=self._parse_message(name, depth + 1))
         if tokens.peek() == "map" and tokens.tokens[tokens.position + 1] == "<":
             if label is not None:
                 tokens.fail("'map' type cannot have label", start)
@@ -521,7 +521,7 @@ class _Parser:
                 tokens.fail(f"unexpected label: {type_name[:64]}", start)
         name = tokens.take_identifier()
         tokens.expect("=")
-        field = Field(label, type_name, name, self._take_field_number(), self._parse_options())
+        field = ProtoField(label, type_name, name, self._take_field_number(), self._parse_options())
         tokens.expect(";")
         for option in field.options:
             if option.is_custom:
@@ -545,9 +545,9 @@ class _Parser:
             self._tokens.fail("field numbers 19000 to 19999 are reserved for Protobuf", position)
         return number
 
-    def _parse_enum(self) -> Enum:
+    def _parse_enum(self) -> ProtoEnum:
         tokens = self._tokens
-        enum = Enum(tokens.take_identifier())
+        enum = ProtoEnum(tokens.take_identifier())
         tokens.expect("{")
         while not tokens.skip("}"):
             if tokens.skip(";"):

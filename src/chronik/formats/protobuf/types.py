@@ -12,12 +12,12 @@ from chronik.formats.protobuf.names import NameIndex, TypeInfo, is_map_entry, jo
 from chronik.formats.protobuf.syntax import (
     FIELD_NUMBER_MAX,
     SCALAR_TYPES,
-    Enum,
-    Field,
     Message,
     Oneof,
     Option,
     OptionValue,
+    ProtoEnum,
+    ProtoField,
     ProtoSyntaxError,
     Symbol,
     iter_fields,
@@ -37,7 +37,7 @@ _EMPTY: Final[Mapping[str, Any]] = {"string": "", "bytes": b"", "bool": False, "
 class EnumType:
     """An enum type."""
 
-    def __init__(self, full_name: str, declaration: Enum, *, is_closed: bool) -> None:
+    def __init__(self, full_name: str, declaration: ProtoEnum, *, is_closed: bool) -> None:
         self.full_name = full_name
         self.is_closed = is_closed
         """Whether unknown numbers are treated as unknown fields, as in proto2."""
@@ -52,7 +52,7 @@ class EnumType:
 class FieldType:
     """A field of a message type."""
 
-    def __init__(self, field: Field, kind: str, oneof: str | None, *, is_repeated: bool, is_proto3: bool) -> None:
+    def __init__(self, field: ProtoField, kind: str, oneof: str | None, *, is_repeated: bool, is_proto3: bool) -> None:
         self.name = field.name
         self.number = field.number
         self.kind = kind
@@ -180,7 +180,9 @@ class TypeResolver:
             pending.append(info)
         return found
 
-    def _resolve_field(self, field: Field, oneof: Oneof | None, owner: TypeInfo, pending: list[TypeInfo]) -> FieldType:
+    def _resolve_field(
+        self, field: ProtoField, oneof: Oneof | None, owner: TypeInfo, pending: list[TypeInfo]
+    ) -> FieldType:
         is_proto3 = self.names.files[owner.path].is_proto3
         oneof_name = None if oneof is None else oneof.name
         map_types = split_map_type(field.type)
@@ -189,7 +191,7 @@ class TypeResolver:
             resolved.is_map = True
             entry = MessageType(join_names(owner.full_name, build_entry_name(field.name)))
             for number, (name, type_name) in enumerate(zip(("key", "value"), map_types, strict=True), 1):
-                part = Field(None, type_name, name, number)
+                part = ProtoField(None, type_name, name, number)
                 # Entries have defaults even in proto2: an absent key or value is the default of its type.
                 entry.add(self._resolve_type(part, None, owner, pending, is_proto3=True))
             value = entry.by_name["value"]
@@ -199,7 +201,7 @@ class TypeResolver:
         return self._resolve_type(field, oneof_name, owner, pending, is_proto3=is_proto3)
 
     def _resolve_type(
-        self, field: Field, oneof: str | None, owner: TypeInfo, pending: list[TypeInfo], *, is_proto3: bool
+        self, field: ProtoField, oneof: str | None, owner: TypeInfo, pending: list[TypeInfo], *, is_proto3: bool
     ) -> FieldType:
         is_repeated = field.label == "repeated"
         if field.type in SCALAR_TYPES:
@@ -207,7 +209,7 @@ class TypeResolver:
         info = self.names.find_type(field.type, owner.full_name)
         if info is None:
             raise ProtoSyntaxError(f"Could not resolve type: {field.type}")
-        if isinstance(info.declaration, Enum):
+        if isinstance(info.declaration, ProtoEnum):
             resolved = FieldType(field, ENUM, oneof, is_repeated=is_repeated, is_proto3=is_proto3)
             resolved.enum = self._get_enum(info, info.declaration)
             return resolved
@@ -217,7 +219,7 @@ class TypeResolver:
         resolved.is_map = is_repeated and is_map_entry(info.declaration)
         return resolved
 
-    def _get_enum(self, info: TypeInfo, declaration: Enum) -> EnumType:
+    def _get_enum(self, info: TypeInfo, declaration: ProtoEnum) -> EnumType:
         found = self._enums.get(info.full_name)
         if found is None:
             if not declaration.values:

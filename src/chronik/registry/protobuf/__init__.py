@@ -9,7 +9,7 @@ from functools import cached_property
 
 from chronik.formats.protobuf.descriptors import build_descriptor, parse_descriptor
 from chronik.formats.protobuf.names import NameIndex
-from chronik.formats.protobuf.syntax import TEXT_LENGTH_MAX, File, ProtoSyntaxError, parse_file
+from chronik.formats.protobuf.syntax import TEXT_LENGTH_MAX, ProtoFile, ProtoSyntaxError, parse_file
 from chronik.registry.protobuf.differences import SchemaFiles, find_differences
 from chronik.registry.protobuf.text import normalize_file, render_file
 from chronik.registry.schema import InvalidSchemaError, ResolvedReference
@@ -28,7 +28,7 @@ def parse(text: str, references: Sequence[ResolvedReference], *, is_new: bool = 
     """
     try:
         file = parse_schema_file(text)
-        dependencies: dict[str, File] = {}
+        dependencies: dict[str, ProtoFile] = {}
         for reference in references:
             if reference.name not in dependencies:
                 dependencies[reference.name] = parse_schema_file(reference.text)
@@ -40,7 +40,7 @@ def parse(text: str, references: Sequence[ResolvedReference], *, is_new: bool = 
     return schema
 
 
-def parse_schema_file(text: str) -> File:
+def parse_schema_file(text: str) -> ProtoFile:
     """Parse a `.proto` file or a serialized descriptor in Base64.
 
     Raises:
@@ -62,7 +62,7 @@ def parse_schema_file(text: str) -> File:
 class ProtobufSchema:
     """A parsed Protobuf schema. See `Schema`."""
 
-    def __init__(self, file: File, dependencies: Mapping[str, File]) -> None:
+    def __init__(self, file: ProtoFile, dependencies: Mapping[str, ProtoFile]) -> None:
         self.file = file
         self.names = NameIndex(file, dependencies)
         self._canonical_text = render_file(file)

@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 from chronik.formats.protobuf.names import ROOT, NameIndex, TypeInfo, is_map_entry, join_names
 from chronik.formats.protobuf.syntax import (
     SCALAR_TYPES,
-    Enum,
-    Field,
-    File,
     Message,
     Oneof,
+    ProtoEnum,
+    ProtoField,
+    ProtoFile,
     ProtoSyntaxError,
     iter_fields,
     iter_types,
@@ -113,7 +113,7 @@ class Difference(NamedTuple):
 class SchemaFiles(NamedTuple):
     """A schema to compare: its file, and the types that it can refer to."""
 
-    file: File
+    file: ProtoFile
     names: NameIndex
 
 
@@ -160,7 +160,7 @@ class _Comparison:
         self._steps_left = STEPS_MAX
         self._depth = 0
 
-    def compare_files(self, original: File, update: File, packages: tuple[str, str]) -> None:
+    def compare_files(self, original: ProtoFile, update: ProtoFile, packages: tuple[str, str]) -> None:
         scope = _Scope((), "", packages)
         try:
             if original.package != update.package:
@@ -185,7 +185,7 @@ class _Comparison:
     # Types
 
     def _compare_types(
-        self, original: Sequence[Message | Enum], update: Sequence[Message | Enum], scope: _Scope
+        self, original: Sequence[Message | ProtoEnum], update: Sequence[Message | ProtoEnum], scope: _Scope
     ) -> None:
         self._take(len(original) + len(update))
         original_messages = [message for message in original if isinstance(message, Message)]
@@ -205,8 +205,8 @@ class _Comparison:
         for message in update_messages:
             if message.name not in names and not is_map_entry(message):
                 self._add(_D.MESSAGE_ADDED, scope.enter_type(message.name))
-        original_enums = {enum.name: enum for enum in original if isinstance(enum, Enum)}
-        update_enums = {enum.name: enum for enum in update if isinstance(enum, Enum)}
+        original_enums = {enum.name: enum for enum in original if isinstance(enum, ProtoEnum)}
+        update_enums = {enum.name: enum for enum in update if isinstance(enum, ProtoEnum)}
         for name in original_enums | update_enums:
             inner = scope.enter_type(name)
             if name not in update_enums:
@@ -216,7 +216,7 @@ class _Comparison:
             else:
                 self._compare_enums(original_enums[name], update_enums[name], inner)
 
-    def _compare_enums(self, original: Enum, update: Enum, scope: _Scope) -> None:
+    def _compare_enums(self, original: ProtoEnum, update: ProtoEnum, scope: _Scope) -> None:
         self._take(len(original.values) + len(update.values))
         original_names = {value.number: value.name for value in original.values}
         update_names = {value.number: value.name for value in update.values}
@@ -271,7 +271,7 @@ class _Comparison:
         self,
         original: Message,
         update: Message,
-        original_fields: Mapping[int, tuple[Field, Oneof | None]],
+        original_fields: Mapping[int, tuple[ProtoField, Oneof | None]],
         scope: _Scope,
     ) -> None:
         # Fields that could be set together before exclude each other if they are now in one oneof.
@@ -294,7 +294,7 @@ class _Comparison:
 
     # Fields
 
-    def _compare_fields(self, original: Field, update: Field, scope: _Scope) -> None:
+    def _compare_fields(self, original: ProtoField, update: ProtoField, scope: _Scope) -> None:
         if original.name != update.name:
             self._add(_D.FIELD_NAME_CHANGED, scope)
         if (original.group is None) != (update.group is None):
@@ -368,14 +368,14 @@ class _Comparison:
         return (key.type, value.type) if key is not None and value is not None else None
 
 
-def _get_package(file: File) -> str:
+def _get_package(file: ProtoFile) -> str:
     return (file.package or "").removeprefix(".")
 
 
 def _find_kind(type_name: str, info: TypeInfo | None, map_types: tuple[str, str] | None) -> str:
     if map_types is not None:
         return "map"
-    is_enum = info is not None and isinstance(info.declaration, Enum)
+    is_enum = info is not None and isinstance(info.declaration, ProtoEnum)
     return "scalar" if is_enum or type_name in SCALAR_TYPES else "message"
 
 

@@ -15,17 +15,17 @@ from chronik.formats.protobuf.syntax import (
     FIELD_NUMBER_MAX,
     SCALAR_TYPES,
     TEXT_LENGTH_MAX,
-    Enum,
     EnumValue,
     Extend,
     ExtensionRanges,
-    Field,
-    File,
     Message,
     Method,
     Oneof,
     Option,
     OptionValue,
+    ProtoEnum,
+    ProtoField,
+    ProtoFile,
     ProtoSyntaxError,
     Range,
     Service,
@@ -36,7 +36,7 @@ from chronik.formats.protobuf.syntax import (
 _INDENT: Final = "  "
 
 
-def render_file(file: File, *, ignore_extensions: bool = False) -> str:
+def render_file(file: ProtoFile, *, ignore_extensions: bool = False) -> str:
     """Return the text of a file, with declarations and names as they are.
 
     `ignore_extensions` omits extensions and custom options, except for those of Confluent.
@@ -44,7 +44,7 @@ def render_file(file: File, *, ignore_extensions: bool = False) -> str:
     return _Renderer(ignore_extensions=ignore_extensions).render(file)
 
 
-def normalize_file(file: File, index: NameIndex) -> str:
+def normalize_file(file: ProtoFile, index: NameIndex) -> str:
     """Return the text of a file in normal form.
 
     Raises:
@@ -60,7 +60,7 @@ class _Renderer:
         self._index = index
         self._ignores_extensions = ignore_extensions
 
-    def render(self, file: File) -> str:
+    def render(self, file: ProtoFile) -> str:
         package = (file.package or "").removeprefix(".")
         lines = []
         if file.syntax is not None and (self._index is None or file.is_proto3):
@@ -91,14 +91,14 @@ class _Renderer:
 
     # Types
 
-    def _render_types(self, types: Sequence[Message | Enum], scope: str) -> list[str]:
+    def _render_types(self, types: Sequence[Message | ProtoEnum], scope: str) -> list[str]:
         # The order of messages is kept even in normal form, because serializers store the index of a message.
         lines: list[str] = []
         for declaration in types:
             if isinstance(declaration, Message) and not (self._index is not None and is_map_entry(declaration)):
                 lines += self._render_message(declaration, join_names(scope, declaration.name), "message")
         for declaration in types:
-            if isinstance(declaration, Enum):
+            if isinstance(declaration, ProtoEnum):
                 lines += self._render_enum(declaration, join_names(scope, declaration.name))
         return lines
 
@@ -135,7 +135,7 @@ class _Renderer:
         ]
         return _join_block(f"oneof {oneof.name}", sections)
 
-    def _render_enum(self, enum: Enum, scope: str) -> list[str]:
+    def _render_enum(self, enum: ProtoEnum, scope: str) -> list[str]:
         values = enum.values
         if self._index is not None:
             values = sorted(values, key=lambda value: (value.number, value.name))
@@ -150,7 +150,7 @@ class _Renderer:
     def _render_enum_value(self, value: EnumValue, scope: str) -> list[str]:
         return self._append_options(f"{value.name} = {value.number}", value.options, scope)
 
-    def _render_field(self, field: Field, scope: str) -> list[str]:
+    def _render_field(self, field: ProtoField, scope: str) -> list[str]:
         label, type_name = field.label, field.type
         if field.group is not None:
             head = f"{label} " if label else ""
@@ -180,7 +180,7 @@ class _Renderer:
         head = f"{label} " if label else ""
         return self._append_options(f"{head}{type_name} {field.name} = {field.number}", options_, scope)
 
-    def _resolve_field_type(self, field: Field, scope: str) -> tuple[str | None, str]:
+    def _resolve_field_type(self, field: ProtoField, scope: str) -> tuple[str | None, str]:
         assert self._index is not None
         map_types = split_map_type(field.type)
         if map_types is None:
@@ -203,7 +203,7 @@ class _Renderer:
             value_type = "." + info.full_name
         return None, f"map<{key_type}, {value_type}>"
 
-    def _sort_fields(self, fields: list[Field]) -> list[Field]:
+    def _sort_fields(self, fields: list[ProtoField]) -> list[ProtoField]:
         return fields if self._index is None else sorted(fields, key=_field_number)
 
     # Ranges, extensions and services
@@ -241,7 +241,7 @@ class _Renderer:
         if self._ignores_extensions:
             return []
         if self._index is not None:
-            by_type: dict[str, list[Field]] = {}
+            by_type: dict[str, list[ProtoField]] = {}
             for extend in extends:
                 by_type.setdefault(self._resolve(extend.type, scope), []).extend(extend.fields)
             extends = [Extend(type_name, fields) for type_name, fields in by_type.items()]
@@ -322,7 +322,9 @@ class _Renderer:
             merged += same
         return merged
 
-    def _merge_values(self, field: Field | None, scope: str, target: OptionValue, value: OptionValue) -> OptionValue:
+    def _merge_values(
+        self, field: ProtoField | None, scope: str, target: OptionValue, value: OptionValue
+    ) -> OptionValue:
         """Merge a value into `target`, which it may change, and return the result."""
         assert self._index is not None
         if field is not None and field.label != "repeated":
@@ -476,7 +478,7 @@ def _join_options(options: Sequence[list[str]]) -> list[str]:
     return ["[", *_indent_elements(options), "]"]
 
 
-def _field_number(field: Field) -> int:
+def _field_number(field: ProtoField) -> int:
     return field.number
 
 
