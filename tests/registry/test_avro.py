@@ -89,6 +89,36 @@ def test_invalid_schema_is_rejected(text: str, error: str) -> None:
     assert error in str(raised.value)
 
 
+LATER = field("b", record() | {"name": "F"})
+"""A field with a type that is used before it is defined."""
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_valid"),
+    [
+        (record(field("a", "Order", default={})), False),
+        (record(field("a", ["Order", "null"], default={})), False),
+        (record(field("a", ["Order", {"type": "map", "values": "int"}], default={})), False),
+        (record(field("a", [{"type": "map", "values": "int"}, "Order"], default={})), True),
+        (record(field("a", ["Order", "null"], default=None)), True),
+        (record(field("a", {"type": "array", "items": "Order"}, default=[])), True),
+        (record(field("a", {"type": "array", "items": "Order"}, default=[{}])), False),
+        (record(field("b", "int"), field("a", "Order", default={"b": 1})), False),
+        (record(field("a", "F", default={}), LATER), True),
+        (record(field("a", ["F", "null"], default={}), LATER), True),
+        (record(field("a", ["F", "string"], default="x"), LATER), True),
+        (record(field("a", ["F", "null"], default="x"), LATER), False),
+        (record(field("a", "F", default=1), LATER), False),
+    ],
+)
+def test_default_of_type_that_is_not_complete_is_checked_as_in_javas_library(schema: Any, is_valid: bool) -> None:
+    if is_valid:
+        parse_json(schema)
+        return
+    with pytest.raises(InvalidSchemaError, match="Invalid default"):
+        parse_json(schema)
+
+
 @pytest.mark.parametrize(
     "schema",
     [

@@ -291,7 +291,7 @@ class FastavroReader:
             if isinstance(form, dict) and form.keys() == {name} and self._matches(branch, value, form[name]):
                 return True
             return self._matches(branch, value, form)
-        except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, struct.error):
+        except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, AssertionError, struct.error):
             return False  # the value is of another branch
 
 

@@ -66,6 +66,8 @@ def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
         ([{"type": "map", "values": "int"}, {"type": "array", "items": "int"}], [], b"\x02\x00"),
         ([logical("long", "timestamp-millis"), "int"], 1, b"\x02\x02"),
         ([logical("long", "timestamp-millis"), "int"], "1970-01-01T00:00:00.001Z", b"\x00\x02"),
+        ([logical("bytes", "decimal", precision=4, scale=1), "long"], 1, b"\x02\x02"),
+        ([logical("bytes", "decimal", precision=4, scale=1), "long"], Decimal("1.0"), b"\x00\x02\x0a"),
         (["bytes", "string"], "AP8=", b"\x02\x08AP8="),
         (["bytes", "string"], {"bytes": "AP8="}, b"\x00\x04\x00\xff"),
         (logical("bytes", "decimal", precision=4, scale=2), Decimal("-1.28"), b"\x02\x80"),

@@ -178,8 +178,7 @@ class _FormCompiler:
 
     def _compile_union(self, union: Union) -> Write:
         compiled = [
-            _BranchWriter(index, branch.full_name, self.compile(branch), _is_formatted_number(branch))
-            for index, branch in enumerate(union.branches)
+            _describe_branch(position, branch, self.compile(branch)) for position, branch in enumerate(union.branches)
         ]
         null = next((each.position for each in compiled if each.name == Kind.NULL), None)
         others = [each for each in compiled if each.position != null]
@@ -495,11 +494,15 @@ class _BranchWriter(NamedTuple):
     write: Write
     is_formatted: bool
     """Whether the type is a date, time or timestamp, whose JSON forms are text."""
+    has_fraction: bool
+    """Whether the type is a decimal, whose JSON forms have digits after the point."""
 
 
-def _is_formatted_number(type_: Type) -> bool:
-    is_number = type_.kind in (Kind.INT, Kind.LONG)
-    return is_number and find_logical_type(type_) is not None
+def _describe_branch(position: int, branch: Type, write: Write) -> _BranchWriter:
+    logical_type = find_logical_type(branch)
+    is_formatted = logical_type is not None and branch.kind in (Kind.INT, Kind.LONG)
+    has_fraction = logical_type is LogicalType.DECIMAL and read_decimal(branch)[1] > 0
+    return _BranchWriter(position, branch.full_name, write, is_formatted, has_fraction)
 
 
 def _find_inexact_branches(value: Any) -> tuple[str, ...]:
@@ -541,10 +544,11 @@ def _write_union(null: int | None, branches: Sequence[_BranchWriter]) -> Write:
             if name in by_name and write_branch(out, by_name[name], inner) is None:
                 return
         inexact = _find_inexact_branches(value)
-        is_text = isinstance(value, str)
+        is_text, is_integer = isinstance(value, str), type(value) is int
 
         def is_inexact(branch: _BranchWriter) -> bool:
-            return branch.name in inexact or (branch.is_formatted and not is_text)
+            is_misread = (branch.is_formatted and not is_text) or (branch.has_fraction and is_integer)
+            return is_misread or branch.name in inexact
 
         for branch in sorted(branches, key=is_inexact):  # stable: otherwise the first match wins
             if write_branch(out, branch, value) is None:

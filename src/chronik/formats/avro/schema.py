@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from enum import StrEnum
 from typing import Any, Final
 
@@ -194,12 +194,11 @@ MISSING: Final = _Missing()
 class Field:
     """A field of a record."""
 
-    __slots__ = ("aliases", "default", "doc", "has_unresolved_type", "name", "order", "props", "type")
+    __slots__ = ("aliases", "default", "doc", "name", "order", "props", "type")
 
     def __init__(self, name: str, type_: Type) -> None:
         self.name = name
         self.type = type_
-        self.has_unresolved_type = isinstance(type_, Unresolved)
         self.doc: str | None = None
         self.default: Any = MISSING
         """The default value in JSON."""
@@ -390,7 +389,8 @@ class _Parser:
         self._steps = Steps()
         self._containers: list[Type] = []
         """The types that may contain unresolved types, in the order in which they were completed."""
-        self._defaults: list[Field] = []
+        self._open: set[str] = set()
+        """The full names of the records whose fields are being parsed."""
 
     def parse(self, text: str) -> Type:
         """Parse a schema, which may refer to names of earlier ones."""
@@ -400,16 +400,12 @@ class _Parser:
         if not text.strip():
             raise AvroSchemaError("Cannot parse <null> schema")
         self._containers.clear()
-        self._defaults.clear()
         root = self._resolve(self._parse(_load_json(text), None))
         for container in self._containers:
             container.replace_children(self._resolve)
         for container in self._containers:
             if isinstance(container, Union):
                 _check_union(container)
-        if self._is_new:
-            for field in self._defaults:
-                self._check_default(field)
         return root
 
     def _count(self, nodes: int = 1) -> None:
@@ -489,12 +485,14 @@ class _Parser:
         fields = schema.get("fields")
         if not isinstance(fields, list):
             raise AvroSchemaError(f"Record has no fields: {_quote(schema)}")
+        self._open.add(record.full_name)
         for definition in fields:
             field = self._parse_field(definition, record.name.namespace)
             if field.name in record.by_name:
                 raise AvroSchemaError(f"Duplicate field {field.name} in record {record.full_name}")
             record.fields.append(field)
             record.by_name[field.name] = field
+        self._open.discard(record.full_name)
         self._containers.append(record)
         self._define(record, schema, _SCHEMA_RESERVED)
         return record
@@ -514,7 +512,8 @@ class _Parser:
         if "default" in definition:
             field.default = _read_default(name, definition["default"], field.type)
             _check_depth(field.default)
-            self._defaults.append(field)
+            if self._is_new:
+                self._check_default(field)
         self._check_name(name)
         field.props = self._read_props(definition, _FIELD_RESERVED)
         field.aliases = self._read_aliases(definition)
@@ -581,13 +580,10 @@ class _Parser:
         return props
 
     def _check_default(self, field: Field) -> None:
-        is_valid = is_valid_default(field.type, field.default, self._steps)
-        if field.has_unresolved_type and not isinstance(field.default, dict):
-            is_valid = False  # Java's parser validates it before it knows the type
-        if not is_valid:
-            raise AvroSchemaError(
-                f"Invalid default for field {field.name}: {_quote(field.default)} not a {field.type.full_name}"
-            )
+        """Check a default value. As in Java's parser, its type may contain types whose fields are not known yet."""
+        if not is_valid_default(field.type, field.default, self._steps, open_names=self._open):
+            name = field.type.name if isinstance(field.type, Unresolved) else field.type.full_name
+            raise AvroSchemaError(f"Invalid default for field {field.name}: {_quote(field.default)} not a {name}")
 
 
 def _read_aliases(definition: JsonObject) -> list[str]:
@@ -650,29 +646,38 @@ class Steps:
             raise AvroSchemaError("The schema is too complex")
 
 
-def is_valid_default(type_: Type, value: Any, steps: Steps, depth: int = 0) -> bool:
+def is_valid_default(type_: Type, value: Any, steps: Steps, depth: int = 0, open_names: Collection[str] = ()) -> bool:
     """Return whether JSON is a valid default value of a type.
 
+    Types that are defined later accept any object. `open_names` are records whose fields are being parsed.
+
     Raises:
-        AvroSchemaError: The budget of steps is exhausted, or the default values of records are nested too deeply.
+        AvroSchemaError: The budget of steps is exhausted, the default values of records are nested too deeply, or the
+            value is one of a record in `open_names`.
     """
     steps.take()
     if depth > 2 * DEPTH_MAX:
         raise AvroSchemaError("The schema is too complex: the default values of its records are nested too deeply")
+    if isinstance(type_, Unresolved):
+        if isinstance(value, dict) and type_.name in open_names:
+            raise AvroSchemaError(f"Invalid default {_quote(value)}: the fields of {type_.name} are not known yet")
+        return isinstance(value, dict)
     if isinstance(type_, Union):
-        return any(is_valid_default(branch, value, steps, depth + 1) for branch in type_.branches)
+        return any(is_valid_default(branch, value, steps, depth + 1, open_names) for branch in type_.branches)
     if isinstance(type_, Array):
-        return isinstance(value, list) and all(is_valid_default(type_.items, item, steps, depth + 1) for item in value)
+        return isinstance(value, list) and all(
+            is_valid_default(type_.items, item, steps, depth + 1, open_names) for item in value
+        )
     if isinstance(type_, Map):
         return isinstance(value, dict) and all(
-            is_valid_default(type_.values, item, steps, depth + 1) for item in value.values()
+            is_valid_default(type_.values, item, steps, depth + 1, open_names) for item in value.values()
         )
     if isinstance(type_, Record):
         if not isinstance(value, dict):
             return False
         for field in type_.fields:
             element = value.get(field.name, field.default)
-            if element is MISSING or not is_valid_default(field.type, element, steps, depth + 1):
+            if element is MISSING or not is_valid_default(field.type, element, steps, depth + 1, open_names):
                 return False
         return True
     return _is_valid_primitive(type_.kind, value)
