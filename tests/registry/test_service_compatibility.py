@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from chronik.registry import listing
 from chronik.registry.entities import RegistryConfigChange, SchemaRequest
 from chronik.registry.errors import IncompatibleSchemaError, UnprocessableSchemaError, VersionNotFoundError
 from tests.registry.registry_node import (
@@ -177,5 +178,51 @@ def test_many_versions_are_compared_in_chunks() -> None:
         await node.set_level("BACKWARD_TRANSITIVE", "orders")
         messages = await node.registry.check_compatibility("orders", build_request("b"))
         assert "{oldSchemaVersion: 1}" in messages
+
+    run_with_registry(scenario)
+
+
+def test_loading_versions_yields_to_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "SLICE_SECONDS", -1.0)  # each version exceeds the slice
+
+    async def scenario(node: RegistryNode) -> None:
+        await node.set_level("NONE", "orders")
+        for number in range(20):
+            await node.register("orders", f"f{number}=0")
+        await node.set_level("FULL_TRANSITIVE", "orders")
+        turns = 0
+
+        async def count_turns(self: listing.ListTurns) -> None:
+            nonlocal turns
+            turns += 1
+
+        monkeypatch.setattr(listing.ListTurns, "wait", count_turns)
+        assert await node.registry.check_compatibility("orders", build_request("other=0")) == []
+        assert turns >= 20
+
+    run_with_registry(scenario)
+
+
+def test_check_starts_again_if_the_subject_changes_while_its_versions_are_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listing, "SLICE_SECONDS", -1.0)
+
+    async def scenario(node: RegistryNode) -> None:
+        await node.set_level("NONE", "orders")
+        for number in range(3):
+            await node.register("orders", f"f{number}=0")
+        await node.set_level("FULL_TRANSITIVE", "orders")
+        is_changed = False
+
+        async def change_subject(self: listing.ListTurns) -> None:
+            nonlocal is_changed
+            if not is_changed:
+                is_changed = True
+                await node.delete_permanently("orders", 1)
+                await node.set_level("NONE", "orders")
+
+        monkeypatch.setattr(listing.ListTurns, "wait", change_subject)
+        assert await node.registry.check_compatibility("orders", build_request("f0")) == []
 
     run_with_registry(scenario)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
+from collections.abc import Callable
 from heapq import merge
 from typing import Final, TypeVar
 from uuid import UUID
@@ -23,9 +25,6 @@ LIMIT_MAX: Final = 2**31 - 1
 SLICE_SECONDS: Final = 0.002
 """The time in seconds for which a list is computed before it yields to the event loop."""
 
-ITEMS_PER_CHECK: Final = 64
-"""The number of items after which a list checks how long it has held the event loop."""
-
 ITEMS_SORTED_AT_ONCE: Final = 2000
 """The number of items that are sorted without yielding to the event loop. It takes a millisecond."""
 
@@ -33,28 +32,56 @@ T = TypeVar("T")
 OrderedT = TypeVar("OrderedT", str, tuple[str, int])
 
 
-class ListSlices:
-    """A time limit for loops on the event loop: they yield when it has passed."""
+class ListTurns:
+    """A queue of long lists, of which one at a time continues in each iteration of the event loop."""
 
     def __init__(self) -> None:
-        self._items = 0
-        self._until = time.monotonic() + SLICE_SECONDS
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_scheduled = False
+
+    async def wait(self) -> None:
+        """Yield to the event loop, and wait for the next turn."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            loop.call_soon(self._grant)
+        await turn
+
+    def _grant(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():  # not cancelled
+                turn.set_result(None)
+                break
+        self._is_scheduled = bool(self._waiting)
+        if self._is_scheduled:
+            asyncio.get_running_loop().call_soon(self._grant)
+
+
+class ListSlices:
+    """A time limit for a loop on the event loop: it waits for its next turn when the limit has passed."""
+
+    def __init__(self, turns: ListTurns, clock: Callable[[], float] = time.monotonic) -> None:
+        self._turns = turns
+        self._clock = clock
+        self._until = clock() + SLICE_SECONDS
 
     async def pause_if_due(self) -> None:
         """Yield to the event loop if the loop has held it for too long. Called for each item."""
-        self._items += 1
-        if self._items % ITEMS_PER_CHECK == 0 and time.monotonic() > self._until:
-            await asyncio.sleep(0)
-            self._until = time.monotonic() + SLICE_SECONDS
+        if self._clock() > self._until:
+            await self._turns.wait()
+            self._until = self._clock() + SLICE_SECONDS
 
 
-async def sort_in_slices(items: list[OrderedT]) -> list[OrderedT]:
+async def sort_in_slices(items: list[OrderedT], turns: ListTurns) -> list[OrderedT]:
     """Return items in order, without holding the event loop for long."""
-    slices = ListSlices()
+    slices = ListSlices(turns)
     chunks = []
     for start in range(0, len(items), ITEMS_SORTED_AT_ONCE):
+        await slices.pause_if_due()
         chunks.append(sorted(items[start : start + ITEMS_SORTED_AT_ONCE]))
-        await asyncio.sleep(0)
     merged: list[OrderedT] = []
     for item in merge(*chunks):
         await slices.pause_if_due()

@@ -20,6 +20,7 @@ from chronik.registry.comparison import (
     is_same_schema,
     select_group,
 )
+from chronik.registry.listing import ListSlices, ListTurns
 from chronik.registry.parser import TYPES_BY_NUMBER, SchemaParser, SchemaThreads, UnparsedSchema
 from chronik.registry.properties import decode_properties
 from chronik.registry.proposals import RegistryStore, StateChangedError
@@ -28,7 +29,7 @@ from chronik.registry.registration import (
     SchemaDraft,
     SubjectState,
     describe_invalid_schema,
-    load_compared_versions,
+    load_compared_version,
     load_unparsed,
     parse_draft,
     resolve_draft,
@@ -37,7 +38,7 @@ from chronik.registry.schema import InvalidSchemaError, Schema, SchemaType
 from chronik.registry.settings import CompatibilityLevel, get_level
 
 COMPARED_AT_ONCE: Final = 50
-"""The number of versions whose references are resolved on the event loop before they are compared in a thread."""
+"""The number of versions that are loaded on the event loop before they are compared in a thread."""
 
 
 class SchemaMatcher:
@@ -46,8 +47,9 @@ class SchemaMatcher:
     Methods that take the state of a subject raise `StateChangedError` if it has changed since it was loaded.
     """
 
-    def __init__(self, store: RegistryStore) -> None:
+    def __init__(self, store: RegistryStore, turns: ListTurns) -> None:
         self._store = store
+        self._turns = turns
         self._parser = SchemaParser()
         self._threads = SchemaThreads()
 
@@ -126,7 +128,7 @@ class SchemaMatcher:
         with_references = prepared.draft.type is SchemaType.AVRO and not prepared.direct.versions
         deadline = time.monotonic() + SCHEMA_COMPARISON_SECONDS_MAX
         for chunk in _split(candidates):
-            compared = load_compared_versions(self._table, state.context, chunk, with_references=with_references)
+            compared = await self._load_versions(state, chunk, with_references=with_references)
             position = await self._threads.run(_find_first_same, self._parser, prepared.compared, compared, deadline)
             self._check_unchanged(state)
             if position is not None:
@@ -160,7 +162,7 @@ class SchemaMatcher:
             versions = versions[:1]
         deadline = time.monotonic() + SCHEMA_COMPARISON_SECONDS_MAX
         for chunk in _split(versions):
-            compared = load_compared_versions(self._table, state.context, chunk, with_references=True)
+            compared = await self._load_versions(state, chunk, with_references=True)
             messages = await self._threads.run(
                 _find_described_incompatibilities,
                 self._parser, level, prepared.parsed, prepared.draft.type, compared, deadline,
@@ -176,12 +178,27 @@ class SchemaMatcher:
         """Return the versions that are in the compatibility group of a new schema."""
         selected: list[StoredVersion] = []
         for chunk in _split(versions):
-            compared = load_compared_versions(self._table, state.context, chunk, with_references=False)
+            compared = await self._load_versions(state, chunk, with_references=False)
             kept = {each.number for each in select_group(state.config, prepared.draft.metadata, compared)}
             selected += [version for version in chunk if version.number in kept]
             await asyncio.sleep(0)
             self._check_unchanged(state)
         return selected
+
+    async def _load_versions(
+        self, state: SubjectState, versions: Sequence[StoredVersion], *, with_references: bool
+    ) -> list[ComparedVersion]:
+        """Return versions in the form in which they are compared.
+
+        One with a thousand references, or with a large rule set, takes several milliseconds.
+        """
+        slices = ListSlices(self._turns)
+        loaded = []
+        for version in versions:
+            await slices.pause_if_due()
+            self._check_unchanged(state)
+            loaded.append(load_compared_version(self._table, state.context, version, with_references=with_references))
+        return loaded
 
     async def format_text(self, schema: StoredSchema, output_format: str) -> str:
         """Return a stored schema in a format of its type, or its text if the format is empty or unknown.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -281,29 +280,24 @@ def describe_invalid_schema(schema_type: SchemaType, error: Exception) -> Unproc
     return UnprocessableSchemaError(f"Invalid schema of type {schema_type}, details: {error}")
 
 
-def load_compared_versions(
-    table: SchemaTable, context: str, versions: Sequence[StoredVersion], *, with_references: bool
-) -> list[ComparedVersion]:
-    """Return versions of a subject in the form in which they are compared.
+def load_compared_version(
+    table: SchemaTable, context: str, version: StoredVersion, *, with_references: bool
+) -> ComparedVersion:
+    """Return a version of a subject in the form in which it is compared.
 
     Args:
         table: The schemas.
         context: The context of the subject.
-        versions: The versions.
-        with_references: Whether to find the schemas to which they refer, which parsing requires.
+        version: The version.
+        with_references: Whether to find the schemas to which it refers, which parsing requires.
 
     Raises:
-        UnprocessableSchemaError: A schema to which a version refers does not exist any more.
+        UnprocessableSchemaError: A schema to which the version refers does not exist any more.
     """
-    return [
-        _load_compared(table, table.schemas[context, each.schema_id], each.number, with_references) for each in versions
-    ]
-
-
-def _load_compared(table: SchemaTable, schema: StoredSchema, number: int, with_references: bool) -> ComparedVersion:
+    schema = table.schemas[context, version.schema_id]
     properties = decode_properties(schema.properties)
     references = tuple((each.name, each.subject, each.version) for each in schema.references)
-    return ComparedVersion(number, load_unparsed(table, schema, with_references), references, *properties)
+    return ComparedVersion(version.number, load_unparsed(table, schema, with_references), references, *properties)
 
 
 def load_unparsed(table: SchemaTable, schema: StoredSchema, with_references: bool = True) -> UnparsedSchema:
