@@ -68,6 +68,11 @@ def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:
         ([logical("long", "timestamp-millis"), "int"], "1970-01-01T00:00:00.001Z", b"\x00\x02"),
         ([logical("bytes", "decimal", precision=4, scale=1), "long"], 1, b"\x02\x02"),
         ([logical("bytes", "decimal", precision=4, scale=1), "long"], Decimal("1.0"), b"\x00\x02\x0a"),
+        (
+            ["double", logical("bytes", "decimal", precision=50)],
+            Decimal(2**132 + 1),
+            b"\x02\x22\x10" + bytes(15) + b"\x01",
+        ),
         (["bytes", "string"], "AP8=", b"\x02\x08AP8="),
         (["bytes", "string"], {"bytes": "AP8="}, b"\x00\x04\x00\xff"),
         (logical("bytes", "decimal", precision=4, scale=2), Decimal("-1.28"), b"\x02\x80"),

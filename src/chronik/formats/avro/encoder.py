@@ -505,7 +505,7 @@ def _describe_branch(position: int, branch: Type, write: Write) -> _BranchWriter
     return _BranchWriter(position, branch.full_name, write, is_formatted, has_fraction)
 
 
-def _find_inexact_branches(value: Any) -> tuple[str, ...]:
+def _find_inexact_branches(value: Any) -> Sequence[str]:
     """Return the types of a union that a value matches only if no other type does."""
     if isinstance(value, str):
         return ("bytes", "fixed")
@@ -513,13 +513,20 @@ def _find_inexact_branches(value: Any) -> tuple[str, ...]:
         return ("float", "double")
     if not isinstance(value, float | Decimal):
         return ()
+    inexact = ["int", "long"]  # text of integers has no decimal point, and -0.0 is not an integer
+    if not _is_exact_single(value):
+        inexact.append("float")
+    if isinstance(value, Decimal) and Decimal(repr(float(value))) != value:
+        inexact.append("double")
+    return inexact
+
+
+def _is_exact_single(value: float | Decimal) -> bool:
+    """Return whether a number is the JSON form of a float32."""
     try:
-        is_single = format_single_float(_SINGLE.unpack(_SINGLE.pack(value))[0]) == float(value)
-        is_double = Decimal(repr(float(value))) == value if isinstance(value, Decimal) else True
+        return format_single_float(_SINGLE.unpack(_SINGLE.pack(value))[0]) == float(value)
     except OverflowError:
-        return ("float",)
-    # Text of integers has no decimal point, and -0.0 is not an integer.
-    return ("int", "long", *(() if is_single else ("float",)), *(() if is_double else ("double",)))
+        return False
 
 
 def _write_union(null: int | None, branches: Sequence[_BranchWriter]) -> Write:
