@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from itertools import pairwise
 
 import pytest
 
@@ -13,7 +12,6 @@ from chronik.registry.listing import (
     ITEMS_SORTED_AT_ONCE,
     SLICE_SECONDS,
     ListSlices,
-    ListTurns,
     select_page,
     sort_in_slices,
 )
@@ -36,46 +34,25 @@ def test_limit_above_the_maximum_means_the_maximum() -> None:
 def test_items_are_sorted_in_slices(count: int) -> None:
     names = [f"{number:06}" for number in range(count)]
     random.Random(1).shuffle(names)
-    assert asyncio.run(sort_in_slices(names, ListTurns())) == sorted(names)
+    assert asyncio.run(sort_in_slices(names)) == sorted(names)
 
 
-def test_list_waits_for_its_next_turn_after_its_slice() -> None:
+def test_list_yields_after_its_slice() -> None:
     async def scenario() -> None:
         now = 0.0
-        turns = ListTurns()
-        slices = ListSlices(turns, clock=lambda: now)
-        await asyncio.wait_for(slices.pause_if_due(), None)  # within the slice
+        slices = ListSlices(clock=lambda: now)
+        assert not await yields(slices)
         now = SLICE_SECONDS + 0.001
-        paused = asyncio.ensure_future(slices.pause_if_due())
-        await asyncio.sleep(0)
-        assert not paused.done()
-        await paused
+        assert await yields(slices)
         now += SLICE_SECONDS / 2
+        assert not await yields(slices)
+
+    async def yields(slices: ListSlices) -> bool:
         paused = asyncio.ensure_future(slices.pause_if_due())
         await asyncio.sleep(0)
-        assert paused.done()
-
-    asyncio.run(scenario())
-
-
-def test_one_list_at_a_time_continues_per_iteration() -> None:
-    async def scenario() -> None:
-        turns = ListTurns()
-        order: list[int] = []
-
-        async def run_list(number: int) -> None:
-            for _ in range(2):
-                await turns.wait()
-                order.append(number)
-
-        lists = [asyncio.create_task(run_list(number)) for number in range(3)]
-        lists[1].cancel()
-        lengths = []
-        while len(order) < 4:
-            await asyncio.sleep(0)
-            lengths.append(len(order))
-        assert order == [0, 2, 0, 2]
-        assert all(after - before <= 1 for before, after in pairwise(lengths))
+        is_paused = not paused.done()
+        await paused
+        return is_paused
 
     asyncio.run(scenario())
 

@@ -192,11 +192,11 @@ def test_loading_versions_yields_to_the_event_loop(monkeypatch: pytest.MonkeyPat
         await node.set_level("FULL_TRANSITIVE", "orders")
         turns = 0
 
-        async def count_turns(self: listing.ListTurns) -> None:
+        async def count_turns() -> None:
             nonlocal turns
             turns += 1
 
-        monkeypatch.setattr(listing.ListTurns, "wait", count_turns)
+        monkeypatch.setattr(listing, "yield_loop", count_turns)
         assert await node.registry.check_compatibility("orders", build_request("other=0")) == []
         assert turns >= 20
 
@@ -215,14 +215,14 @@ def test_check_starts_again_if_the_subject_changes_while_its_versions_are_loaded
         await node.set_level("FULL_TRANSITIVE", "orders")
         is_changed = False
 
-        async def change_subject(self: listing.ListTurns) -> None:
+        async def change_subject() -> None:
             nonlocal is_changed
             if not is_changed:
                 is_changed = True
                 await node.delete_permanently("orders", 1)
                 await node.set_level("NONE", "orders")
 
-        monkeypatch.setattr(listing.ListTurns, "wait", change_subject)
+        monkeypatch.setattr(listing, "yield_loop", change_subject)
         assert await node.registry.check_compatibility("orders", build_request("f0")) == []
 
     run_with_registry(scenario)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 from heapq import merge
 from typing import Final, TypeVar
@@ -15,6 +13,7 @@ from chronik.registry.entities import SchemaReference, SubjectSchema
 from chronik.registry.errors import InvalidVersionError
 from chronik.registry.parser import TYPES_BY_NUMBER
 from chronik.registry.properties import decode_properties
+from chronik.scheduler import yield_loop
 
 LATEST: Final = -1
 """The version number that stands for the latest version that is not deleted."""
@@ -32,52 +31,23 @@ T = TypeVar("T")
 OrderedT = TypeVar("OrderedT", str, tuple[str, int])
 
 
-class ListTurns:
-    """A queue of long lists, of which one at a time continues in each iteration of the event loop."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._is_scheduled = False
-
-    async def wait(self) -> None:
-        """Yield to the event loop, and wait for the next turn."""
-        loop = asyncio.get_running_loop()
-        turn: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(turn)
-        if not self._is_scheduled:
-            self._is_scheduled = True
-            loop.call_soon(self._grant)
-        await turn
-
-    def _grant(self) -> None:
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():  # not cancelled
-                turn.set_result(None)
-                break
-        self._is_scheduled = bool(self._waiting)
-        if self._is_scheduled:
-            asyncio.get_running_loop().call_soon(self._grant)
-
-
 class ListSlices:
-    """A time limit for a loop on the event loop: it waits for its next turn when the limit has passed."""
+    """A time limit for a loop on the event loop: when it has passed, the loop waits until the scheduler resumes it."""
 
-    def __init__(self, turns: ListTurns, clock: Callable[[], float] = time.monotonic) -> None:
-        self._turns = turns
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._until = clock() + SLICE_SECONDS
 
     async def pause_if_due(self) -> None:
         """Yield to the event loop if the loop has held it for too long. Called for each item."""
         if self._clock() > self._until:
-            await self._turns.wait()
+            await yield_loop()
             self._until = self._clock() + SLICE_SECONDS
 
 
-async def sort_in_slices(items: list[OrderedT], turns: ListTurns) -> list[OrderedT]:
+async def sort_in_slices(items: list[OrderedT]) -> list[OrderedT]:
     """Return items in order, without holding the event loop for long."""
-    slices = ListSlices(turns)
+    slices = ListSlices()
     chunks = []
     for start in range(0, len(items), ITEMS_SORTED_AT_ONCE):
         await slices.pause_if_due()

@@ -20,7 +20,7 @@ from chronik.registry.comparison import (
     is_same_schema,
     select_group,
 )
-from chronik.registry.listing import ListSlices, ListTurns
+from chronik.registry.listing import ListSlices
 from chronik.registry.parser import TYPES_BY_NUMBER, SchemaParser, SchemaThreads, UnparsedSchema
 from chronik.registry.properties import decode_properties
 from chronik.registry.proposals import RegistryStore, StateChangedError
@@ -47,9 +47,8 @@ class SchemaMatcher:
     Methods that take the state of a subject raise `StateChangedError` if it has changed since it was loaded.
     """
 
-    def __init__(self, store: RegistryStore, turns: ListTurns) -> None:
+    def __init__(self, store: RegistryStore) -> None:
         self._store = store
-        self._turns = turns
         self._parser = SchemaParser()
         self._threads = SchemaThreads()
 
@@ -192,7 +191,7 @@ class SchemaMatcher:
 
         One with a thousand references, or with a large rule set, takes several milliseconds.
         """
-        slices = ListSlices(self._turns)
+        slices = ListSlices()
         loaded = []
         for version in versions:
             await slices.pause_if_due()

@@ -80,7 +80,6 @@ from chronik.registry.errors import (
 from chronik.registry.listing import (
     LATEST,
     ListSlices,
-    ListTurns,
     find_version,
     is_listed,
     is_version_deleted,
@@ -158,8 +157,7 @@ class SchemaRegistry:
 
     def __init__(self, store: MetadataStore, *, now_ms: Callable[[], int]) -> None:
         self._store = RegistryStore(store)
-        self._turns = ListTurns()
-        self._matcher = SchemaMatcher(self._store, self._turns)
+        self._matcher = SchemaMatcher(self._store)
         self._now_ms = now_ms
 
     async def close(self) -> None:
@@ -331,7 +329,7 @@ class SchemaRegistry:
         known = table.subjects.get(name)
         versions = [] if known is None else [each for each in known.versions if deleted or not each.is_deleted]
         schemas = [table.schemas[context, each.schema_id] for each in versions]
-        slices = ListSlices(self._turns)
+        slices = ListSlices()
         for version, schema in zip(reversed(versions), reversed(schemas), strict=True):
             await slices.pause_if_due()
             metadata = decode_properties(schema.properties).metadata
@@ -357,9 +355,9 @@ class SchemaRegistry:
         number = parse_version(version)
         name = await self._resolve_for_read(subject)
         found = self._get_version(name, number, deleted=True)
-        slices = ListSlices(self._turns)
+        slices = ListSlices()
         schema_ids = []
-        for key in await sort_in_slices(list(self._table.find_referrers((name, found.number))), self._turns):
+        for key in await sort_in_slices(list(self._table.find_referrers((name, found.number)))):
             await slices.pause_if_due()
             if deleted or self._table.is_schema_live(key):
                 schema_ids.append(key[1])
@@ -413,7 +411,7 @@ class SchemaRegistry:
 
         With `deleted`, soft-deleted versions count as well.
         """
-        slices = ListSlices(self._turns)
+        slices = ListSlices()
         for key in list(self._table.find_referrers(version)):
             for name, numbers in list(self._table.versions_with_schema(key).items()):
                 await slices.pause_if_due()
@@ -516,7 +514,7 @@ class SchemaRegistry:
     ) -> tuple[str, Sequence[int]] | None:
         if visible is accept_all:
             return next(iter(users.items()), None)
-        slices = ListSlices(self._turns)
+        slices = ListSlices()
         for name, numbers in list(users.items()):
             await slices.pause_if_due()
             if visible(name):
@@ -573,14 +571,14 @@ class SchemaRegistry:
         subjects = self._table.subjects
         users = dict(self._table.versions_with_schema(found.schema.key))
         known = dict(subjects) if len(users) > SUBJECTS_LOOKED_UP_MAX else {name: subjects[name] for name in users}
-        slices = ListSlices(self._turns)
+        slices = ListSlices()
         names = []
         for name in users:
             await slices.pause_if_due()
             if visible(name):
                 names.append(name)
         listed = []
-        for name in await sort_in_slices(names, self._turns):
+        for name in await sort_in_slices(names):
             await slices.pause_if_due()
             numbers = (each for each in users[name] if deleted or not is_version_deleted(known[name], each))
             listed += [SubjectVersion(name, number) for number in numbers]
@@ -642,7 +640,7 @@ class SchemaRegistry:
     ) -> list[str]:
         """Return the names of the subjects that start with a prefix; the prefix `:*:` matches all contexts."""
         await self._store.confirm()
-        slices = ListSlices(self._turns)
+        slices = ListSlices()
         names = []
         for subject in self._select_subjects(prefix):
             await slices.pause_if_due()
@@ -685,7 +683,7 @@ class SchemaRegistry:
         limit = limit if 0 < limit <= SCHEMAS_PER_RESPONSE_MAX else SCHEMAS_PER_RESPONSE_MAX
         skipped, size = 0, 0
         found: list[SubjectSchema] = []
-        slices = ListSlices(self._turns)
+        slices = ListSlices()
         for subject in subjects:
             await slices.pause_if_due()
             if not visible(subject.name):
@@ -731,7 +729,7 @@ class SchemaRegistry:
     async def _is_context_visible(self, context: str, visible: SubjectFilter) -> bool:
         if context == DEFAULT_CONTEXT or visible(join_subject(context, "")):
             return True
-        slices = ListSlices(self._turns)
+        slices = ListSlices()
         for subject in self._table.iter_subjects(join_subject(context, "")):
             await slices.pause_if_due()
             if visible(subject.name):
@@ -868,7 +866,7 @@ class SchemaRegistry:
         is_import = mode is RegistryMode.IMPORT and not force
         if not is_import or get_effective_mode(self._table, name) is RegistryMode.IMPORT:
             return Proposal(SetSchemaMode((name,), str(mode)), lambda _: True)
-        slices = ListSlices(self._turns)
+        slices = ListSlices()
         subjects = []
         for subject in self._iter_scope(name):
             await slices.pause_if_due()
