@@ -74,7 +74,7 @@ def is_loopback_address(host: str) -> bool:
 
 ADDRESS_IN_USE: Final = (
     "address already in use; stop the process that uses it, or choose another port with --kafka and --http, or with "
-    "kafka, http and raft in the config file"
+    "kafka, http, registry and raft in the config file"
 )
 
 

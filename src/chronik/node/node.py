@@ -191,12 +191,10 @@ class Node:
         await parts.listener.serve()
         self._open_registry = partial(self._serve_registry, parts)
         if self._config.registry is not None:
-            server = self._get_http_server(parts)
-            self._cleanup.append(server.stop)
-            self.registry_url = await server.serve_registry(self._config.registry)
+            await self._serve_registry(parts, self._config.registry)
             logger.info("node %d serves its schema registry on %s", self._config.node_id, self.registry_url)
             if self._config.http is None:
-                self._start_supervised_tasks(server.background_jobs())
+                self._start_supervised_tasks(self._get_http_server(parts).background_jobs())
         if self._config.http is not None:
             self.http = LazyHttpPort(self._config, partial(self._get_http_server, parts))
             self._cleanup.append(self.http.stop)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.api.authorizing_node import AuthorizingNode
 from tests.cli.schemas.conftest import Schemas
 
-USER = {"type": "record", "name": "User", "fields": [{"name": "name", "type": "string"}]}
-AGE = {"name": "age", "type": "int", "default": 0}
-ID = {"name": "id", "type": "string"}
+USER: dict[str, Any] = {"type": "record", "name": "User", "fields": [{"name": "name", "type": "string"}]}
+AGE: dict[str, Any] = {"name": "age", "type": "int", "default": 0}
+ID: dict[str, Any] = {"name": "id", "type": "string"}
 
 
-def with_field(schema: dict[str, object], field: dict[str, object]) -> dict[str, object]:
-    fields = schema["fields"]
-    assert isinstance(fields, list)
-    return {**schema, "fields": [*fields, field]}
+def with_field(schema: dict[str, Any], field: dict[str, Any]) -> dict[str, Any]:
+    return {**schema, "fields": [*schema["fields"], field]}
 
 
 @pytest.fixture

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chronik.console.registry.errors import MethodNotAllowedError, RequestError
 from chronik.console.registry.operation_table import OPERATIONS, RegistryOperation
@@ -179,6 +182,44 @@ def test_invalid_body_is_rejected(body: bytes, status: int) -> None:
     with pytest.raises(RequestError) as raised:
         decode(body)
     assert raised.value.status == status
+
+
+paths = st.lists(
+    st.sampled_from([*"/%:.?&=", "subjects", "versions", "schemas", "ids", "contexts", ":.a:", "%2F", "%ff", "config"])
+    | st.text(max_size=4),
+    max_size=12,
+).map("".join)
+
+
+@given(paths, paths, st.sampled_from(["GET", "POST", "PUT", "DELETE", "HEAD", "PATCH"]))
+def test_any_path_is_matched_or_rejected(path: str, query: str, method: str) -> None:
+    with suppress(RequestError):
+        match_route(method, f"/{path}", query)
+    with suppress(RequestError):
+        list_methods(f"/{path}")
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["schema", "references", "metadata", "ruleSet", "id", "name", "subject", "version", "properties"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.binary(max_size=40) | values.map(lambda value: json.dumps(value).encode()))
+def test_any_body_is_decoded_or_rejected(body: bytes) -> None:
+    for operation in (REGISTER, ALTER_CONFIG):
+        with suppress(RegistryError):
+            decode_body(operation, body)
 
 
 def pad(size: int) -> str:

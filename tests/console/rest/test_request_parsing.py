@@ -44,8 +44,9 @@ HEADERS = (
     "Transfer-Encoding",
     "Last-Event-ID",
 )
-PATHS = ("/", "/ui/", "/healthz", "/status", "/status/groups/", "/api/v1/session", "/api/v1/topics", "/api/v1/nodes/")
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+PATHS = ("/", "/ui/", "/healthz", "/status", "/status/groups/", "/api/v1/session", "/api/v1/topics", "/api/v1/nodes/",
+         "/registry", "/registry/subjects", "/registry/schemas/ids/", "/registry/contexts/.a/config")  # fmt: skip
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 @pytest.fixture
