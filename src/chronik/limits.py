@@ -366,9 +366,9 @@ SCHEMA_COMPARISON_SECONDS_MAX = 10.0
 """Maximum time in seconds for which a schema is compared with the versions of its subject. Comparing two schemas of a
 few kB takes a millisecond."""
 
-PARSED_SCHEMAS_BYTES_MAX = 4 * MIB
-"""Maximum total size in bytes of the texts of parsed schemas that a node keeps. A parsed schema takes up to 20 times
-the memory of its text."""
+PARSED_SCHEMAS_BYTES_MAX = 32 * MIB
+"""Maximum estimated memory in bytes of the parsed schemas that a node caches: 1,700 schemas with 40 fields. A parsed
+schema takes up to 60 times the memory of its text."""
 
 SCHEMAS_PER_RESPONSE_MAX = 1000
 """Maximum number of versions in a list of schemas, as in Confluent's registry."""

@@ -6,13 +6,22 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
-from chronik.limits import PARSED_SCHEMAS_BYTES_MAX, SCHEMA_COMPARISON_SECONDS_MAX, SCHEMA_JOBS_MAX
+from chronik.limits import PARSED_SCHEMAS_BYTES_MAX, SCHEMA_BYTES_MAX, SCHEMA_COMPARISON_SECONDS_MAX, SCHEMA_JOBS_MAX
 from chronik.registry.comparison import ComparedVersion, find_incompatibilities
 from chronik.registry.errors import RegistryTimeoutError
-from chronik.registry.parser import THREADS, SchemaParser, SchemaThreads, UnparsedSchema
+from chronik.registry.parser import (
+    BRACKET_BYTES,
+    LARGE_SCHEMA_BYTES,
+    THREADS,
+    SchemaParser,
+    SchemaThreads,
+    UnparsedSchema,
+)
 from chronik.registry.schema import InvalidSchemaError, ResolvedReference, SchemaType
 from chronik.registry.settings import CompatibilityLevel
 from tests.registry.registry_node import build_record, catch_error
@@ -32,7 +41,7 @@ def test_parsed_schema_is_cached() -> None:
 
 
 def test_cache_is_bounded_by_bytes() -> None:
-    size = build_schema("a").size
+    size = build_schema("a").memory_bytes
     assert size < PARSED_SCHEMAS_BYTES_MAX
     parser = SchemaParser(bytes_max=2 * size)
     a, b = (parser.parse(build_schema(name), is_new=True) for name in "ab")
@@ -48,7 +57,49 @@ def test_cache_is_bounded_by_bytes() -> None:
 
 def test_references_count_towards_the_size() -> None:
     reference = ResolvedReference("Line", build_record("x", name="Line"))
-    assert build_schema("id", references=(reference,)).size == build_schema("id").size + len(reference.text)
+    own, of_reference = build_schema("id"), UnparsedSchema(SchemaType.AVRO, reference.text)
+    assert build_schema("id", references=(reference,)).memory_bytes == own.memory_bytes + of_reference.memory_bytes
+
+
+@pytest.mark.parametrize("element", ["{}", "[]"])
+def test_schema_of_many_elements_is_not_cached(element: str) -> None:
+    text = f'{{"type":"int","x":[{",".join([element] * (PARSED_SCHEMAS_BYTES_MAX // BRACKET_BYTES))}]}}'
+    assert len(text) < SCHEMA_BYTES_MAX
+    parser = SchemaParser()
+    parser.parse(UnparsedSchema(SchemaType.AVRO, text), is_new=True)
+    assert parser.cached_bytes == 0
+
+
+def test_large_schemas_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_parsing, most = 0, 0
+    both = threading.Barrier(2)
+
+    def parse(text: str, references: object, *, is_new: bool) -> object:
+        nonlocal is_parsing, most
+        is_parsing += 1
+        most = max(most, is_parsing)
+        with suppress(threading.BrokenBarrierError):
+            both.wait(20 if text == "small" else 0.2)
+        is_parsing -= 1
+        return text
+
+    monkeypatch.setattr("chronik.registry.parser._load_module", lambda _: SimpleNamespace(parse=parse))
+    parser = SchemaParser()
+    large = "{" * (LARGE_SCHEMA_BYTES // BRACKET_BYTES + 1)
+    for texts, expected in (((large, f"{large} "), 1), (("small", "small"), 2)):
+        most = 0
+        both.reset()
+        threads = [
+            threading.Thread(
+                target=parser.parse, args=(UnparsedSchema(SchemaType.AVRO, text),), kwargs={"is_new": True}
+            )
+            for text in texts
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert most == expected
 
 
 def test_missing_package_of_a_format_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

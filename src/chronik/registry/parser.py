@@ -7,15 +7,24 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
-from chronik.limits import PARSED_SCHEMAS_BYTES_MAX, SCHEMA_JOBS_MAX
+from chronik.limits import MIB, PARSED_SCHEMAS_BYTES_MAX, SCHEMA_JOBS_MAX
 from chronik.registry.errors import RegistryTimeoutError
 from chronik.registry.schema import InvalidSchemaError, ResolvedReference, Schema, SchemaType
 
 THREADS: Final = 2
 """The number of threads that parse schemas: a large schema does not delay the others."""
+
+BRACKET_BYTES: Final = 256
+COMMA_BYTES: Final = 64
+"""Estimated memory of a parsed schema for each object, list or statement, and for each element, in its text."""
+
+LARGE_SCHEMA_BYTES: Final = 8 * MIB
+"""The estimated memory of a parsed schema above which schemas are parsed one at a time. Parsing needs up to three times
+the memory."""
 
 MODULES: Final = {
     SchemaType.AVRO: "chronik.registry.avro",
@@ -48,9 +57,12 @@ class UnparsedSchema(NamedTuple):
     references: tuple[ResolvedReference, ...] = ()
 
     @property
-    def size(self) -> int:
-        """Return the number of characters that have to be parsed."""
-        return len(self.text) + sum(len(reference.text) for reference in self.references)
+    def memory_bytes(self) -> int:
+        """Return the estimated memory of the parsed schema, including the schemas to which it refers."""
+        texts = (self.text, *(reference.text for reference in self.references))
+        brackets = sum(text.count("{") + text.count("[") + text.count(";") for text in texts)
+        commas = sum(text.count(",") for text in texts)
+        return 2 * sum(map(len, texts)) + BRACKET_BYTES * brackets + COMMA_BYTES * commas
 
 
 class SchemaParser:
@@ -59,12 +71,13 @@ class SchemaParser:
     def __init__(self, bytes_max: int = PARSED_SCHEMAS_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
+        self._large_lock = threading.Lock()
         self._cache: OrderedDict[tuple[UnparsedSchema, bool], tuple[Schema, int]] = OrderedDict()
         self._cached_bytes = 0
 
     @property
     def cached_bytes(self) -> int:
-        """Return the total size of the texts of the schemas in the cache."""
+        """Return the estimated memory of the schemas in the cache."""
         return self._cached_bytes
 
     def parse(self, schema: UnparsedSchema, *, is_new: bool) -> Schema:
@@ -82,8 +95,10 @@ class SchemaParser:
             found = self._find_cached(key)
             if found is not None:
                 return found
-        parsed = _load_module(schema.type).parse(schema.text, schema.references, is_new=is_new)
-        self._cache_schema((schema, is_new), parsed)
+        size = schema.memory_bytes
+        with self._large_lock if size > LARGE_SCHEMA_BYTES else nullcontext():
+            parsed = _load_module(schema.type).parse(schema.text, schema.references, is_new=is_new)
+        self._cache_schema((schema, is_new), parsed, size)
         return parsed
 
     def _find_cached(self, key: tuple[UnparsedSchema, bool]) -> Schema | None:
@@ -94,8 +109,7 @@ class SchemaParser:
             self._cache.move_to_end(key)
             return found[0]
 
-    def _cache_schema(self, key: tuple[UnparsedSchema, bool], parsed: Schema) -> None:
-        size = key[0].size
+    def _cache_schema(self, key: tuple[UnparsedSchema, bool], parsed: Schema, size: int) -> None:
         if size > self._bytes_max:
             return
         with self._lock:
