@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -184,3 +186,20 @@ def test_methods_have_streams_and_options() -> None:
 def test_invalid_source_is_an_error(source: str) -> None:
     with pytest.raises(ProtoSyntaxError):
         parse_file(source if source.startswith(("package", "option", "$")) else f'syntax = "proto3"; {source}')
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["9" * 500_000, "a." * 250_000, f'option a = "{"x" * 500_000}";', f'option a = "{chr(92) + "n"}{"x1" * 250_000}";',
+     f"option a = '{(chr(92) + 'x41') * 120_000}';"],
+    ids=["number", "name", "string", "string with an escape", "escapes"],
+)  # fmt: skip
+def test_memory_for_a_long_token_is_limited(text: str) -> None:
+    tracemalloc.start()
+    try:
+        with suppress(ProtoSyntaxError):
+            parse_file(text)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10_000_000

@@ -67,7 +67,7 @@ _DROPPED_OPTIONS: Final = frozenset(
 """Options that Confluent's registry drops, too."""
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_TYPE_NAME: Final = re.compile(r"\.?[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
+_TYPE_NAME: Final = re.compile(r"\.?[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*+)*+")
 
 _Values = Mapping[str, Any]
 

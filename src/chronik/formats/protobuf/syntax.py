@@ -219,11 +219,13 @@ def split_map_type(type_name: str) -> tuple[str, str] | None:
 
 # Tokens
 
+# Repetitions of groups are possessive: otherwise, they take 130 bytes per repetition.
+
 _TOKEN: Final = re.compile(
     r"""
     [ \t\r\n\f\v]+ | //[^\n]* | /\*.*?\*/                      # skipped
-    | (?P<word> (?: [A-Za-z0-9_.-] | (?<=[0-9.][eE]) \+ )+ )
-    | (?P<string> "[^"\\\n]*(?:\\.[^"\\\n]*)*" | '[^'\\\n]*(?:\\.[^'\\\n]*)*' )
+    | (?P<word> (?: [A-Za-z0-9_.-]++ | (?<=[0-9.][eE]) \+ )++ )
+    | (?P<string> "[^"\\\n]*+(?:\\.[^"\\\n]*+)*+" | '[^'\\\n]*+(?:\\.[^'\\\n]*+)*+' )
     | (?P<mark> [][{}()<>=;,:/] )
     """,
     re.VERBOSE | re.DOTALL,
@@ -236,7 +238,7 @@ _ESCAPE: Final = re.compile(
 _ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _SURROGATE: Final = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_TYPE_NAME: Final = re.compile(r"\.?[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
+_TYPE_NAME: Final = re.compile(r"\.?[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*+)*+")
 _NUMBER: Final = re.compile(r"-?(?:[0-9]|\.[0-9])[A-Za-z0-9_.+-]*")
 _INTEGER: Final = re.compile(r"-?(?:0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20})")
 
