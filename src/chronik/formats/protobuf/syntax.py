@@ -219,13 +219,14 @@ def split_map_type(type_name: str) -> tuple[str, str] | None:
 
 # Tokens
 
-# Repetitions of groups are possessive: otherwise, they take 130 bytes per repetition.
+# Each repetition of a group takes 130 bytes of backtracking state. Groups with captures cannot be repeated possessively,
+# because of a bug in Python 3.11 (gh-101955).
 
 _TOKEN: Final = re.compile(
     r"""
     [ \t\r\n\f\v]+ | //[^\n]* | /\*.*?\*/                      # skipped
-    | (?P<word> (?: [A-Za-z0-9_.-]++ | (?<=[0-9.][eE]) \+ )++ )
-    | (?P<string> "[^"\\\n]*+(?:\\.[^"\\\n]*+)*+" | '[^'\\\n]*+(?:\\.[^'\\\n]*+)*+' )
+    | (?P<word> [A-Za-z0-9_.-]+ (?: (?<=[0-9.][eE]) \+ [A-Za-z0-9_.-]* )* )
+    | (?P<string> "[^"\\\n]*(?:\\.[^"\\\n]*)*" | '[^'\\\n]*(?:\\.[^'\\\n]*)*' )
     | (?P<mark> [][{}()<>=;,:/] )
     """,
     re.VERBOSE | re.DOTALL,
