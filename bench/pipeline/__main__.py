@@ -27,9 +27,9 @@ NAME: Final = "pipeline"
 SECTIONS: Final = {
     "landing": ("Landing", "bench.pipeline.landing:measure_landing"),
     "json": ("Landing of JSON", "bench.pipeline.landing:measure_json"),
-    "typed": ("Landing of Avro and Protobuf", "bench.pipeline.typed:measure_typed"),
     "growth": ("Growth", "bench.pipeline.growth:measure_growth"),
     "sql": ("SQL", "bench.pipeline.queries:measure_queries"),
+    "typed": ("Landing of Avro and Protobuf", "bench.pipeline.typed:measure_typed"),
 }
 """The title and the function of each section."""
 
