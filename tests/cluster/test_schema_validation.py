@@ -86,7 +86,7 @@ class DeliveringProducer:
 def test_schema_is_valid_on_every_leader_once_any_node_has_registered_it(
     cluster: Cluster, registries: list[SchemaRegistryClient]
 ) -> None:
-    topic = create_topic(cluster, "fresh", **{"confluent.value.schema.validation": "true"})
+    topic = create_topic(cluster, "fresh", 3, **{"confluent.value.schema.validation": "true"})
     producer = DeliveringProducer(cluster.bootstrap)
     registries[0].set_compatibility(f"{topic}-value", "NONE")
     for number in range(REGISTRATIONS):
