@@ -42,6 +42,7 @@ TESTED_ELSEWHERE = {
     "console/rest/models": "through operations, in tests/console/rest",
     "metadata/commands": "through their effects, in tests/metadata",
     "metadata/handlers": "through commands, in tests/metadata",
+    "migration/schemas": "through chronik schemas, in tests/cli/schemas",
     "pipeline": "its top-level modules, through those that use them",
     "pipeline/tables/delta": "through tables of all formats",
     "pipeline/tables/values": "through tables of all formats",

@@ -11,7 +11,7 @@ from chronik.formats.codec import UndecodableValueError
 from chronik.formats.framing import (
     KEY_HEADER,
     VALUE_HEADER,
-    Frame,
+    FramedValue,
     FrameGroup,
     UnframedValueError,
     encode_message_indexes,
@@ -29,11 +29,11 @@ GUID_FRAME = b"\x01" + GUID.bytes
 
 
 def test_frame_with_id_has_id_and_payload() -> None:
-    assert split_frame(ID_FRAME + b"abc") == Frame(258, b"abc")
+    assert split_frame(ID_FRAME + b"abc") == FramedValue(258, b"abc")
 
 
 def test_frame_with_guid_has_guid_and_payload() -> None:
-    assert split_frame(GUID_FRAME + b"abc") == Frame(GUID, b"abc")
+    assert split_frame(GUID_FRAME + b"abc") == FramedValue(GUID, b"abc")
 
 
 def test_frame_with_largest_id_is_unsigned() -> None:
@@ -41,7 +41,7 @@ def test_frame_with_largest_id_is_unsigned() -> None:
 
 
 def test_header_takes_precedence_over_prefix() -> None:
-    assert split_frame(ID_FRAME + b"abc", GUID_FRAME + b"\x00") == Frame(GUID, ID_FRAME + b"abc", b"\x00")
+    assert split_frame(ID_FRAME + b"abc", GUID_FRAME + b"\x00") == FramedValue(GUID, ID_FRAME + b"abc", b"\x00")
 
 
 @pytest.mark.parametrize("value", [b"", b"\x00", ID_FRAME[:4], GUID_FRAME[:16], b"\x02" + ID_FRAME, b"{}"])

@@ -18,7 +18,7 @@ from chronik.formats.codec import (
     WriterSchema,
     create_decoder,
 )
-from chronik.formats.framing import Frame, SchemaKey
+from chronik.formats.framing import FramedValue, SchemaKey
 from chronik.formats.registry_client import SchemaUnknownError
 from chronik.formats.typed_values import TypedValue, TypedValueReader, find_frame
 
@@ -154,8 +154,8 @@ def test_schema_is_fetched_for_each_value_but_compiled_once(monkeypatch: pytest.
     source = SchemaSource({1: ORDER, 2: TEXT})
     reader = TypedValueReader(source.fetch)
     for _ in range(3):
-        reader.read(Frame(1, ORDER_PAYLOAD))
-        reader.read(Frame(2, b"\x06ada"))
+        reader.read(FramedValue(1, ORDER_PAYLOAD))
+        reader.read(FramedValue(2, b"\x06ada"))
     assert created == [ORDER, TEXT]
     assert source.fetched == [1, 2] * 3, "the source decides whether a schema may still be read"
 
@@ -165,7 +165,7 @@ def test_decoder_that_was_not_used_for_longest_is_dropped(monkeypatch: pytest.Mo
     created = record_created_decoders(monkeypatch)
     reader = TypedValueReader(SchemaSource({1: ORDER, 2: TEXT, 4: TEXT}).fetch)
     for schema_id, payload in ((1, ORDER_PAYLOAD), (2, b"\0"), (1, ORDER_PAYLOAD), (4, b"\0"), (1, ORDER_PAYLOAD)):
-        reader.read(Frame(schema_id, payload))
+        reader.read(FramedValue(schema_id, payload))
     assert len(created) == 3
-    reader.read(Frame(2, b"\0"))
+    reader.read(FramedValue(2, b"\0"))
     assert len(created) == 4

@@ -47,7 +47,7 @@ class UnframedValueError(UndecodableValueError):
     """A value that does not name its schema."""
 
 
-class Frame(NamedTuple):
+class FramedValue(NamedTuple):
     """A key or value, split into the identity of its schema and the rest."""
 
     schema: SchemaKey
@@ -57,7 +57,7 @@ class Frame(NamedTuple):
     """Encoded message indexes from a header; None if the schema was named by a prefix."""
 
 
-def split_frame(value: bytes, header: bytes | None = None) -> Frame:
+def split_frame(value: bytes, header: bytes | None = None) -> FramedValue:
     """Split a key or value; `header` is the value of the record's header that names the schema.
 
     Raises:
@@ -65,9 +65,9 @@ def split_frame(value: bytes, header: bytes | None = None) -> Frame:
     """
     if header is not None:
         key, rest = _split_schema_key(header, "schema header")
-        return Frame(key, value, rest)
+        return FramedValue(key, value, rest)
     key, rest = _split_schema_key(value, "value")
-    return Frame(key, rest)
+    return FramedValue(key, rest)
 
 
 def _split_schema_key(data: bytes, what: str) -> tuple[SchemaKey, bytes]:
@@ -132,9 +132,9 @@ class FrameGroup(NamedTuple):
     rows: npt.NDArray[np.int64]
     """Indexes in the array, in ascending order."""
     payloads: pa.BinaryArray
-    """The payloads as in `Frame.payload`."""
+    """The payloads as in `FramedValue.payload`."""
     indexes: bytes | None = None
-    """As in `Frame.indexes`."""
+    """As in `FramedValue.indexes`."""
 
 
 class SplitFrames(NamedTuple):

@@ -21,7 +21,7 @@ from chronik.formats.codec import (
     encode_json,
 )
 from chronik.formats.framing import (
-    Frame,
+    FramedValue,
     SchemaKey,
     UnframedValueError,
     find_schema_header,
@@ -66,7 +66,9 @@ class TypedFields(NamedTuple):
     value: TypedValue | UndecodedValue | None = None
 
 
-def find_frame(data: bytes | None, headers: Iterable[tuple[str, bytes | None]] = (), *, is_key: bool) -> Frame | None:
+def find_frame(
+    data: bytes | None, headers: Iterable[tuple[str, bytes | None]] = (), *, is_key: bool
+) -> FramedValue | None:
     """Split a key or value; `headers` are those of its record. Return None if it is null or names no schema."""
     if data is None:
         return None
@@ -83,7 +85,7 @@ class TypedValueReader:
         self._fetch_schema = fetch_schema
         self._decoders: OrderedDict[tuple[SchemaKey, tuple[int, ...]], ValueDecoder] = OrderedDict()
 
-    def read(self, frame: Frame) -> TypedValue:
+    def read(self, frame: FramedValue) -> TypedValue:
         """Decode a key or value.
 
         Raises:
