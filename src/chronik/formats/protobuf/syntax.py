@@ -219,8 +219,8 @@ def split_map_type(type_name: str) -> tuple[str, str] | None:
 
 # Tokens
 
-# Each repetition of a group takes 130 bytes of backtracking state. Groups with captures cannot be repeated possessively,
-# because of a bug in Python 3.11 (gh-101955).
+# Each repetition of a group takes 130 bytes of backtracking state. Groups with captures cannot be repeated
+# possessively, because of a bug in Python 3.11 (gh-101955).
 
 _TOKEN: Final = re.compile(
     r"""
