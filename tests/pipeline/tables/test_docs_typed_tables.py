@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import fastavro
+import pyarrow as pa
 import pytest
 from google.protobuf import json_format
 
 from chronik.formats.codec import ValueFormat, WriterSchema
 from chronik.formats.encoding import create_encoder
+from chronik.pipeline.tables.table_files import scan
 from chronik.pipeline.tables.values.data_format import DataFormat
+from chronik.pipeline.tables.values.record_rebuild import encode_typed_values, list_source_columns
 from tests.docs.blocks import ROOT
 from tests.formats.protobuf.random_values import load_class
 from tests.pipeline.tables.typed_table import RegistryInMemory, TypedTable, drop_nulls
@@ -173,7 +176,8 @@ def to_protobuf_json(message: Any, form: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> RegistryInMemory:
     found = RegistryInMemory()
-    monkeypatch.setattr("chronik.pipeline.tables.values.framed_decoder.get_registry_client", lambda settings: found)
+    for module in ("framed_decoder", "typed_rebuild"):
+        monkeypatch.setattr(f"chronik.pipeline.tables.values.{module}.get_registry_client", lambda settings: found)
     return found
 
 
@@ -203,6 +207,19 @@ def test_value_of_type_is_read_back_from_its_column(row: Row, tmp_path: Path, re
     landing.land([Field("field", row.type, 2)], {"id": 1, "field": row.value})
     assert landing.table.columns["field"].type_name == row.column
     assert landing.table.rows() == [{"id": 1, "field": drop_nulls(row.value)}]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_row_of_type_is_encoded_again_for_a_replay(row: Row, tmp_path: Path, registry: RegistryInMemory) -> None:
+    landing = Landing(row, tmp_path, registry)
+    landing.land([Field("field", row.type, 2)], {"id": 1, "field": row.value}, {"id": 2, "field": row.value})
+    files = landing.table.table.files()
+    rows = pa.Table.from_batches(list(scan(files, list_source_columns(files.schema))))
+    values = encode_typed_values(rows, files.value_schema, files.format, files.registry).to_pylist()
+    before = landing.table.rows()
+    landing.table.land(*values)
+    assert landing.table.errors == []
+    assert landing.table.rows() == [*before, *before]
 
 
 @pytest.mark.parametrize(("row", "rule"), CELLS, ids=str)

@@ -6,6 +6,7 @@ import json
 import math
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from chronik.formats.encoding import build_prefix, create_encoder
 from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline.records.columns import HEADERS_TYPE
 from chronik.pipeline.tables.layout import RESCUED, TableKind, initial_schema
+from chronik.pipeline.tables.table_files import scan
 from chronik.pipeline.tables.values.column_projection import ColumnProjection, ProjectedValues, compile_conversion
 from chronik.pipeline.tables.values.data_format import DataFormat, RecordFormat
 from chronik.pipeline.tables.values.framed_decoder import FramedDecoder
@@ -24,7 +26,7 @@ from chronik.pipeline.tables.values.record_rebuild import encode_typed_values
 from chronik.pipeline.tables.values.table_schema import INFERRED, TableSchema, parse_schema_document
 from chronik.pipeline.tables.values.typed_decoder import TypedDecoder
 from chronik.pipeline.tables.values.written_types import plan_written_columns
-from tests.pipeline.tables.typed_table import RegistryInMemory
+from tests.pipeline.tables.typed_table import RegistryInMemory, TypedTable
 from tests.run_size import SEED, sized
 
 EMPTY = initial_schema(TableKind.DECODED, is_typed=True)
@@ -263,3 +265,27 @@ def test_policy_of_declared_schema_applies_to_typed_values(
     assert decoded.columns["a"].to_pylist() == column
     assert decoded.columns[RESCUED].to_pylist() == rescued
     assert list(decoded.errors) == errors
+
+
+def test_message_types_of_a_protobuf_schema_share_columns_by_name(registry: RegistryInMemory, tmp_path: Path) -> None:
+    text = (
+        'syntax = "proto3"; message Created { int32 id = 1; string name = 2; }'
+        " message Outer { message Deleted { string reason = 1; int32 id = 2; } }"
+    )
+    schema = WriterSchema(ValueFormat.PROTOBUF, text)
+    id = registry.add(schema)
+
+    def encode(message: str, form: Any) -> bytes:
+        encoder = create_encoder(schema, message)
+        return build_prefix(id, encoder.message_indexes) + encoder.encode_value(form)
+
+    table = TypedTable(tmp_path, DataFormat.PROTOBUF, registry)
+    table.land(
+        encode("Created", {"id": 1, "name": "a"}),
+        encode("Outer.Deleted", {"reason": "r", "id": 1}),
+        encode("Created", {"id": 2, "name": "b"}),
+    )
+    assert table.errors == []
+    assert table.rows() == [{"id": 1, "name": "a"}, {"id": 1, "reason": "r"}, {"id": 2, "name": "b"}]
+    (batch,) = scan(table.table.files(), ["_value_schema"])
+    assert batch.column(0).to_pylist() == ["1", "1/1.0", "1"]
