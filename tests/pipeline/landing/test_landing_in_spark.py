@@ -410,7 +410,7 @@ def test_recreated_topic_does_not_land_in_old_table(
 def test_table_of_another_format_is_rejected(landing: Landing, topic: JournalledTopic) -> None:
     topic.send([raw_record(1)])
     landing(topic.name, format="raw", partition_by="none")
-    with pytest.raises(LandingFailedError, match=r"raw, partitioned by none, not for .* decoded json, partitioned by none"):
+    with pytest.raises(LandingFailedError, match=r"raw, partitioned by none, not for .* decoded json,"):
         landing(topic.name, format="json")
 
 

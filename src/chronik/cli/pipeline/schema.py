@@ -139,10 +139,12 @@ def run_show(arguments: argparse.Namespace) -> int:
         print(format_schema_toml(schema), end="")
     else:
         described = "inferred" if version == 0 else f"version {version}"
-        print(f"{arguments.topic}: {described}; unknown fields: {schema.unknown_fields}; "
+        format = f"{found.format.value} values; " if found.format.is_typed else ""
+        print(f"{arguments.topic}: {format}{described}; unknown fields: {schema.unknown_fields}; "
               f"invalid values: {schema.invalid_values}")  # fmt: skip
+        origin = "writers" if found.format.is_typed else "inferred"
         rows = [
-            (column.name, describe_column(column), "declared" if column.name in declared else "inferred")
+            (column.name, describe_column(column), "declared" if column.name in declared else origin)
             for column in columns
         ]
         print(format_table(("COLUMN", "TYPE", "ORIGIN"), rows))
