@@ -83,6 +83,11 @@ def read_protocol(table: TopicTable) -> set[str]:
             ['{"a":["2026-11-18T09:00:00"]}', '{"a":[]}'],
             [{"a": [datetime(2026, 11, 18, 9)]}, {"a": []}],
         ),
+        (
+            "map<string, timestamp_ntz>",
+            ['{"a":"2026-11-18T09:00:00"}', "{}"],
+            [[("a", datetime(2026, 11, 18, 9))], []],
+        ),
     ],
 )
 @pytest.mark.parametrize("is_added_later", [False, True])

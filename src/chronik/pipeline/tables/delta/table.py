@@ -337,6 +337,8 @@ class DeltaTopicTable:
         except TableMissingError:
             _create_table(uri, spec, resolve_storage_options(uri, storage_options), schema)
             found = cls(uri, storage_options)
+            if schema is not None and found.spec == spec and not all(map(_is_creatable, schema.columns)):
+                found.set_schema(schema)
         if found.spec != spec:
             raise TableMismatchError(
                 f"{uri} was created for {_describe_table_spec(found.spec)}, not for {_describe_table_spec(spec)}"
@@ -487,6 +489,7 @@ class DeltaTopicTable:
         def attempt(table: DeltaTable) -> EvolvedSchema:
             plan = plan_new_columns(_read_value_schema(table), get_delta_arrow_schema(table), unknown_fields)
             if plan.added:
+                table = self._enable_timestamps_without_zone(table, plan.added)
                 fields_added = [Field.from_arrow(field) for field in plan.added]
                 table.alter.add_columns(fields_added, commit_properties=WITHOUT_RETRIES)
                 table = self._open_current()
@@ -501,8 +504,10 @@ class DeltaTopicTable:
             # Each commit leaves a valid table, and a call after a crash completes the rest.
             missing = _find_missing_columns(self.uri, schema, get_delta_arrow_schema(table))
             if missing:
-                fields = [Field.from_arrow(column.to_field()) for column in missing]
-                table.alter.add_columns(fields, commit_properties=WITHOUT_RETRIES)
+                fields = [column.to_field() for column in missing]
+                table = self._enable_timestamps_without_zone(table, fields)
+                added = [Field.from_arrow(field) for field in fields]
+                table.alter.add_columns(added, commit_properties=WITHOUT_RETRIES)
                 table = self._open_synced()
             for field in _find_changed_fields(schema, get_delta_arrow_schema(table)):
                 table.alter.set_column_metadata(
@@ -527,17 +532,26 @@ class DeltaTopicTable:
 
     def enable_features(self, columns: pa.Schema) -> None:
         def attempt(table: DeltaTable) -> None:
-            # Delta-rs adds this feature with a new table or column, but not when a commit replaces the schema.
-            if TIMESTAMP_NTZ_FEATURE not in (table.protocol().writer_features or ()):
-                table.alter.add_feature(
-                    TableFeatures.TimestampWithoutTimezone,
-                    allow_protocol_versions_increase=True,
-                    commit_properties=WITHOUT_RETRIES,
-                )
-                self._open_synced()
+            self._enable_timestamps_without_zone(table, columns)
 
-        if any(_has_timestamp_without_zone(data_type) for data_type in columns.types):
+        if any(map(_has_timestamp_without_zone, columns.types)):
             self._commit_with_retries(attempt)
+
+    def _enable_timestamps_without_zone(self, table: DeltaTable, columns: Iterable[pa.Field]) -> DeltaTable:
+        """Enable the Delta feature that columns need, before they are added, and return the current version.
+
+        Delta-rs does that with a new table or column, but not for timestamps in maps, and not when a commit replaces
+        the schema. Without the feature, the table could not be opened again.
+        """
+        is_enabled = TIMESTAMP_NTZ_FEATURE in (table.protocol().writer_features or ())
+        if is_enabled or not any(_has_timestamp_without_zone(each.type) for each in columns):
+            return table
+        table.alter.add_feature(
+            TableFeatures.TimestampWithoutTimezone,
+            allow_protocol_versions_increase=True,
+            commit_properties=WITHOUT_RETRIES,
+        )
+        return self._open_synced()
 
     def _store_schema(self, table: DeltaTable, schema: TableSchema) -> int:
         """Store the declared schema in the table properties unless they have it, and return its version."""
@@ -761,7 +775,7 @@ def _create_table(
         spec.partitioning.check_columns(pa.schema([column.to_field() for column in schema.columns]))
     else:
         spec.partitioning.check_columns(pa.schema([]))
-    fields = [] if schema is None else [column.to_field() for column in schema.columns]
+    fields = [] if schema is None else [column.to_field() for column in schema.columns if _is_creatable(column)]
     directory = local_directory(uri)
     if directory is not None:
         make_directory_durably(directory)
@@ -926,6 +940,19 @@ def _has_timestamp_without_zone(data_type: pa.DataType) -> bool:
     if pa.types.is_timestamp(data_type):
         return data_type.tz is None
     return any(_has_timestamp_without_zone(data_type.field(index).type) for index in range(data_type.num_fields))
+
+
+def _is_creatable(column: Column) -> bool:
+    """Return whether delta-rs can create a table with the column.
+
+    It overlooks timestamps without a zone in maps, so that such a column must be added after its Delta feature.
+    """
+    return not (_has_timestamp_without_zone(column.data_type) and _has_map(column.data_type))
+
+
+def _has_map(data_type: pa.DataType) -> bool:
+    is_map = bool(pa.types.is_map(data_type))
+    return is_map or any(_has_map(data_type.field(index).type) for index in range(data_type.num_fields))
 
 
 def _find_missing_columns(uri: str, schema: TableSchema, table: pa.Schema) -> list[Column]:
