@@ -11,14 +11,14 @@ from typing import Final
 
 from chronik.formats.avro.schema import (
     Array,
+    AvroField,
+    AvroRecord,
     AvroSchemaError,
     Enum,
-    Field,
     Fixed,
     Kind,
     Map,
     NamedType,
-    Record,
     Steps,
     Type,
     Union,
@@ -169,13 +169,13 @@ class _Checker:
                 found.append(
                     self._describe("MISSING_ENUM_SYMBOLS", [*path, "symbols"], f"[{', '.join(sorted(missing))}]")
                 )
-        elif isinstance(reader, Record) and isinstance(writer, Record):
+        elif isinstance(reader, AvroRecord) and isinstance(writer, AvroRecord):
             self._fields.take(sum(1 + len(field.aliases) for field in reader.fields))
             for index, field in enumerate(reader.fields):
                 found += self._compare_field(field, index, writer, [*path, "fields", str(index)])
         return found
 
-    def _compare_field(self, field: Field, index: int, writer: Record, path: list[str]) -> list[str]:
+    def _compare_field(self, field: AvroField, index: int, writer: AvroRecord, path: list[str]) -> list[str]:
         written = [writer.by_name[name] for name in (field.name, *field.aliases) if name in writer.by_name]
         if len(written) > 1:
             raise _AmbiguousFieldError(

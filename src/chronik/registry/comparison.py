@@ -163,11 +163,11 @@ def list_top_level_fields(parsed: Schema, schema: UnparsedSchema) -> list[str]:
 
 
 def _list_record_fields(parsed: Schema) -> list[str]:
-    from chronik.formats.avro.schema import Record
+    from chronik.formats.avro.schema import AvroRecord
     from chronik.registry.avro import AvroSchema
 
     assert isinstance(parsed, AvroSchema)
-    return [field.name for field in parsed.root.fields] if isinstance(parsed.root, Record) else []
+    return [field.name for field in parsed.root.fields] if isinstance(parsed.root, AvroRecord) else []
 
 
 def _list_message_fields(parsed: Schema) -> list[str]:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from chronik.formats.avro.defaults import find_default
 from chronik.formats.avro.layout import Form, Layout
-from chronik.formats.avro.schema import DURATION_BYTES, INT_MAX, INT_MIN, MISSING, UUID_BYTES, Field, Kind
+from chronik.formats.avro.schema import DURATION_BYTES, INT_MAX, INT_MIN, MISSING, UUID_BYTES, AvroField, Kind
 from chronik.formats.avro.values import (
     DURATION_FIELDS,
     NANOSECONDS_PER_DAY,
@@ -57,7 +57,7 @@ PADDING: Final = 16
 # Arrow types
 
 
-def build_value_field(layout: Layout) -> pa.Field:
+def build_value_field(layout: Layout) -> pa.AvroField:
     """Build the Arrow field for the layout of a schema. All fields are nullable: values that do not fit are null.
 
     Raises:
@@ -68,7 +68,7 @@ def build_value_field(layout: Layout) -> pa.Field:
     return _build_field("value", layout, {})
 
 
-def _build_field(name: str, layout: Layout, metadata: dict[bytes, bytes]) -> pa.Field:
+def _build_field(name: str, layout: Layout, metadata: dict[bytes, bytes]) -> pa.AvroField:
     inner = layout
     while inner.form is Form.OPTIONAL:
         inner = inner.children[0]
@@ -112,7 +112,7 @@ _SCALAR_TYPES: Final = {
 }
 
 
-def _build_field_metadata(field: Field) -> dict[bytes, bytes]:
+def _build_field_metadata(field: AvroField) -> dict[bytes, bytes]:
     metadata = {}
     if field.aliases:
         metadata[ALIASES_KEY] = json.dumps(field.aliases).encode()

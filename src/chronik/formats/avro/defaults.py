@@ -8,12 +8,12 @@ from typing import Any, Final
 from chronik.formats.avro.schema import (
     MISSING,
     Array,
+    AvroField,
+    AvroRecord,
     AvroSchemaError,
     Enum,
-    Field,
     Kind,
     Map,
-    Record,
     Steps,
     Type,
     Union,
@@ -31,7 +31,7 @@ class _InvalidDefaultError(Exception):
     """A default value that its type does not have."""
 
 
-def find_default(field: Field) -> JsonForm:
+def find_default(field: AvroField) -> JsonForm:
     """Return the JSON form of a field's default value, or `MISSING` if it has none or an invalid one."""
     # Schemas write default values in another form than records. The bytes of the value lead from one to the other.
     encoded = encode_default(field)
@@ -43,7 +43,7 @@ def find_default(field: Field) -> JsonForm:
         return MISSING
 
 
-def encode_default(field: Field) -> bytes | None:
+def encode_default(field: AvroField) -> bytes | None:
     """Return the payload of a field's default value, or None if it has none or an invalid one."""
     if not field.has_default:
         return None
@@ -61,7 +61,7 @@ def _write(out: bytearray, type_: Type, value: Any, steps: Steps) -> None:
         return
     if not is_valid_default(type_, value, steps):
         raise _InvalidDefaultError
-    if isinstance(type_, Record):
+    if isinstance(type_, AvroRecord):
         for field in type_.fields:
             _write(out, field.type, value.get(field.name, field.default), steps)
     elif isinstance(type_, Array):

@@ -21,13 +21,13 @@ from chronik.formats.avro.layout import (
 from chronik.formats.avro.schema import (
     DEPTH_MAX,
     Array,
+    AvroField,
+    AvroRecord,
     Enum,
-    Field,
     Fixed,
     Kind,
     LogicalType,
     Map,
-    Record,
     Type,
     Union,
     find_logical_type,
@@ -162,7 +162,7 @@ class _FormCompiler:
             self._depth -= 1
 
     def _compile(self, type_: Type) -> Write:
-        if isinstance(type_, Record):
+        if isinstance(type_, AvroRecord):
             if id(type_) not in self._records:
                 fields: list[_FieldWriter] = []
                 self._records[id(type_)] = _write_record(fields)
@@ -221,7 +221,7 @@ class _FieldWriter:
 
     __slots__ = ("_default", "_field", "has_default", "name", "write")
 
-    def __init__(self, field: Field, write: Write) -> None:
+    def __init__(self, field: AvroField, write: Write) -> None:
         self._field = field
         self._default: bytes | None = None
         self.name = field.name

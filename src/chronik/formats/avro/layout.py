@@ -8,12 +8,12 @@ from typing import Any, Final
 from chronik.formats.avro.schema import (
     DEPTH_MAX,
     Array,
+    AvroRecord,
     AvroSchemaError,
     Fixed,
     Kind,
     LogicalType,
     Map,
-    Record,
     Type,
     Union,
     find_logical_type,
@@ -183,7 +183,7 @@ class _Planner:
             self._depth -= 1
 
     def _plan(self, type_: Type) -> Layout:
-        if isinstance(type_, Record):
+        if isinstance(type_, AvroRecord):
             return self._plan_record(type_)
         if isinstance(type_, Union):
             return self._plan_union(type_)
@@ -193,7 +193,7 @@ class _Planner:
             return Layout(type_, Form.MAP, (self.plan(type_.values),))
         return Layout(type_, select_form(type_))
 
-    def _plan_record(self, record: Record) -> Layout:
+    def _plan_record(self, record: AvroRecord) -> Layout:
         if id(record) in self._records:
             return self._records[id(record)] or Layout(record, Form.JSON_TEXT)
         self._records[id(record)] = None
@@ -218,7 +218,7 @@ def has_empty_values(root: Type) -> bool:
     for type_ in iter_types(root):
         if isinstance(type_, Fixed) and type_.size == 0:
             return True
-        if isinstance(type_, Record) and not type_.fields:
+        if isinstance(type_, AvroRecord) and not type_.fields:
             return True
         if not isinstance(type_, Union) and any(child.kind is Kind.NULL for child in type_.children()):
             return True

@@ -191,7 +191,7 @@ class _Missing:
 MISSING: Final = _Missing()
 
 
-class Field:
+class AvroField:
     """A field of a record."""
 
     __slots__ = ("aliases", "default", "doc", "name", "order", "props", "type")
@@ -212,14 +212,14 @@ class Field:
         return self.default is not MISSING
 
 
-class Record(NamedType):
+class AvroRecord(NamedType):
     __slots__ = ("by_name", "fields", "is_error")
 
     def __init__(self, name: Name, doc: str | None, *, is_error: bool) -> None:
         super().__init__(Kind.RECORD, name, doc)
         self.is_error = is_error
-        self.fields: list[Field] = []
-        self.by_name: dict[str, Field] = {}
+        self.fields: list[AvroField] = []
+        self.by_name: dict[str, AvroField] = {}
 
     def children(self) -> Iterable[Type]:
         return (field.type for field in self.fields)
@@ -478,8 +478,8 @@ class _Parser:
             raise AvroSchemaError(f"Schemas may not be named after primitives: {name.full}")
         return name
 
-    def _parse_record(self, schema: JsonObject, namespace: str | None) -> Record:
-        record = Record(
+    def _parse_record(self, schema: JsonObject, namespace: str | None) -> AvroRecord:
+        record = AvroRecord(
             self._parse_name(schema, namespace), _find_text(schema, "doc"), is_error=schema["type"] == "error"
         )
         fields = schema.get("fields")
@@ -497,12 +497,12 @@ class _Parser:
         self._define(record, schema, _SCHEMA_RESERVED)
         return record
 
-    def _parse_field(self, definition: Any, namespace: str | None) -> Field:
+    def _parse_field(self, definition: Any, namespace: str | None) -> AvroField:
         self._count()
         name = _require_text(definition, "name", "No field name")
         if "type" not in definition:
             raise AvroSchemaError(f"No field type: {_quote(definition)}")
-        field = Field(name, self._parse(definition["type"], namespace))
+        field = AvroField(name, self._parse(definition["type"], namespace))
         field.doc = _find_text(definition, "doc")
         if "order" in definition:
             order = definition["order"]
@@ -579,7 +579,7 @@ class _Parser:
             _check_depth(value)
         return props
 
-    def _check_default(self, field: Field) -> None:
+    def _check_default(self, field: AvroField) -> None:
         """Check a default value. As in Java's parser, its type may contain types whose fields are not known yet."""
         if not is_valid_default(field.type, field.default, self._steps, open_names=self._open):
             name = field.type.name if isinstance(field.type, Unresolved) else field.type.full_name
@@ -672,7 +672,7 @@ def is_valid_default(type_: Type, value: Any, steps: Steps, depth: int = 0, open
         return isinstance(value, dict) and all(
             is_valid_default(type_.values, item, steps, depth + 1, open_names) for item in value.values()
         )
-    if isinstance(type_, Record):
+    if isinstance(type_, AvroRecord):
         if not isinstance(value, dict):
             return False
         for field in type_.fields:
@@ -720,7 +720,7 @@ def _are_equal(first: Type, second: Type, steps: Steps, seen: set[tuple[int, int
         return first.symbols == second.symbols
     if isinstance(first, Fixed) and isinstance(second, Fixed):
         return first.size == second.size
-    if isinstance(first, Record) and isinstance(second, Record):
+    if isinstance(first, AvroRecord) and isinstance(second, AvroRecord):
         return len(first.fields) == len(second.fields) and all(
             one.name == other.name
             and one.order == other.order

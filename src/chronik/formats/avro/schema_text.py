@@ -14,15 +14,15 @@ from chronik.formats.avro.schema import (
     DEPTH_MAX,
     MISSING,
     Array,
+    AvroField,
+    AvroRecord,
     AvroSchemaError,
     Enum,
-    Field,
     Fixed,
     Kind,
     LogicalType,
     Map,
     NamedType,
-    Record,
     Type,
     Union,
     find_logical_type,
@@ -135,7 +135,7 @@ class _Writer:
             self._add(_format_string(type_.name.qualify(namespace)))
             return
         self._known.add(type_.full_name)
-        is_error = isinstance(type_, Record) and type_.is_error
+        is_error = isinstance(type_, AvroRecord) and type_.is_error
         self._add(f'{{"type":"{"error" if is_error else type_.kind}","name":"{type_.name.simple}"')
         own = type_.name.namespace
         if own is not None and own != namespace:
@@ -144,7 +144,7 @@ class _Writer:
             self._add(',"namespace":""')
         if type_.doc is not None:
             self._add(f',"doc":{_format_string(type_.doc)}')
-        if isinstance(type_, Record):
+        if isinstance(type_, AvroRecord):
             self._add(',"fields":[')
             for index, field in enumerate(type_.fields):
                 if index:
@@ -162,7 +162,7 @@ class _Writer:
             self._add(f',"aliases":{format_json([alias.qualify(own) for alias in type_.aliases.values()])}')
         self._add("}")
 
-    def _write_field(self, field: Field, namespace: str | None, depth: int) -> None:
+    def _write_field(self, field: AvroField, namespace: str | None, depth: int) -> None:
         self._add(f'{{"name":{_format_string(field.name)},"type":')
         self.write(field.type, namespace, depth + 1)
         if field.doc is not None:
@@ -244,7 +244,7 @@ class _Normalizer:
             schema["symbols"] = type_.symbols
         elif isinstance(type_, Fixed):
             schema["size"] = type_.size
-        elif isinstance(type_, Record):
+        elif isinstance(type_, AvroRecord):
             schema["fields"] = [self._normalize_field(field, own) for field in type_.fields]
         if type_.doc:
             schema["doc"] = type_.doc
@@ -254,7 +254,7 @@ class _Normalizer:
             schema["default"] = type_.default
         return schema | _sort_props(type_)
 
-    def _normalize_field(self, field: Field, namespace: str | None) -> Any:
+    def _normalize_field(self, field: AvroField, namespace: str | None) -> Any:
         definition: dict[str, Any] = {"name": field.name, "type": self.normalize(field.type, namespace)}
         definition["order"] = field.order
         if field.doc is not None:
@@ -284,7 +284,7 @@ def _normalize_default(value: Any, type_: Type) -> Any:
         value = _sort_json(value)
         if isinstance(type_, Map):
             return {key: _normalize_default(element, type_.values) for key, element in value.items()}
-        if isinstance(type_, Record):
+        if isinstance(type_, AvroRecord):
             return {
                 key: _normalize_default(element, type_.by_name[key].type) if key in type_.by_name else element
                 for key, element in value.items()

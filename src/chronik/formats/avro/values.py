@@ -17,11 +17,11 @@ from chronik.formats.avro.schema import (
     INT_MIN,
     UUID_BYTES,
     Array,
+    AvroRecord,
     Fixed,
     Kind,
     LogicalType,
     Map,
-    Record,
     Type,
     Union,
     find_logical_type,
@@ -290,7 +290,7 @@ class FormCompiler:
             self._depth -= 1
 
     def _compile(self, type_: Type) -> Read:
-        if isinstance(type_, Record):
+        if isinstance(type_, AvroRecord):
             return self._compile_record(type_)
         if isinstance(type_, Union):
             return self._compile_union(type_)
@@ -300,7 +300,7 @@ class FormCompiler:
             return _read_map(self.compile(type_.values))
         return _compile_scalar(type_)
 
-    def _compile_record(self, record: Record) -> Read:
+    def _compile_record(self, record: AvroRecord) -> Read:
         if id(record) in self._records:
             return self._records[id(record)]
         fields: list[tuple[str, Read]] = []
