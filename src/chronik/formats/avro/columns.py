@@ -57,7 +57,7 @@ PADDING: Final = 16
 # Arrow types
 
 
-def build_value_field(layout: Layout) -> pa.AvroField:
+def build_value_field(layout: Layout) -> pa.Field:
     """Build the Arrow field for the layout of a schema. All fields are nullable: values that do not fit are null.
 
     Raises:
@@ -68,7 +68,7 @@ def build_value_field(layout: Layout) -> pa.AvroField:
     return _build_field("value", layout, {})
 
 
-def _build_field(name: str, layout: Layout, metadata: dict[bytes, bytes]) -> pa.AvroField:
+def _build_field(name: str, layout: Layout, metadata: dict[bytes, bytes]) -> pa.Field:
     inner = layout
     while inner.form is Form.OPTIONAL:
         inner = inner.children[0]
