@@ -73,8 +73,8 @@ def is_loopback_address(host: str) -> bool:
 
 
 ADDRESS_IN_USE: Final = (
-    "address already in use; stop the process that uses it, or choose another port with --kafka and --http, or with "
-    "kafka, http, registry and raft in the config file"
+    "address already in use; stop the process that uses it, or choose another port with --kafka, --http or --registry, "
+    "or with kafka, http, registry and raft in the config file"
 )
 
 
