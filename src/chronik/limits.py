@@ -367,7 +367,7 @@ SCHEMA_COMPARISON_SECONDS_MAX = 10.0
 few kB takes a millisecond."""
 
 PARSED_SCHEMAS_BYTES_MAX = 32 * MIB
-"""Maximum estimated memory in bytes of the parsed schemas that a node caches: 1,700 schemas with 40 fields. A parsed
+"""Maximum estimated memory in bytes of the parsed schemas that a node caches: 600 schemas with 40 fields. A parsed
 schema takes up to 60 times the memory of its text."""
 
 SCHEMAS_PER_RESPONSE_MAX = 1000

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -100,6 +102,47 @@ def test_large_schemas_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch)
         for thread in threads:
             thread.join()
         assert most == expected
+
+
+RECURSIVE_SCHEMAS = {
+    SchemaType.AVRO: [
+        {"type": "record", "name": "R", "fields": [{"name": f"f{n}", "type": ["null", "R"]} for n in range(200)]}
+    ],
+    SchemaType.JSON: [{"properties": {f"p{number}": {"$ref": "#"} for number in range(200)}}],
+}
+RECURSIVE_SCHEMAS[SchemaType.AVRO].append(
+    {
+        "type": "record",
+        "name": "S",
+        "fields": [{"name": f"f{n}", "type": ["null", "S"]} for n in range(200)]
+        + [{"name": "g", "type": "int", "default": "invalid"}],
+    }
+)
+RECURSIVE_SCHEMAS[SchemaType.JSON].append(
+    {"properties": {f"p{n}": {"$ref": "#"} for n in range(200)} | {"x": {"$ref": "#/absent"}}}
+)
+
+
+@pytest.mark.parametrize("schema_type", RECURSIVE_SCHEMAS)
+@pytest.mark.parametrize("is_valid", [True, False])
+def test_recursive_schema_is_freed_without_a_garbage_collection(schema_type: SchemaType, is_valid: bool) -> None:
+    # A node freezes objects that survive a long garbage collection: their cycles would never be found.
+    schema = UnparsedSchema(schema_type, json.dumps(RECURSIVE_SCHEMAS[schema_type][not is_valid]))
+
+    def parse() -> None:
+        try:
+            parsed = SchemaParser(bytes_max=0).parse(schema, is_new=True)
+        except InvalidSchemaError:
+            assert not is_valid
+            return
+        assert is_valid
+        assert parsed.normalize()
+        assert parsed.find_incompatibilities(parsed) == []
+
+    parse()  # loads the modules
+    gc.collect()
+    parse()
+    assert gc.collect() < 100
 
 
 def test_missing_package_of_a_format_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

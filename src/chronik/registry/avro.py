@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from chronik.formats.avro.schema import AvroSchemaError, Type, parse_schema
+from chronik.formats.avro.schema import AvroRecord, AvroSchemaError, Type, break_cycles, iter_types, parse_schema
 from chronik.formats.avro.schema_text import format_json, format_schema, normalize_schema
 from chronik.registry.avro_compatibility import find_incompatibilities
 from chronik.registry.schema import InvalidSchemaError, ResolvedReference
@@ -23,13 +23,21 @@ def parse(text: str, references: Sequence[ResolvedReference], *, is_new: bool = 
         InvalidSchemaError: The schema is invalid or too complex.
     """
     texts = [reference.text for reference in references]
+    records: list[AvroRecord] = []
     try:
         root, reference_types = parse_schema(text, texts, is_new=is_new)
+        records += _find_records((root, *reference_types))
         known_names = [reference.full_name for reference in reference_types]
         canonical_text = format_schema(root, known_names)
     except AvroSchemaError as error:
+        break_cycles(records)
         raise InvalidSchemaError(str(error)) from None
-    return AvroSchema(root, known_names, canonical_text, tuple(references), is_new=is_new)
+    return AvroSchema(root, known_names, canonical_text, tuple(references), records, is_new=is_new)
+
+
+def _find_records(types: Iterable[Type]) -> Iterable[AvroRecord]:
+    found = {id(each): each for type_ in types for each in iter_types(type_)}
+    return (each for each in found.values() if isinstance(each, AvroRecord))
 
 
 class AvroSchema:
@@ -41,14 +49,19 @@ class AvroSchema:
         known_names: Sequence[str],
         canonical_text: str,
         references: tuple[ResolvedReference, ...],
+        records: Sequence[AvroRecord],
         *,
         is_new: bool,
     ) -> None:
         self.root = root
+        self._records = records
         self._known_names = known_names
         self._canonical_text = canonical_text
         self._references = references
         self._is_new = is_new
+
+    def __del__(self) -> None:
+        break_cycles(self._records)
 
     @property
     def canonical_text(self) -> str:

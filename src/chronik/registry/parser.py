@@ -18,13 +18,13 @@ from chronik.registry.schema import InvalidSchemaError, ResolvedReference, Schem
 THREADS: Final = 2
 """The number of threads that parse schemas: a large schema does not delay the others."""
 
-BRACKET_BYTES: Final = 256
-COMMA_BYTES: Final = 64
+BRACKET_BYTES: Final = 640
+COMMA_BYTES: Final = 160
 """Estimated memory of a parsed schema for each object, list or statement, and for each element, in its text."""
 
-LARGE_SCHEMA_BYTES: Final = 8 * MIB
-"""The estimated memory of a parsed schema above which schemas are parsed one at a time. Parsing needs up to three times
-the memory."""
+LARGE_SCHEMA_BYTES: Final = 16 * MIB
+"""The estimated memory of a parsed schema above which schemas are parsed one at a time. Parsing needs up to twice the
+memory."""
 
 MODULES: Final = {
     SchemaType.AVRO: "chronik.registry.avro",
@@ -62,7 +62,7 @@ class UnparsedSchema(NamedTuple):
         texts = (self.text, *(reference.text for reference in self.references))
         brackets = sum(text.count("{") + text.count("[") + text.count(";") for text in texts)
         commas = sum(text.count(",") for text in texts)
-        return 2 * sum(map(len, texts)) + BRACKET_BYTES * brackets + COMMA_BYTES * commas
+        return 5 * sum(map(len, texts)) + BRACKET_BYTES * brackets + COMMA_BYTES * commas
 
 
 class SchemaParser:

@@ -31,7 +31,8 @@ def parse_schema(schema: Schema, draft: str = DRAFT_7) -> JsonSchema:
 
 
 def find_differences(writer: Schema, reader: Schema, draft: str = DRAFT_7) -> list[str]:
-    differences = compare(parse_schema(writer, draft).root, parse_schema(reader, draft).root)
+    parsed_writer, parsed_reader = (parse_schema(each, draft) for each in (writer, reader))
+    differences = compare(parsed_writer.root, parsed_reader.root)
     return [f"{difference.type} {difference.path}" for difference in differences]
 
 

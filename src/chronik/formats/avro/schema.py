@@ -276,8 +276,12 @@ def parse_schema(text: str, references: Iterable[str] = (), *, is_new: bool = Tr
         AvroSchemaError: The schema or a reference is invalid.
     """
     parser = _Parser(is_new=is_new)
-    types = [parser.parse(reference) for reference in references]
-    return parser.parse(text), types
+    try:
+        types = [parser.parse(reference) for reference in references]
+        return parser.parse(text), types
+    except AvroSchemaError:
+        break_cycles(parser.records)
+        raise
 
 
 # Names
@@ -407,6 +411,11 @@ class _Parser:
             if isinstance(container, Union):
                 _check_union(container)
         return root
+
+    @property
+    def records(self) -> list[AvroRecord]:
+        """Return the records that have been parsed."""
+        return [each for each in self._named.values() if isinstance(each, AvroRecord)]
 
     def _count(self, nodes: int = 1) -> None:
         self._nodes += nodes
@@ -810,6 +819,17 @@ def _is_valid_decimal(type_: Type) -> bool:
 def read_decimal(type_: Type) -> tuple[int, int]:
     """Return the precision and the scale of a type with the logical type decimal."""
     return type_.props.get("precision"), type_.props.get("scale", 0)  # type: ignore[return-value]
+
+
+def break_cycles(records: Iterable[AvroRecord]) -> None:
+    """Remove the fields of the records of a schema that is not used any more.
+
+    Recursive types are reference cycles. Python's garbage collector does not find those that a node has frozen while
+    they were in use: see `chronik.node.memory_tuning`.
+    """
+    for record in records:
+        record.fields.clear()
+        record.by_name.clear()
 
 
 def iter_types(root: Type) -> Iterator[Type]:

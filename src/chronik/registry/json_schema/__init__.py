@@ -9,7 +9,7 @@ from chronik.formats.avro.schema_text import format_json
 from chronik.formats.json_schema.documents import DocumentError, JsonValue, SchemaDocuments
 from chronik.registry.json_schema.comparison import find_incompatibilities
 from chronik.registry.json_schema.loader import load
-from chronik.registry.json_schema.nodes import SchemaNode
+from chronik.registry.json_schema.nodes import ReferenceNode, SchemaNode
 from chronik.registry.schema import InvalidSchemaError, ResolvedReference
 
 
@@ -43,8 +43,15 @@ class JsonSchema:
         Raises:
             InvalidSchemaError: The schema contains characters that are not valid Unicode.
         """
+        self._references: list[ReferenceNode] = []
         self._documents = documents
         self._canonical_text = _format_text(documents.root.value)
+
+    def __del__(self) -> None:
+        # Recursive schemas are reference cycles, which the garbage collector does not find if a node has frozen them
+        # while they were in use: see `chronik.node.memory_tuning`.
+        for reference in self._references:
+            reference.target = None
 
     @property
     def canonical_text(self) -> str:
@@ -57,13 +64,13 @@ class JsonSchema:
 
     @cached_property
     def root(self) -> SchemaNode:
-        """The tree of the schema.
+        """The tree of the schema, which is valid as long as this object exists.
 
         Raises:
             InvalidSchemaError: A keyword is invalid, a reference cannot be resolved, or the schema is too complex.
         """
         try:
-            return load(self._documents)
+            return load(self._documents, self._references)
         except DocumentError as error:
             raise InvalidSchemaError(str(error)) from None
 

@@ -82,15 +82,19 @@ _SYNTAX_ERRORS: Final = (
 N = TypeVar("N", bound=SchemaNode)
 
 
-def load(documents: SchemaDocuments) -> SchemaNode:
+def load(documents: SchemaDocuments, references: list[ReferenceNode]) -> SchemaNode:
     """Load a schema and all schemas to which it refers.
+
+    Args:
+        documents: The schemas in JSON.
+        references: The list to which all reference nodes are added, also if an error is raised.
 
     Raises:
         InvalidSchemaError: A keyword has an invalid value, or there are too many subschemas.
         DocumentError: A reference cannot be resolved.
     """
     loader = _ClassicLoader if documents.draft <= Draft.DRAFT_7 else _ModernLoader
-    return loader(documents).load_root()
+    return loader(documents, references).load_root()
 
 
 class _Schema:
@@ -166,8 +170,9 @@ class _Schema:
 class _Loader:
     """The parts of loading that all drafts have in common."""
 
-    def __init__(self, documents: SchemaDocuments) -> None:
+    def __init__(self, documents: SchemaDocuments, references: list[ReferenceNode]) -> None:
         self._documents = documents
+        self._references = references
         self._nodes: dict[int, SchemaNode] = {}
         """The nodes of JSON objects by identity: a subschema is loaded once, however often it is referred to."""
         self._unresolved: list[tuple[ReferenceNode, Location]] = []
@@ -177,6 +182,7 @@ class _Loader:
         root = self.load(self._documents.root, ())
         while self._unresolved:
             node, location = self._unresolved.pop()
+            self._references.append(node)
             target = self._documents.resolve(node.reference, location)
             if isinstance(target.value, Metaschema):
                 node.target = MetaschemaNode(draft=target.value.draft)
