@@ -929,6 +929,17 @@ async def yield_if_over_budget() -> None:
         await yield_loop()
 
 
+@asynccontextmanager
+async def hold_response_slot() -> AsyncGenerator[None, None]:
+    """Hold a slot for long responses for the client that the current task serves, if it serves one."""
+    client = _client.get()
+    if client is None or client.has_slot:
+        yield
+        return
+    async with client.scheduler.slot(client.account):
+        yield
+
+
 async def run_in_slices(steps: Steps[T]) -> T:
     """Run steps in slices, yielding to other work on the event loop in between, and return their result.
 

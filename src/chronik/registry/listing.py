@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from heapq import merge
 from typing import Final, TypeVar
 from uuid import UUID
 
-from chronik.metadata.schemas import StoredSchema, StoredSubject, StoredVersion, qualify_reference
+from chronik.metadata.schemas import (
+    SUBJECTS_LOOKED_UP_MAX,
+    SchemaTable,
+    StoredSchema,
+    StoredSubject,
+    StoredVersion,
+    qualify_reference,
+)
 from chronik.registry.entities import SchemaReference, SubjectSchema
 from chronik.registry.errors import InvalidVersionError
 from chronik.registry.parser import TYPES_BY_NUMBER
 from chronik.registry.properties import decode_properties
-from chronik.scheduler import yield_loop
+from chronik.scheduler import hold_response_slot, yield_loop
 
 LATEST: Final = -1
 """The version number that stands for the latest version that is not deleted."""
@@ -57,6 +65,16 @@ async def sort_in_slices(items: list[OrderedT]) -> list[OrderedT]:
         await slices.pause_if_due()
         merged.append(item)
     return merged
+
+
+@asynccontextmanager
+async def limit_concurrent_lists(table: SchemaTable) -> AsyncGenerator[None, None]:
+    """Wait until few other clients list a large registry: each list needs megabytes of memory."""
+    if len(table.subjects) <= SUBJECTS_LOOKED_UP_MAX:
+        yield
+        return
+    async with hold_response_slot():
+        yield
 
 
 def parse_version(version: str | int) -> int:

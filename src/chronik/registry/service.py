@@ -83,6 +83,7 @@ from chronik.registry.listing import (
     find_version,
     is_listed,
     is_version_deleted,
+    limit_concurrent_lists,
     parse_version,
     render_version,
     select_page,
@@ -565,24 +566,25 @@ class SchemaRegistry:
         self, schema_id: int, subject: str | None, *, deleted: bool, visible: SubjectFilter
     ) -> list[SubjectVersion]:
         await self._store.confirm()
-        found = await self._find_by_id(schema_id, subject, visible)
-        if found is None:
-            raise SchemaNotFoundError()
-        subjects = self._table.subjects
-        users = dict(self._table.versions_with_schema(found.schema.key))
-        known = dict(subjects) if len(users) > SUBJECTS_LOOKED_UP_MAX else {name: subjects[name] for name in users}
-        slices = ListSlices()
-        names = []
-        for name in users:
-            await slices.pause_if_due()
-            if visible(name):
-                names.append(name)
-        listed = []
-        for name in await sort_in_slices(names):
-            await slices.pause_if_due()
-            numbers = (each for each in users[name] if deleted or not is_version_deleted(known[name], each))
-            listed += [SubjectVersion(name, number) for number in numbers]
-        return listed
+        async with limit_concurrent_lists(self._table):
+            found = await self._find_by_id(schema_id, subject, visible)
+            if found is None:
+                raise SchemaNotFoundError()
+            subjects = self._table.subjects
+            users = dict(self._table.versions_with_schema(found.schema.key))
+            known = dict(subjects) if len(users) > SUBJECTS_LOOKED_UP_MAX else {name: subjects[name] for name in users}
+            slices = ListSlices()
+            names = []
+            for name in users:
+                await slices.pause_if_due()
+                if visible(name):
+                    names.append(name)
+            listed = []
+            for name in await sort_in_slices(names):
+                await slices.pause_if_due()
+                numbers = (each for each in users[name] if deleted or not is_version_deleted(known[name], each))
+                listed += [SubjectVersion(name, number) for number in numbers]
+            return listed
 
     async def get_by_guid(self, guid: str, *, format: str = "", visible: SubjectFilter = accept_all) -> SchemaString:
         """Return the schema with the GUID."""
@@ -640,12 +642,15 @@ class SchemaRegistry:
     ) -> list[str]:
         """Return the names of the subjects that start with a prefix; the prefix `:*:` matches all contexts."""
         await self._store.confirm()
-        slices = ListSlices()
-        names = []
-        for subject in self._select_subjects(prefix):
-            await slices.pause_if_due()
-            if is_listed(subject.is_deleted, deleted, deleted_only) and visible(subject.name):
-                names.append(subject.name)
+        async with limit_concurrent_lists(self._table):
+            slices = ListSlices()
+            names = []
+            for subject in self._select_subjects(prefix):
+                await slices.pause_if_due()
+                if is_listed(subject.is_deleted, deleted, deleted_only) and visible(subject.name):
+                    names.append(subject.name)
+                    if 0 < limit <= len(names) - max(0, offset):
+                        break
         return select_page(names, offset, limit)
 
     def _select_subjects(self, prefix: str) -> Iterator[StoredSubject]:
@@ -678,35 +683,36 @@ class SchemaRegistry:
         least one version: clients continue with `offset`.
         """
         await self._store.confirm()
-        schemas = self._table.schemas
-        subjects = self._select_subjects(prefix)
-        limit = limit if 0 < limit <= SCHEMAS_PER_RESPONSE_MAX else SCHEMAS_PER_RESPONSE_MAX
-        skipped, size = 0, 0
-        found: list[SubjectSchema] = []
-        slices = ListSlices()
-        for subject in subjects:
-            await slices.pause_if_due()
-            if not visible(subject.name):
-                continue
-            versions = [each for each in subject.versions if deleted or not each.is_deleted]
-            versions = versions[-1:] if latest_only else versions
-            if not rule_type and skipped + len(versions) <= offset:
-                skipped += len(versions)
-                continue
-            for version in versions:
+        async with limit_concurrent_lists(self._table):
+            schemas = self._table.schemas
+            subjects = self._select_subjects(prefix)
+            limit = limit if 0 < limit <= SCHEMAS_PER_RESPONSE_MAX else SCHEMAS_PER_RESPONSE_MAX
+            skipped, size = 0, 0
+            found: list[SubjectSchema] = []
+            slices = ListSlices()
+            for subject in subjects:
                 await slices.pause_if_due()
-                schema = schemas.get((subject.context, version.schema_id))
-                if schema is None:  # It was deleted after the list was started.
+                if not visible(subject.name):
                     continue
-                if rule_type and not has_rule_of_type(decode_properties(schema.properties).rule_set, rule_type):
+                versions = [each for each in subject.versions if deleted or not each.is_deleted]
+                versions = versions[-1:] if latest_only else versions
+                if not rule_type and skipped + len(versions) <= offset:
+                    skipped += len(versions)
                     continue
-                if skipped < offset:
-                    skipped += 1
-                    continue
-                size += schema.size
-                if len(found) == limit or (found and size > SCHEMAS_RESPONSE_BYTES_MAX):
-                    return found
-                found.append(render_version(subject.name, schema, version))
+                for version in versions:
+                    await slices.pause_if_due()
+                    schema = schemas.get((subject.context, version.schema_id))
+                    if schema is None:  # It was deleted after the list was started.
+                        continue
+                    if rule_type and not has_rule_of_type(decode_properties(schema.properties).rule_set, rule_type):
+                        continue
+                    if skipped < offset:
+                        skipped += 1
+                        continue
+                    size += schema.size
+                    if len(found) == limit or (found and size > SCHEMAS_RESPONSE_BYTES_MAX):
+                        return found
+                    found.append(render_version(subject.name, schema, version))
         return found
 
     async def list_contexts(

@@ -59,6 +59,9 @@ DECODED_INLINE_BYTES_MAX: Final = 128 * KIB
 CHUNK_BYTES: Final = 64 * KIB
 """Minimum size of a chunk of a list of schemas."""
 
+ITEMS_ENCODED_AT_ONCE: Final = 1000
+"""Maximum number of names or versions in a list that is encoded at once. Names have up to 1,024 characters."""
+
 BASIC_CHALLENGE: Final = ("WWW-Authenticate", 'Basic realm="chronik"')
 """The challenge on the registry's own listener, which no browser page uses."""
 
@@ -231,13 +234,13 @@ def _encode_result(operation: RegistryOperation, result: Any, content_type: str)
         return HttpResponse(HTTPStatus.OK, content_type, result.encode())
     if operation.response is None:
         return HttpResponse(HTTPStatus.NO_CONTENT, content_type)
-    if operation.response == list[SubjectSchema]:
+    if operation.response == list[SubjectSchema] or (isinstance(result, list) and len(result) > ITEMS_ENCODED_AT_ONCE):
         return HttpResponse(HTTPStatus.OK, content_type, chunks=_encode_list(result))
     return HttpResponse(HTTPStatus.OK, content_type, msgspec.json.encode(result))
 
 
 def _encode_list(items: list[Any]) -> Iterator[bytes]:
-    """Yield a JSON array in chunks, because a schema may have 1 MiB."""
+    """Yield a JSON array in chunks, because a schema may have 1 MiB, and a list 100,000 names."""
     chunk, is_first = bytearray(b"["), True
     for item in items:
         chunk += b"" if is_first else b","
