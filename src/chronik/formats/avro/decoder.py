@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from chronik.formats.avro.layout import has_empty_values, parse_writer_schema, plan_layout
+from chronik.formats.avro.schema import AvroRecord, Type, break_cycles, iter_types
 from chronik.formats.avro.values import ArrowCompiler, FormCompiler, Leftover, Read, read_payload
 from chronik.formats.codec import DecodedColumn, JsonForm, UndecodableValueError, WriterSchema
 
@@ -50,14 +51,23 @@ class AvroDecoder:
         Raises:
             UnsupportedSchemaError: The schema is invalid or nested too deeply.
         """
+        self._forms = FormCompiler()
+        self._types: list[Type] = []
         self._type, references = parse_writer_schema(schema)
+        self._types += (self._type, *references)
         self._layout = plan_layout(self._type, references)
         self._has_empty_values = has_empty_values(self._type)
-        self._forms = FormCompiler()
         self._read_form = self._forms.compile(self._type)
         self._field: pa.Field | None = None
         self._read_arrow: Read | None = None
         self._columns: ColumnDecoder | None = None
+
+    def __del__(self) -> None:
+        # Decoders of recursive types are reference cycles, which the garbage collector does not find if a node has
+        # frozen them while they were in use: see `chronik.node.memory_tuning`.
+        self._forms.break_cycles()
+        for root in self._types:
+            break_cycles([each for each in iter_types(root) if isinstance(each, AvroRecord)])
 
     @property
     def arrow_field(self) -> pa.Field:

@@ -273,7 +273,14 @@ class FormCompiler:
 
     def __init__(self) -> None:
         self._records: dict[int, Read] = {}
+        self._fields: list[list[tuple[str, Read]]] = []
         self._depth = 0
+
+    def break_cycles(self) -> None:
+        """Release the compiled functions, which must not be called any more: those of recursive types are cycles."""
+        self._records.clear()
+        for fields in self._fields:
+            fields.clear()
 
     def compile(self, type_: Type) -> Read:
         """Return the function that reads the JSON form of a type.
@@ -304,6 +311,7 @@ class FormCompiler:
         if id(record) in self._records:
             return self._records[id(record)]
         fields: list[tuple[str, Read]] = []
+        self._fields.append(fields)
         is_empty = not record.fields
 
         def read_record(payload: Payload) -> dict[str, JsonForm]:

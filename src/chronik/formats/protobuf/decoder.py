@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from chronik.formats.codec import DecodedColumn, JsonForm, UndecodableValueError, UnsupportedSchemaError, WriterSchema
 from chronik.formats.protobuf.layout import FieldLayout, load_message, plan_layouts
 from chronik.formats.protobuf.syntax import ProtoSyntaxError
+from chronik.formats.protobuf.types import break_cycles
 from chronik.formats.protobuf.values import ToArrow, Unfit, build_form, compile_struct
 from chronik.formats.protobuf.wire import WireFormatError, read_message
 
@@ -65,6 +66,11 @@ class ProtobufDecoder:
         self._field: pa.Field | None = None
         self._convert: ToArrow | None = None
         self._columns: MessageColumnDecoder | None = None
+
+    def __del__(self) -> None:
+        message = getattr(self, "_message", None)
+        if message is not None:
+            break_cycles(message)
 
     @property
     def arrow_field(self) -> pa.Field:

@@ -142,6 +142,20 @@ class MessageType:
             self.required.append(field)
 
 
+def break_cycles(root: MessageType) -> None:
+    """Remove the fields of a message type that is not used any more, and of all types that it uses.
+
+    Recursive types are reference cycles. Python's garbage collector does not find those that a node has frozen while
+    they were in use: see `chronik.node.memory_tuning`.
+    """
+    pending = [root]
+    while pending:
+        message = pending.pop()
+        pending += (field.message for field in message.fields if field.message is not None)
+        for collection in (message.fields, message.by_number, message.by_name, message.oneofs, message.required):
+            collection.clear()  # type: ignore[attr-defined]
+
+
 class TypeResolver:
     """Resolves the types of schemas, each once."""
 
