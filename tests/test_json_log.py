@@ -189,7 +189,7 @@ def test_failed_start_is_reported_as_json(tmp_path: Path) -> None:
             assert process.wait(TIMEOUT_S) == 2
     assert (objects(log)[-1]["level"], objects(log)[-1]["logger"]) == ("critical", "chronik")
     message = objects(log)[-1]["message"]
-    assert "address already in use; stop the process that uses it, or choose another port with --kafka and" in message
+    assert "address already in use; stop the process that uses it, or choose another port with --kafka," in message
     assert "attempting to bind" not in message
 
 
