@@ -57,6 +57,9 @@ ALIASES_KEY: Final = b"chronik.aliases"
 NUMBER_KEY: Final = b"chronik.number"
 """Key of Arrow field metadata with the number that identifies a field instead of its name (Protobuf)."""
 
+MESSAGE_KEY: Final = b"chronik.message"
+"""Key of Arrow field metadata with the message type to which `NUMBER_KEY` belongs, of fields in nested messages."""
+
 DEFAULT_KEY: Final = b"chronik.default"
 """Key of Arrow field metadata with the JSON form of the value that a schema defines for records without the field."""
 
@@ -120,7 +123,8 @@ class ValueDecoder(Protocol):
     def arrow_field(self) -> pa.Field:
         """The Arrow type of the payloads, usually a struct, and metadata. Names are those of the schema, unchanged.
 
-        Nested fields have the metadata `FORMAT_KEY`, `ALIASES_KEY`, `NUMBER_KEY` and `DEFAULT_KEY` where they apply.
+        Nested fields have the metadata `FORMAT_KEY`, `ALIASES_KEY`, `NUMBER_KEY`, `MESSAGE_KEY` and `DEFAULT_KEY`
+        where they apply.
         """
 
     def decode_column(self, payloads: pa.BinaryArray) -> DecodedColumn:

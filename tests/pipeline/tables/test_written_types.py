@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from chronik.formats.codec import ALIASES_KEY, DEFAULT_KEY, FORMAT_KEY, NUMBER_KEY
+from chronik.formats.codec import ALIASES_KEY, DEFAULT_KEY, FORMAT_KEY, MESSAGE_KEY, NUMBER_KEY
 from chronik.pipeline.tables.layout import KEY_VALUE, TableKind, initial_schema
+from chronik.pipeline.tables.values.field_matching import build_object_tree, list_nested_identities, match_fields
 from chronik.pipeline.tables.values.schema_evolution import has_unchanged_columns
 from chronik.pipeline.tables.values.table_schema import (
     COLUMNS_MAX,
@@ -19,13 +21,21 @@ from chronik.pipeline.tables.values.table_schema import (
     count_leaf_columns,
     parse_schema_document,
 )
-from chronik.pipeline.tables.values.written_types import WrittenTypes, build_column_field, plan_written_columns
+from chronik.pipeline.tables.values.written_types import (
+    WrittenTypes,
+    build_column_field,
+    get_message_name,
+    plan_written_columns,
+)
+from tests.run_size import SEED, sized
 
 EMPTY = initial_schema(TableKind.DECODED, is_typed=True)
+RANDOM_HISTORIES = sized(60, 20_000)
 
 
 def field(name: str, type: pa.DataType, **metadata: Any) -> pa.Field:
-    keys = {"aliases": ALIASES_KEY, "number": NUMBER_KEY, "default": DEFAULT_KEY, "format": FORMAT_KEY}
+    keys = {"aliases": ALIASES_KEY, "number": NUMBER_KEY, "message": MESSAGE_KEY,
+            "default": DEFAULT_KEY, "format": FORMAT_KEY}  # fmt: skip
     encoded = {
         keys[key]: value.encode() if isinstance(value, str) else json.dumps(value).encode()
         for key, value in metadata.items()
@@ -123,6 +133,81 @@ def test_numbers_of_other_message_types_are_not_compared() -> None:
     first = value_of(field("a", pa.int32(), number=1), name="p.M")
     second = value_of(field("b", pa.string(), number=1), field("a", pa.int32(), number=2), name="p.N")
     assert new_columns(evolve(first, second)) == {"a": pa.int64(), "b": pa.string()}
+
+
+def test_renamed_field_of_each_message_type_keeps_the_shared_column() -> None:
+    first = value_of(field("a", pa.int32(), number=1), name="p.M")
+    second = value_of(field("a", pa.int32(), number=7), name="p.N")
+    renamed = value_of(field("b", pa.int32(), number=7), field("a", pa.string(), number=8), name="p.N")
+    assert new_columns(evolve(first, second, renamed)) == {"a": pa.int64(), "a_2": pa.string()}
+
+
+def test_nested_fields_of_other_message_types_are_matched_by_name() -> None:
+    first = value_of(field("o", pa.struct([field("a", pa.string(), number=1, message="p.A")]), number=1), name="p.M")
+    fields = [field("b", pa.string(), number=1, message="p.B"), field("a", pa.string(), number=2, message="p.B")]
+    second = value_of(field("o", pa.struct(fields), number=1), name="p.N")
+    renamed = value_of(field("o", pa.struct([field("c", pa.string(), number=2, message="p.B")]), number=1), name="p.N")
+    assert new_columns(evolve(first, second, renamed)) == {"o": pa.struct([("a", pa.string()), ("b", pa.string())])}
+
+
+def test_name_of_a_renamed_field_that_is_used_again_gets_its_own_column() -> None:
+    old = value_of(field("a", pa.int32()))
+    renamed = value_of(field("b", pa.int32(), aliases=["a"]))
+    both = value_of(field("a", pa.int32()), field("b", pa.int32()))
+    table = evolve(both, table=evolve(old, renamed))
+    assert set(new_columns(table)) == {"a", "b_2"}
+    assert list_columns_of_fields(table, renamed) == {"b": "a"}
+    assert list_columns_of_fields(table, both) == {"a": "a", "b": "b_2"}
+
+
+@pytest.mark.parametrize("has_numbers", [False, True])
+def test_field_never_moves_to_a_column_that_is_added_later(has_numbers: bool) -> None:
+    for seed in range(RANDOM_HISTORIES):
+        source = random.Random(f"{SEED}/{seed}")
+        table, earlier = EMPTY, []
+        for _ in range(4):
+            message = source.choice(["p.M", "p.N"]) if has_numbers else "value"
+            written = value_of(*generate_fields(source, has_numbers), name=message)
+            table = evolve(written, table=table)
+            earlier.append((written, list_columns_of_fields(table, written)))
+            for each, columns in earlier:
+                assert list_columns_of_fields(table, each) == columns, (seed, each)
+
+
+def generate_fields(source: random.Random, has_numbers: bool, depth: int = 1) -> list[pa.Field]:
+    """Return fields with few different names, aliases and numbers, so that many of them collide."""
+    names = source.sample(["a", "b", "c", "A", "a_2"], source.randint(1, 3))
+    fields = []
+    for name, number in zip(names, source.sample(range(1, 5), len(names)), strict=True):
+        options: dict[str, Any] = {"number": number} if has_numbers else {}
+        if not has_numbers and source.random() < 0.3:
+            options["aliases"] = [source.choice(["a", "b", "c"])]
+        is_nested = depth and source.random() < 0.3
+        data_type = pa.struct(generate_fields(source, has_numbers, depth - 1)) if is_nested else pa.string()
+        fields.append(field(name, data_type, **options))
+    return fields
+
+
+def list_columns_of_fields(table: pa.Schema, written: pa.Field) -> dict[str, str]:
+    """Return the column, or the nested field, that stores each field of a writer's type."""
+    columns = INFERRED.resolve_columns(table)
+    known = build_object_tree(columns).identities
+    found = {}
+    for column, index in zip(columns, match_fields(known, list(written.type), get_message_name(written)), strict=True):
+        if index is None:
+            continue
+        own = written.type[index]
+        found[own.name] = column.name
+        if pa.types.is_struct(own.type) and pa.types.is_struct(column.data_type):
+            nested = match_fields(list_nested_identities(column.data_type), list(own.type))
+            found |= {
+                f"{own.name}.{own.type[index].name}": column.data_type[position].name
+                for position, index in enumerate(nested)
+                if index is not None
+            }
+            assert sum(index is not None for index in nested) == own.type.num_fields
+    assert {each.name for each in written.type} <= found.keys()
+    return found
 
 
 def test_value_that_is_no_record_gets_one_column() -> None:

@@ -19,6 +19,7 @@ from chronik.formats.codec import (
     DEFAULT_KEY,
     FORMAT_KEY,
     JSON_TEXT,
+    MESSAGE_KEY,
     MICROSECONDS_MAX,
     MICROSECONDS_MIN,
     NUMBER_KEY,
@@ -69,9 +70,11 @@ def build_value_field(layouts: Sequence[FieldLayout]) -> pa.Field:
     return pa.field("value", pa.struct([_build_field(layout) for layout in layouts]))
 
 
-def _build_field(layout: FieldLayout) -> pa.Field:
+def _build_field(layout: FieldLayout, message: str | None = None) -> pa.Field:
     field = layout.field
     metadata = {NUMBER_KEY: str(field.number).encode()}
+    if message is not None:
+        metadata[MESSAGE_KEY] = message.encode()
     default = build_field_form(field, None)
     if default is not None:
         metadata[DEFAULT_KEY] = encode_json(default)
@@ -93,7 +96,9 @@ def _build_element_field(name: str, layout: FieldLayout) -> pa.Field:
 def _build_arrow_type(layout: FieldLayout) -> pa.DataType:
     match layout.form:
         case ColumnForm.STRUCT:
-            return pa.struct([_build_field(child) for child in layout.children])
+            assert layout.field.message is not None, "structs store messages"
+            message = layout.field.message.full_name
+            return pa.struct([_build_field(child, message) for child in layout.children])
         case ColumnForm.WRAPPER:
             return _build_arrow_type(layout.children[0])
         case ColumnForm.DECIMAL:

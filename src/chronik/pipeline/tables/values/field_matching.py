@@ -1,8 +1,9 @@
 """Matching of the fields of a writer's schema with the columns of a table and their nested fields. Pure functions.
 
 A field belongs to the column with its number (Protobuf), else to the column with its name, else to one that shares an
-alias with it. A column keeps the names of all fields that were renamed into it, so that later schemas need not repeat
-the alias.
+alias with it. A column keeps the names and numbers of all fields that it has stored, so that later schemas need not
+repeat the alias, and so that a field never moves to another column, whatever columns are added later: the rows that the
+table has must restore the values that were landed.
 """
 
 from __future__ import annotations
@@ -14,31 +15,49 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from chronik.formats.codec import ALIASES_KEY, NUMBER_KEY
+from chronik.formats.codec import ALIASES_KEY, MESSAGE_KEY, NUMBER_KEY
 from chronik.pipeline.tables.values.column_names import get_json_key
-from chronik.pipeline.tables.values.table_schema import MESSAGE_KEY, NAME_KEY_PREFIX, Column, Path
+from chronik.pipeline.tables.values.table_schema import (
+    NAME_KEY_PREFIX,
+    NUMBER_KEY_PREFIX,
+    Column,
+    Path,
+)
 
 
 class FieldIdentity(NamedTuple):
-    """The names and the number by which fields of writers' schemas are recognized."""
+    """The names and numbers by which fields of writers' schemas are recognized."""
 
     key: str
     """Name of the field in JSON objects."""
     other_names: frozenset[str] = frozenset()
-    number: int | None = None
-    message: str | None = None
-    """Message type to which the number belongs; None if it is the only one."""
+    """Names of fields that were renamed into this one."""
+    aliases: frozenset[str] = frozenset()
+    numbers: frozenset[tuple[str, int]] = frozenset()
+    """Each message type that has the field, with the field's number; the name is empty if it is not known."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all fields that belong to this one."""
+        return self.other_names | {self.key}
 
 
-def get_field_identity(arrow_field: pa.Field, key: str) -> FieldIdentity:
-    """Return the identity of a column or nested field from the metadata of its Arrow field."""
+def get_field_identity(arrow_field: pa.Field, key: str, message: str | None = None) -> FieldIdentity:
+    """Return the identity of a column or field from the metadata of its Arrow field.
+
+    `message` is the message type of the field, unless the metadata contain it.
+    """
     metadata = arrow_field.metadata or {}
-    names = {name[len(NAME_KEY_PREFIX) :].decode() for name in metadata if name.startswith(NAME_KEY_PREFIX)}
-    names.update(json.loads(metadata.get(ALIASES_KEY, b"[]")))
-    number, message = metadata.get(NUMBER_KEY), metadata.get(MESSAGE_KEY)
-    return FieldIdentity(
-        key, frozenset(names), None if number is None else int(number), None if message is None else message.decode()
-    )
+    names = frozenset(name[len(NAME_KEY_PREFIX) :].decode() for name in metadata if name.startswith(NAME_KEY_PREFIX))
+    numbers = {
+        (name[len(NUMBER_KEY_PREFIX) :].decode(), int(number))
+        for name, number in metadata.items()
+        if name.startswith(NUMBER_KEY_PREFIX)
+    }
+    if NUMBER_KEY in metadata:
+        own_message = metadata[MESSAGE_KEY].decode() if MESSAGE_KEY in metadata else message or ""
+        numbers.add((own_message, int(metadata[NUMBER_KEY])))
+    return FieldIdentity(key, names, frozenset(json.loads(metadata.get(ALIASES_KEY, b"[]"))), frozenset(numbers))
 
 
 def get_column_identity(column: Column) -> FieldIdentity:
@@ -58,14 +77,14 @@ def match_fields(
 
     `message` is the message type of the written fields, if they are those of a whole Protobuf value.
     """
-    identities = [get_field_identity(each, each.name) for each in written]
+    identities = [get_field_identity(each, each.name, message) for each in written]
     matches: list[int | None] = [None] * len(known)
     taken: set[int] = set()
-    by_number = {each.number: index for index, each in enumerate(identities) if each.number is not None}
+    by_number = {number: index for index, each in enumerate(identities) for number in each.numbers}
     by_name = {each.key: index for index, each in enumerate(identities)}
-    has_number = [
-        each.number is not None and bool(by_number) and each.message in (None, message) for each in known
-    ]  # fmt: skip
+    messages = {name for name, _ in by_number}
+    has_number = [any(name in messages for name, _ in each.numbers) for each in known]
+    names = frozenset[str]().union(*(each.names for each in known))
 
     def assign(position: int, index: int | None) -> None:
         if index is not None and index not in taken:
@@ -73,22 +92,33 @@ def match_fields(
             taken.add(index)
 
     for position, each in enumerate(known):
-        if has_number[position] and each.number is not None:
-            assign(position, by_number.get(each.number))
+        for number in each.numbers:
+            assign(position, by_number.get(number))
     named = [position for position in range(len(known)) if not has_number[position]]
     for position in named:
         assign(position, by_name.get(known[position].key))
-    for position in named:
-        if matches[position] is None:
-            assign(position, _find_renamed_field(known[position], identities, taken))
+    for has_match in (_has_been_renamed, _shares_alias):
+        for position in named:
+            for index, each in enumerate(identities):
+                is_new = has_match is _has_been_renamed or each.key not in names
+                if matches[position] is None and is_new and has_match(known[position], each):
+                    assign(position, index)
     return matches
 
 
-def _find_renamed_field(known: FieldIdentity, written: Sequence[FieldIdentity], taken: set[int]) -> int | None:
-    for index, each in enumerate(written):
-        if index not in taken and (known.key in each.other_names or each.key in known.other_names):
-            return index
-    return None
+def _has_been_renamed(known: FieldIdentity, written: FieldIdentity) -> bool:
+    return written.key in known.other_names
+
+
+def _shares_alias(known: FieldIdentity, written: FieldIdentity) -> bool:
+    return known.key in written.aliases or written.key in known.aliases
+
+
+def list_new_names(known: Sequence[FieldIdentity], position: int, written: FieldIdentity) -> dict[bytes, bytes]:
+    """Return the metadata by which a known field also has the name and numbers of a written field that it stores."""
+    names = frozenset[str]().union(*(each.names for each in known))
+    found = {NUMBER_KEY_PREFIX + name.encode(): b"%d" % n for name, n in written.numbers - known[position].numbers}
+    return found if written.key in names else {**found, NAME_KEY_PREFIX + written.key.encode(): b"1"}
 
 
 @dataclass(slots=True)

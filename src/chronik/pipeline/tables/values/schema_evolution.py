@@ -18,6 +18,7 @@ from chronik.pipeline.tables.values.sql_types import FORMAT_KEY
 from chronik.pipeline.tables.values.table_schema import (
     COLUMNS_MAX,
     NAME_KEY_PREFIX,
+    NUMBER_KEY_PREFIX,
     Column,
     Path,
     TableSchema,
@@ -171,8 +172,8 @@ def _has_field(field: pa.Field, written: pa.Field) -> bool:
 
 
 def _is_added_by_landing(key: bytes) -> bool:
-    """Return whether landing may add this metadata to a field: other names, or formats of new nested fields."""
-    return key.startswith((NAME_KEY_PREFIX, FORMAT_KEY + b"."))
+    """Return whether landing may add this metadata: other names and numbers, or formats of new nested fields."""
+    return key.startswith((NAME_KEY_PREFIX, NUMBER_KEY_PREFIX, FORMAT_KEY + b"."))
 
 
 def _has_type(data_type: pa.DataType, written: pa.DataType) -> bool:

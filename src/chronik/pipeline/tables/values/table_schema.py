@@ -29,7 +29,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from chronik.errors import ConfigError
-from chronik.formats.codec import ALIASES_KEY, DEFAULT_KEY, NUMBER_KEY
+from chronik.formats.codec import ALIASES_KEY, DEFAULT_KEY, MESSAGE_KEY, NUMBER_KEY
 from chronik.pipeline.tables.layout import RESERVED_NAMES, list_value_fields
 from chronik.pipeline.tables.values.column_names import PATH_KEY, choose_column_name, find_name_problem, get_json_key
 from chronik.pipeline.tables.values.sql_types import (
@@ -54,11 +54,12 @@ of these columns.
 SETTINGS_KEY: Final = b"chronik.column"
 """Key of the field metadata with the column's other settings, as JSON."""
 
-MESSAGE_KEY: Final = b"chronik.message"
-"""Key of field metadata with the Protobuf message type whose field numbers a column has."""
-
 NAME_KEY_PREFIX: Final = b"chronik.name."
 """Prefix of keys of field metadata that end with another name of the field. Delta tables merge such keys."""
+
+NUMBER_KEY_PREFIX: Final = b"chronik.number."
+"""Prefix of keys of field metadata that end with another Protobuf message type that has the field; the value is the
+field's number in it."""
 
 ORIGIN_KEYS: Final = (ALIASES_KEY, NUMBER_KEY, DEFAULT_KEY, MESSAGE_KEY)
 """Keys of field metadata by which fields of writers' schemas are recognized, or that describe them."""
@@ -175,7 +176,7 @@ def restore_column_from_field(arrow_field: pa.Field) -> Column:
 
 
 def _is_origin_key(key: bytes) -> bool:
-    return key in ORIGIN_KEYS or key.startswith(NAME_KEY_PREFIX)
+    return key in ORIGIN_KEYS or key.startswith((NAME_KEY_PREFIX, NUMBER_KEY_PREFIX))
 
 
 def without_declared_settings(column: Column) -> Column:

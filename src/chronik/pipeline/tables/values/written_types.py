@@ -13,16 +13,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from chronik.formats.codec import MESSAGE_KEY, NUMBER_KEY
 from chronik.pipeline.tables.layout import KEY_VALUE, RESERVED_NAMES, SYSTEM_KEY
-from chronik.pipeline.tables.values.column_names import choose_column_name, get_json_key, with_json_key
+from chronik.pipeline.tables.values.column_names import choose_column_name, with_json_key
 from chronik.pipeline.tables.values.field_matching import (
-    FieldIdentity,
     ObjectNode,
     build_object_tree,
     choose_field_key,
     get_column_identity,
     get_field_identity,
     list_nested_identities,
+    list_new_names,
     match_fields,
 )
 from chronik.pipeline.tables.values.sql_types import (
@@ -34,7 +35,6 @@ from chronik.pipeline.tables.values.sql_types import (
 )
 from chronik.pipeline.tables.values.table_schema import (
     COLUMNS_MAX,
-    MESSAGE_KEY,
     NAME_KEY_PREFIX,
     ORIGIN_KEYS,
     Column,
@@ -128,25 +128,27 @@ def _extend_struct_type(known: pa.DataType, written: pa.DataType) -> pa.DataType
     for position, index in enumerate(matches):
         if index is not None:
             extended = extend_written_type(fields[position].type, written_fields[index].type)
-            fields[position] = _add_name(
-                fields[position].with_type(extended), identities[position], written_fields[index].name
-            )
-    keys = [get_json_key(each) for each in fields]
+            own = get_field_identity(written_fields[index], written_fields[index].name)
+            metadata = (fields[position].metadata or {}) | list_new_names(identities, position, own)
+            fields[position] = fields[position].with_type(extended).with_metadata(metadata or None)
+            identities[position] = get_field_identity(fields[position], identities[position].key)
+    keys = {name for each in identities for name in each.names}
     for index, each in enumerate(written_fields):
         if index in matches or not is_parsable_key(each.name) or pa.types.is_null(each.type):
             continue
-        key = choose_field_key(each.name, keys)
+        key = choose_field_key(each.name, keys | {other.name for other in written_fields} - {each.name})
         name = choose_column_name(key, [known_field.name for known_field in fields], frozenset())
-        fields.append(with_json_key(build_column_field(each).with_name(name), key))
-        keys.append(key)
+        metadata = _list_suffixed_names(each.name, key)
+        stored = build_column_field(each)
+        stored = stored.with_metadata({**(stored.metadata or {}), **metadata} or None)
+        fields.append(with_json_key(stored.with_name(name), key))
+        keys.add(key)
     return pa.struct(fields)
 
 
-def _add_name(known: pa.Field, identity: FieldIdentity, name: str) -> pa.Field:
-    """Return a field that also has the name of a field that was renamed into it."""
-    if name == identity.key or name in identity.other_names:
-        return known
-    return known.with_metadata({**(known.metadata or {}), NAME_KEY_PREFIX + name.encode(): b"1"})
+def _list_suffixed_names(name: str, key: str) -> dict[bytes, bytes]:
+    """Return the metadata of a new field that cannot have its name as its key."""
+    return {} if name == key else {NAME_KEY_PREFIX + name.encode(): b"1"}
 
 
 # Columns
@@ -216,14 +218,16 @@ class _WrittenColumnPlanner:
                 if pa.types.is_struct(written[index].type):
                     self._add_fields(entry, list(written[index].type), None)
             else:
-                self._extend_column(entry, node.identities[position], written[index])
+                own = get_field_identity(written[index], written[index].name, message)
+                names = list_new_names(node.identities, position, own)
+                self._extend_column(entry, names, written[index])
                 node.identities[position] = get_column_identity(self._columns[entry])
         for index, each in enumerate(written):
             if index not in matches and not pa.types.is_null(each.type):
-                self._add_column(node, each, message)
+                self._add_column(node, each, message, {other.name for other in written} - {each.name})
 
-    def _add_column(self, node: ObjectNode, written: pa.Field, message: str | None) -> None:
-        key = choose_field_key(written.name, node.keys)
+    def _add_column(self, node: ObjectNode, written: pa.Field, message: str | None, others: set[str]) -> None:
+        key = choose_field_key(written.name, {name for each in node.identities for name in each.names} | others)
         path = (*node.path, key)
         if not is_parsable_key(key):
             self.rejected[format_path(path)] = "the name has a quote, backslash or control character"
@@ -233,19 +237,18 @@ class _WrittenColumnPlanner:
             return
         name = choose_column_name("_".join(path), self._fields, RESERVED_NAMES)
         origin = {key: value for key, value in (stored.metadata or {}).items() if key in ORIGIN_KEYS}
-        if message is not None and get_field_identity(written, key).number is not None:
+        origin |= _list_suffixed_names(written.name, key)
+        if message is not None and NUMBER_KEY in origin:
             origin[MESSAGE_KEY] = message.encode()
         column = Column(name, stored.type, path, get_json_format(stored), origin=tuple(sorted(origin.items())))
         node.add(len(self._columns), replace(column, path=(key,)))
         self._columns.append(column)
         self._fields[name] = self.added[name] = column.to_field(is_declared=False)
 
-    def _extend_column(self, index: int, identity: FieldIdentity, written: pa.Field) -> None:
+    def _extend_column(self, index: int, names: dict[bytes, bytes], written: pa.Field) -> None:
         column = self._columns[index]
-        extended = replace(column, data_type=extend_written_type(column.data_type, written.type))
-        if written.name != identity.key and written.name not in identity.other_names:
-            names = {*extended.origin, (NAME_KEY_PREFIX + written.name.encode(), b"1")}
-            extended = replace(extended, origin=tuple(sorted(names)))
+        origin = tuple(sorted((dict(column.origin) | names).items()))
+        extended = replace(column, data_type=extend_written_type(column.data_type, written.type), origin=origin)
         leaves = count_leaf_columns(extended.data_type) - count_leaf_columns(column.data_type)
         old = self._fields[column.name]
         new = extended.to_field(is_declared=is_declared(old))
@@ -272,7 +275,7 @@ def list_written_fields(written: pa.Field) -> list[pa.Field]:
 
 def get_message_name(written: pa.Field) -> str | None:
     """Return the message type of a Protobuf value, to which its field numbers belong; None for other formats."""
-    has_numbers = any(get_field_identity(each, "").number is not None for each in list_written_fields(written))
+    has_numbers = any(NUMBER_KEY in (each.metadata or {}) for each in list_written_fields(written))
     return written.name if has_numbers else None
 
 
