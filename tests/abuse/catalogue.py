@@ -12,12 +12,14 @@ from tests.abuse import (
     kafka_frames,
     large_responses,
     peer_port,
+    registry,
     topic_names,
 )
 from tests.abuse.attack import Attack
 from tests.abuse.authentication import password_guesses, sasl_messages, tls_handshakes
 from tests.abuse.floods import http as http_floods
 from tests.abuse.floods import kafka as kafka_floods
+from tests.abuse.floods import registry as registry_floods
 
 ATTACKS: Final[dict[str, Attack]] = {
     attack.name: attack
@@ -31,9 +33,10 @@ ATTACKS: Final[dict[str, Attack]] = {
             invalid_batches,
             decompression_bombs,
             large_responses,
+            registry,
         ),
         *(tls_handshakes, sasl_messages, password_guesses),
-        *(kafka_floods, http_floods),
+        *(kafka_floods, http_floods, registry_floods),
     )
     for attack in module.ATTACKS
 }

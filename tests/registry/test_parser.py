@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -104,30 +105,22 @@ def test_large_schemas_are_parsed_one_at_a_time(monkeypatch: pytest.MonkeyPatch)
         assert most == expected
 
 
-RECURSIVE_SCHEMAS = {
-    SchemaType.AVRO: [
-        {"type": "record", "name": "R", "fields": [{"name": f"f{n}", "type": ["null", "R"]} for n in range(200)]}
-    ],
-    SchemaType.JSON: [{"properties": {f"p{number}": {"$ref": "#"} for number in range(200)}}],
+RECURSIVE_FIELDS = [{"name": f"f{number}", "type": ["null", "R"]} for number in range(200)]
+INVALID_FIELD = {"name": "x", "type": "int", "default": "invalid"}
+RECURSIVE_PROPERTIES = {f"p{number}": {"$ref": "#"} for number in range(200)}
+INVALID_PROPERTY = {"x": {"$ref": "#/absent"}}
+RECURSIVE_SCHEMAS: dict[tuple[SchemaType, bool], dict[str, Any]] = {
+    (SchemaType.AVRO, True): {"type": "record", "name": "R", "fields": RECURSIVE_FIELDS},
+    (SchemaType.AVRO, False): {"type": "record", "name": "R", "fields": [*RECURSIVE_FIELDS, INVALID_FIELD]},
+    (SchemaType.JSON, True): {"properties": RECURSIVE_PROPERTIES},
+    (SchemaType.JSON, False): {"properties": RECURSIVE_PROPERTIES | INVALID_PROPERTY},
 }
-RECURSIVE_SCHEMAS[SchemaType.AVRO].append(
-    {
-        "type": "record",
-        "name": "S",
-        "fields": [{"name": f"f{n}", "type": ["null", "S"]} for n in range(200)]
-        + [{"name": "g", "type": "int", "default": "invalid"}],
-    }
-)
-RECURSIVE_SCHEMAS[SchemaType.JSON].append(
-    {"properties": {f"p{n}": {"$ref": "#"} for n in range(200)} | {"x": {"$ref": "#/absent"}}}
-)
 
 
-@pytest.mark.parametrize("schema_type", RECURSIVE_SCHEMAS)
-@pytest.mark.parametrize("is_valid", [True, False])
+@pytest.mark.parametrize(("schema_type", "is_valid"), RECURSIVE_SCHEMAS)
 def test_recursive_schema_is_freed_without_a_garbage_collection(schema_type: SchemaType, is_valid: bool) -> None:
     # A node freezes objects that survive a long garbage collection: their cycles would never be found.
-    schema = UnparsedSchema(schema_type, json.dumps(RECURSIVE_SCHEMAS[schema_type][not is_valid]))
+    schema = UnparsedSchema(schema_type, json.dumps(RECURSIVE_SCHEMAS[schema_type, is_valid]))
 
     def parse() -> None:
         try:

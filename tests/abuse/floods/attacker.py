@@ -12,6 +12,7 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import struct
 import time
 from collections import deque
@@ -21,6 +22,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from chronik.console.rest.operation_table import BASE_PATH
+from tests.abuse.floods.registry_requests import REGISTRY_PATH, REGISTRY_PAYLOADS
 from tests.abuse.floods.requests import PAYLOADS, Payload, login_frames
 
 READ_BYTES: Final = 1 << 20
@@ -36,13 +38,18 @@ SILENT_PER_SECOND: Final = 100
 SILENT_MAX: Final = 1_000
 
 DECLARED_BODIES: Final = "declared-bodies"
+DECLARED_SCHEMAS: Final = "declared-schemas"
 SILENT: Final = "silent"
 FAILED_LOGINS: Final = "failed-logins"
 
 HEAD: Final = (
-    f"POST {BASE_PATH}/login HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    "Content-Length: {size}\r\n\r\n"
+    "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
 )
+LOGIN_PATH: Final = f"{BASE_PATH}/login"
+REGISTRATION_PATH: Final = f"{REGISTRY_PATH}/subjects/declared/versions"
+END_OF_HEAD: Final = b"\r\n\r\n"
+CONTENT_LENGTH: Final = re.compile(rb"\r\ncontent-length: *([0-9]+)", re.IGNORECASE)
+LAST_CHUNK: Final = b"\r\n0\r\n\r\n"
 FloodConnectionHandler = Callable[[tuple[str, int], int], Coroutine[Any, Any, bool]]
 """Open a connection and use it until it is closed. Return whether to open another."""
 
@@ -51,7 +58,7 @@ class FloodSpec(msgspec.Struct, frozen=True):
     """A flood: the requests, the connections they are sent on, and when it ends."""
 
     kinds: list[str]
-    """Names of `PAYLOADS`, sent alternately, or one of the HTTP floods."""
+    """Names of `PAYLOADS`, sent alternately, one of `REGISTRY_PAYLOADS`, or one of the HTTP floods."""
     addresses: list[tuple[str, int]]
     connections: int
     """Connections to each address."""
@@ -174,7 +181,11 @@ class Flood:
                 continue
             visit: FloodConnectionHandler
             if spec.kinds == [DECLARED_BODIES]:
-                visit = self._declare_body
+                visit = self._declare_bodies(LOGIN_PATH)
+            elif spec.kinds == [DECLARED_SCHEMAS]:
+                visit = self._declare_bodies(REGISTRATION_PATH)
+            elif spec.kinds[0] in REGISTRY_PAYLOADS:
+                visit = self._repeat_http_requests(REGISTRY_PAYLOADS[spec.kinds[0]])
             elif spec.kinds == [FAILED_LOGINS]:
                 visit = self._fail_to_log_in
             else:
@@ -236,7 +247,7 @@ class Flood:
 
     async def _fail_to_log_in(self, address: tuple[str, int], number: int) -> bool:
         body = json.dumps({"username": f"nobody-{number}", "password": "wrong"}).encode()
-        reader, writer = await self._send(address, number, HEAD.format(size=len(body)).encode() + body)
+        reader, writer = await self._send(address, number, HEAD.format(path=LOGIN_PATH, size=len(body)).encode() + body)
         try:
             self.done.response_bytes += len(await reader.readuntil(b"\r\n\r\n"))
             self.done.responses += 1
@@ -244,20 +255,54 @@ class Flood:
             writer.transport.abort()
         return True
 
-    async def _declare_body(self, address: tuple[str, int], number: int) -> bool:
-        """Declare a body and send none. When the server rejects its size, declare half of it, to fill what is left."""
-        size = DECLARED_BYTES
-        while size:
-            reader, writer = await self._send(address, number, HEAD.format(size=size).encode())
-            try:
-                is_rejected = bool(await reader.read(READ_BYTES))
-                self.done.responses += is_rejected
-            finally:
+    def _declare_bodies(self, path: str) -> FloodConnectionHandler:
+        """Declare bodies and send none. If the server rejects a size, declare half of it, to fill what is left."""
+
+        async def visit(address: tuple[str, int], number: int) -> bool:
+            size = DECLARED_BYTES
+            while size:
+                reader, writer = await self._send(address, number, HEAD.format(path=path, size=size).encode())
+                try:
+                    is_rejected = bool(await reader.read(READ_BYTES))
+                    self.done.responses += is_rejected
+                finally:
+                    writer.transport.abort()
+                if not is_rejected:
+                    break
+                size //= 2
+            return True
+
+        return visit
+
+    def _repeat_http_requests(self, payload: Payload) -> FloodConnectionHandler:
+        """Send the next request on a connection when the previous one was answered."""
+        numbers = iter(range(self._spec.requests)) if self._spec.requests is not None else itertools.count()
+        unanswered: deque[int] = deque()
+
+        async def visit(address: tuple[str, int], number: int) -> bool:
+            writer = None
+            while True:
+                sent = unanswered.popleft() if unanswered else next(numbers, None)
+                if sent is None:
+                    break
+                try:
+                    if writer is None:
+                        reader, writer = await self._send(address, number, payload(sent))
+                    else:
+                        writer.write(data := payload(sent))
+                        self.done.count_sent(len(data))
+                    self.done.response_bytes += await _read_http_response(reader)
+                    self.done.responses += 1
+                except BaseException:
+                    unanswered.append(sent)
+                    if writer is not None:
+                        writer.transport.abort()
+                    raise
+            if writer is not None:
                 writer.transport.abort()
-            if not is_rejected:
-                break
-            size //= 2
-        return True
+            return False
+
+        return visit
 
     async def _send(
         self, address: tuple[str, int], number: int, data: bytes
@@ -287,6 +332,22 @@ class Flood:
         finally:
             for writer in held:
                 writer.transport.abort()
+
+
+async def _read_http_response(reader: asyncio.StreamReader) -> int:
+    """Read a response with a length or in chunks, and return its size. The bodies contain no empty chunk."""
+    head = await reader.readuntil(END_OF_HEAD)
+    found = CONTENT_LENGTH.search(head)
+    if found is not None:
+        return len(head) + len(await reader.readexactly(int(found[1])))
+    size, end = len(head), b""
+    while not end.endswith(LAST_CHUNK):
+        data = await reader.read(READ_BYTES)
+        if not data:
+            raise asyncio.IncompleteReadError(end, None)
+        size += len(data)
+        end = (end + data)[-len(LAST_CHUNK) :]
+    return size
 
 
 def main() -> None:

@@ -153,7 +153,7 @@ def break_cycles(root: MessageType) -> None:
         message = pending.pop()
         pending += (field.message for field in message.fields if field.message is not None)
         for collection in (message.fields, message.by_number, message.by_name, message.oneofs, message.required):
-            collection.clear()  # type: ignore[attr-defined]
+            collection.clear()
 
 
 class TypeResolver:
