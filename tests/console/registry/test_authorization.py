@@ -134,3 +134,20 @@ def test_permission_on_prefix_shows_matching_subjects(node: AuthorizingNode, roo
     assert alice.get(f"/schemas/ids/{schema_id}/subjects").json == ["team-a-orders"]
     assert alice.get(f"/schemas/ids/{schema_id}").status == 200
     assert [each["subject"] for each in alice.get("/schemas?subjectPrefix=team-").json] == ["team-a-orders"]
+
+
+def test_writer_without_read_permission_does_not_see_earlier_versions(node: AuthorizingNode, root: RegistryApi) -> None:
+    root.register("secret-value", SCHEMA, metadata={"properties": {"owner": "secret-owner"}})
+    alice = RegistryApi(node.http, "alice")
+    allow(node, AclOperation.WRITE, "secret-value")
+    path = "/subjects/secret-value/versions"
+    incompatible = alice.post(path, {"schema": '"int"'})
+    assert incompatible.error_code == 409
+    assert "Secret" not in incompatible.body.decode()
+    assert alice.post(path, {"schema": ""}).error_code == 40301
+    inherited = alice.post(path, {"schema": SCHEMA.replace("[]", '[{"name":"f","type":"int","default":0}]')})
+    assert inherited.status == 200
+    assert "secret-owner" not in inherited.body.decode()
+    allow(node, AclOperation.READ, "secret-value")
+    assert "Secret" in alice.post(path, {"schema": '"int"'}).body.decode()
+    assert "secret-owner" in alice.post(path, {"schema": ""}).body.decode()

@@ -242,6 +242,14 @@ def test_references_are_limited() -> None:
     assert raised.value.error_code == 42201
 
 
+def test_number_of_references_is_limited() -> None:
+    reference = {"name": "", "subject": "", "version": 1}
+    with pytest.raises(RegistryError, match="at most 1000 references") as raised:
+        decode({"schema": "s", "references": [reference] * 1001})
+    assert raised.value.error_code == 42201
+    assert len(decode({"schema": "s", "references": [reference] * 1000}).references) == 1000
+
+
 def test_config_body_is_limited() -> None:
     with pytest.raises(RegistryError, match="The body has more than") as raised:
         decode({"alias": pad(CONFIG_BODY_BYTES_MAX)}, ALTER_CONFIG)

@@ -67,8 +67,8 @@ BASIC_CHALLENGE: Final = ("WWW-Authenticate", 'Basic realm="chronik"')
 
 UNAUTHENTICATED: Final = "authentication required"
 
-AUDITED_ERROR_CODES: Final = (None, RegistryTimeoutError.error_code)
-"""The error codes after which a change is written to the audit log: none, or that of an unknown outcome."""
+AUDITED_ERROR_CODES: Final = (None, RegistryTimeoutError.error_code, RegistryStoreError.error_code)
+"""The error codes after which a change is written to the audit log: none, or those of an unknown outcome."""
 
 
 class RegistryApplication:
@@ -193,6 +193,13 @@ def _charge_mutation(usage: QuotaUsage) -> None:
 
 def _build_retry_headers(usage: QuotaUsage | None) -> tuple[tuple[str, str], ...]:
     return () if usage is None else (("Retry-After", str(ceil(usage.throttle_seconds))),)
+
+
+def _audit_change(client: ConnectedClient, route: Route, *, has_unknown_outcome: bool) -> None:
+    """Write an operation to the audit log if it changes the registry."""
+    if route.operation.is_mutation:
+        name = _get_resource_name(route) + (" (outcome unknown)" if has_unknown_outcome else "")
+        audit.log_changes(client, route.operation.api, [name], 1, 0)
 
 
 def _get_resource_name(route: Route) -> str:

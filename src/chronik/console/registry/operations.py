@@ -22,7 +22,7 @@ from chronik.registry.entities import (
     SubjectSchema,
     SubjectVersion,
 )
-from chronik.registry.errors import InvalidModeError, UnprocessableSchemaError
+from chronik.registry.errors import IncompatibleSchemaError, InvalidModeError, UnprocessableSchemaError
 from chronik.registry.schema import SchemaType
 from chronik.registry.service import ResolvedSubject, SchemaRegistry
 
@@ -131,7 +131,18 @@ async def list_versions(call: RegistryCall) -> list[int]:
 async def register_schema(call: RegistryCall) -> Registration:
     call.access.require(AclOperation.WRITE, call.subject)
     call.require_references(call.subject)
-    found = await call.registry.register(call.subject, call.body, normalize=call.query.normalize)
+    is_reader = call.access.is_authorized(AclOperation.READ, call.subject)
+    if not is_reader and not call.body.schema.strip():  # It stands for the schema of the latest version.
+        raise call.access.deny(AclOperation.READ, call.subject)
+    try:
+        found = await call.registry.register(call.subject, call.body, normalize=call.query.normalize)
+    except IncompatibleSchemaError:
+        if is_reader:
+            raise
+        # The details quote an earlier schema.
+        raise IncompatibleSchemaError(
+            f'Schema being registered is incompatible with an earlier schema for subject "{call.subject}"'
+        ) from None
     if format := call.query.format or _get_format_of_request(call.body):
         found = await call.registry.format_schema(found, format)
     return Registration(
@@ -141,8 +152,9 @@ async def register_schema(call: RegistryCall) -> Registration:
         schema=found.schema,
         schema_type=found.schema_type,
         references=found.references,
-        metadata=found.metadata,
-        rule_set=found.rule_set,
+        # Those of the latest version are inherited.
+        metadata=found.metadata if is_reader or call.body.metadata is not None else None,
+        rule_set=found.rule_set if is_reader or call.body.rule_set is not None else None,
         ts=found.ts,
     )
 

@@ -229,10 +229,13 @@ def _decode_schema_request(body: bytes) -> SchemaRequest:
         raise SchemaTooLargeError(
             f"The metadata and the rule set of a schema have at most {SCHEMA_PROPERTIES_BYTES_MAX} bytes"
         )
+    references = msgspec.json.decode(parts.references, type=list[SchemaReference] | None, strict=False)
+    if len(references or ()) > SCHEMA_REFERENCES_MAX:  # Each is authorized before the registry sees them.
+        raise UnprocessableSchemaError(f"A schema has at most {SCHEMA_REFERENCES_MAX} references")
     return SchemaRequest(
         schema=parts.schema or "",
         schema_type=parts.schema_type,
-        references=msgspec.json.decode(parts.references, type=list[SchemaReference] | None, strict=False),
+        references=references,
         metadata=msgspec.json.decode(parts.metadata, type=Metadata | None, strict=False),
         rule_set=msgspec.json.decode(parts.rule_set, type=RuleSet | None, strict=False),
         id=parts.id,
