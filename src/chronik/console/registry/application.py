@@ -141,14 +141,16 @@ class RegistryApplication:
             performed = self._perform(route, client, body, usage)
             result = await (performed if usage is None else measure_loop_time(performed, usage.charge_request_time))
             response = _encode_result(operation, result, content_type)
+        except asyncio.CancelledError:  # The connection was closed; the change may be made nevertheless.
+            _audit_change(client, route, has_unknown_outcome=True)
+            raise
         except Exception as error:
             found = _to_registry_error(error, request)
             error_code = found.error_code
             headers = _build_retry_headers(usage) if isinstance(found, QuotaExceededError) else ()
             response = build_error_response(found, *headers, content_type=content_type)
-        if operation.is_mutation and error_code in AUDITED_ERROR_CODES:
-            name = _get_resource_name(route) + (" (outcome unknown)" if error_code is not None else "")
-            audit.log_changes(client, operation.api, [name], 1, 0)
+        if error_code in AUDITED_ERROR_CODES:
+            _audit_change(client, route, has_unknown_outcome=error_code is not None)
         self._services.registry_meter.record(operation.api, perf_counter() - began, error_code)
         if usage is not None and usage.throttle_seconds and error_code != QuotaExceededError.error_code:
             await asyncio.sleep(min(usage.throttle_seconds, THROTTLED_SECONDS_MAX))
