@@ -22,6 +22,7 @@ from chronik.pipeline.tables.table_files import scan
 from chronik.pipeline.tables.values.column_projection import ColumnProjection, ProjectedValues, compile_conversion
 from chronik.pipeline.tables.values.data_format import DataFormat, RecordFormat
 from chronik.pipeline.tables.values.framed_decoder import FramedDecoder
+from chronik.pipeline.tables.values.json_decoder import DecodedValues
 from chronik.pipeline.tables.values.record_rebuild import encode_typed_values
 from chronik.pipeline.tables.values.table_schema import INFERRED, TableSchema, parse_schema_document
 from chronik.pipeline.tables.values.typed_decoder import TypedDecoder
@@ -54,6 +55,10 @@ def frame(registry: RegistryInMemory, schema: Any, form: Any) -> bytes:
 
 def to_array(values: Sequence[bytes | None]) -> pa.Array:
     return pa.array(values, pa.binary())
+
+
+def build_record(name: str, type: Any) -> dict[str, Any]:
+    return {"type": "record", "name": f"With_{name}", "fields": [{"name": name, "type": type}]}
 
 
 def add_columns(table: pa.Schema, values: pa.Array, schema: TableSchema = INFERRED) -> pa.Schema:
@@ -173,19 +178,24 @@ def test_rows_restore_the_bytes_of_their_values(registry: RegistryInMemory) -> N
         sent = [frame(registry, schema, source.generate_value(schema)) for _ in range(LISTS_OF_RANDOM_VALUES)]
         values = to_array([*sent, None])
         table = add_columns(EMPTY, values)
-        columns = create_decoder(table).decode(values).columns
-        count = len(values)
-        rows = pa.table(
-            {
-                **columns,
-                "_offset": pa.array(range(count)),
-                "_value_crc32c": pa.array([*range(count - 1), None]),
-                "_headers": pa.nulls(count, HEADERS_TYPE),
-            },
-        )
-        rows = rows.cast(pa.schema([table.field(name) for name in rows.column_names]))
-        restored = encode_typed_values(rows, INFERRED, RecordFormat(DataFormat.AVRO), URL)
-        assert restored.to_pylist() == values.to_pylist(), (number, schema)
+        restored = restore(create_decoder(table).decode(values), table)
+        assert restored == values.to_pylist(), (number, schema)
+
+
+def restore(decoded: DecodedValues, table: pa.Schema) -> list[bytes | None]:
+    """Return the values that rows restore, of which those without a schema are tombstones."""
+    schemas = decoded.columns["_value_schema"]
+    rows = pa.table(
+        {
+            **decoded.columns,
+            "_offset": pa.array(range(len(schemas))),
+            "_value_crc32c": pa.array([None if each is None else 1 for each in schemas.to_pylist()], pa.int64()),
+            "_headers": pa.nulls(len(schemas), HEADERS_TYPE),
+        },
+    )
+    rows = rows.cast(pa.schema([table.field(name) for name in rows.column_names]))
+    restored: list[bytes | None] = encode_typed_values(rows, INFERRED, RecordFormat(DataFormat.AVRO), URL).to_pylist()
+    return restored
 
 
 # Conversions
@@ -197,8 +207,8 @@ def test_rows_restore_the_bytes_of_their_values(registry: RegistryInMemory) -> N
         (pa.int64(), pa.int32(), [1, 2**40, None], [1, None, None], [1]),
         (pa.float64(), pa.float32(), [0.5, 0.1, math.inf, None], [0.5, None, math.inf, None], [1]),
         (pa.int64(), pa.float64(), [1, 2**53 + 1], [1.0, None], [1]),
-        (pa.binary(), pa.string(), [b"a", b"\xff", None], ["a", None, None], [1]),
-        (pa.string(), pa.binary(), ["a", None], [b"a", None], []),
+        (pa.binary(), pa.string(), [b"a", b"\xff", None], [None, None, None], [0, 1]),
+        (pa.string(), pa.binary(), ["a", None], [None, None], [0]),
         (pa.bool_(), pa.int64(), [True, None], [None, None], [0]),
         (pa.list_(pa.int64()), pa.list_(pa.int8()), [[1, 300], [2], None, []], [[1, None], [2], None, []], [0]),
         (
@@ -233,15 +243,52 @@ def test_conversion_marks_values_that_do_not_fit(
 # Policies
 
 
-def test_invalid_text_is_rescued_as_base64(registry: RegistryInMemory) -> None:
-    text = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}
-    data = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "bytes"}]}
-    table = add_columns(EMPTY, to_array([frame(registry, text, {"a": "x"})]))
-    values = to_array([frame(registry, data, {"a": form}) for form in ("YQ==", "/w==")])
+@pytest.mark.parametrize(
+    ("column", "written", "value", "kept"),
+    [
+        ("string", "bytes", "YQ==", None),
+        ("bytes", "string", "YQ==", None),
+        ("bytes", {"type": "enum", "name": "E", "symbols": ["AAAA"]}, "AAAA", None),
+        ("bytes", ["string", "long", "null"], "YQ==", None),
+        ({"type": "array", "items": "string"}, {"type": "array", "items": "bytes"}, ["YQ==", "/w=="], [None, None]),
+        ({"type": "map", "values": "bytes"}, {"type": "map", "values": "string"}, {"k": "YQ=="}, [("k", None)]),
+        (build_record("x", "string"), build_record("x", "bytes"), {"x": "YQ=="}, {"x": None}),
+        (build_record("x", "string"), {"type": "map", "values": ["null", "string"]}, {"x": "a", "y": None}, None),
+        (
+            build_record("x", "string"),
+            ["null", "string", {"type": "map", "values": ["null", "string"]}],
+            {"x": None},
+            None,
+        ),
+    ],
+    ids=str,
+)
+def test_value_that_column_would_confuse_is_rescued_and_restored(
+    column: Any, written: Any, value: Any, kept: Any, registry: RegistryInMemory
+) -> None:
+    (first,) = (frame(registry, build_record("a", ["null", column]), {"a": None}),)
+    second = frame(registry, build_record("a", written), {"a": value})
+    table = add_columns(EMPTY, to_array([first]))
+    values = to_array([first, second])
     decoded = create_decoder(table).decode(values)
-    assert decoded.columns["a"].to_pylist() == ["a", None]
-    assert decoded.columns[RESCUED].to_pylist() == [None, '{"a":"/w=="}']
+    assert decoded.columns["a"].to_pylist() == [None, kept]
+    assert [None if text is None else json.loads(text) for text in decoded.columns[RESCUED].to_pylist()] == [
+        None,
+        {"a": value},
+    ]
     assert decoded.misfits == {"a": 1}
+    assert restore(decoded, table) == values.to_pylist()
+
+
+def test_integers_in_a_column_of_doubles_are_restored_exactly(registry: RegistryInMemory) -> None:
+    double = frame(registry, build_record("a", "double"), {"a": 0.5})
+    numbers = [-(2**63), 2**53 + 2, 2**53 + 1, 7]
+    written = [
+        frame(registry, build_record("a", each), {"a": n}) for each in ("long", ["long", "string"]) for n in numbers
+    ]
+    values = to_array([double, *written])
+    table = add_columns(EMPTY, to_array([double]))
+    assert restore(create_decoder(table).decode(values), table) == values.to_pylist()
 
 
 @pytest.mark.parametrize(

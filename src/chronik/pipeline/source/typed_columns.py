@@ -119,7 +119,7 @@ class TypedColumnReader:
         names = get_message_name(written), get_message_name(self._target)
         is_other_message = names[0] != names[1] and None not in names
         return _Resolution(
-            compile_conversion(written, self._target, drops_unknown=True),
+            compile_conversion(written, self._target, drops_unknown=True, converts_text=True),
             compile_defaults(written, self._target),
             compile_renaming(written, self._target),
             f"the message type is {names[0]}, expected {names[1]}" if is_other_message else None,

@@ -7,6 +7,8 @@ null in the result, and their rows are reported. No value is rounded or truncate
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -28,6 +30,7 @@ from chronik.pipeline.tables.values.written_types import SINGLE_VALUE, get_messa
 Mask = npt.NDArray[np.bool_]
 
 DECIMAL_DIGITS_OF_INT64: Final = 19
+INTEGER_MAX: Final = 2**63
 
 
 class Converted(NamedTuple):
@@ -40,25 +43,34 @@ class Converted(NamedTuple):
 
 Convert = Callable[[pa.Array], Converted]
 Rename = Callable[[JsonForm], JsonForm]
+Separate = Callable[[JsonForm], tuple[JsonForm, JsonForm]]
 
 
 # Conversion of types
 
 
-def compile_conversion(written: pa.Field, target: pa.Field, *, drops_unknown: bool = False) -> Convert:
-    """Return a function that converts arrays of a writer's type to a column's type."""
+def compile_conversion(
+    written: pa.Field, target: pa.Field, *, drops_unknown: bool = False, converts_text: bool = False
+) -> Convert:
+    """Return a function that converts arrays of a writer's type to a column's type.
+
+    With `converts_text`, strings are converted to bytes and back, as Avro's readers do. Tables cannot do that, because
+    their rows would not restore the value.
+    """
+    options = {"drops_unknown": drops_unknown, "converts_text": converts_text}
     if _is_same(written, target):
         return Converted
     source_type, target_type, is_a = written.type, target.type, pa.types
     if (get_json_format(written) == JSON_FORMAT) != (get_json_format(target) == JSON_FORMAT):
         return _compile_misfit(target_type)
     if is_a.is_struct(source_type) and is_a.is_struct(target_type):
-        return _compile_struct_conversion(source_type, target_type, drops_unknown)
+        return _compile_struct_conversion(source_type, target_type, options)
     if is_a.is_list(source_type) and is_a.is_list(target_type):
-        return _compile_list_conversion(source_type, target_type, drops_unknown)
+        return _compile_list_conversion(source_type, target_type, options)
     if is_a.is_map(source_type) and is_a.is_map(target_type):
-        return _compile_map_conversion(source_type, target_type, drops_unknown)
-    if get_json_format(target) is None and _is_castable(source_type, target_type):
+        return _compile_map_conversion(source_type, target_type, options)
+    is_text = converts_text and {source_type, target_type} == {pa.string(), pa.binary()}
+    if get_json_format(target) is None and (is_text or _is_castable(source_type, target_type)):
         return _compile_cast(source_type, target_type)
     return _compile_misfit(target_type)
 
@@ -94,7 +106,7 @@ def _is_castable(source: pa.DataType, target: pa.DataType) -> bool:
         return bool(is_a.is_floating(target))
     if is_a.is_decimal(source):
         return bool(is_a.is_decimal(target))
-    return {source, target} == {pa.string(), pa.binary()}
+    return False
 
 
 def _compile_cast(source: pa.DataType, target: pa.DataType) -> Convert:
@@ -132,14 +144,14 @@ def _convert_to_single_float(array: pa.Array) -> Converted:
     return Converted(pa.array(rounded, pa.float32(), mask=nulls), misfits if misfits.any() else None)
 
 
-def _compile_struct_conversion(source: pa.DataType, target: pa.DataType, drops_unknown: bool) -> Convert:
+def _compile_struct_conversion(source: pa.DataType, target: pa.DataType, options: Mapping[str, bool]) -> Convert:
     written = list(source)
     matches = match_fields(list_nested_identities(target), written)
     conversions = [
-        None if index is None else compile_conversion(written[index], each, drops_unknown=drops_unknown)
+        None if index is None else compile_conversion(written[index], each, **options)
         for index, each in zip(matches, target, strict=True)
     ]
-    unknown = [] if drops_unknown else [index for index in range(len(written)) if index not in matches]
+    unknown = [] if options["drops_unknown"] else [index for index in range(len(written)) if index not in matches]
     fields = [each.with_nullable(True) for each in target]
 
     def convert(array: pa.StructArray) -> Converted:
@@ -162,8 +174,8 @@ def _compile_struct_conversion(source: pa.DataType, target: pa.DataType, drops_u
     return convert
 
 
-def _compile_list_conversion(source: pa.DataType, target: pa.DataType, drops_unknown: bool) -> Convert:
-    inner = compile_conversion(source.value_field, target.value_field, drops_unknown=drops_unknown)
+def _compile_list_conversion(source: pa.DataType, target: pa.DataType, options: Mapping[str, bool]) -> Convert:
+    inner = compile_conversion(source.value_field, target.value_field, **options)
 
     def convert(array: pa.ListArray) -> Converted:
         offsets, start, end = _normalize_offsets(array)
@@ -175,8 +187,8 @@ def _compile_list_conversion(source: pa.DataType, target: pa.DataType, drops_unk
     return convert
 
 
-def _compile_map_conversion(source: pa.DataType, target: pa.DataType, drops_unknown: bool) -> Convert:
-    inner = compile_conversion(source.item_field, target.item_field, drops_unknown=drops_unknown)
+def _compile_map_conversion(source: pa.DataType, target: pa.DataType, options: Mapping[str, bool]) -> Convert:
+    inner = compile_conversion(source.item_field, target.item_field, **options)
 
     def convert(array: pa.MapArray) -> Converted:
         offsets, start, end = _normalize_offsets(array)
@@ -276,6 +288,80 @@ def _map_object(inner: Rename, form: JsonForm) -> JsonForm:
     return {key: inner(each) for key, each in form.items()} if type(form) is dict else form
 
 
+# Values that JSON forms do not distinguish
+
+
+def compile_separation(written: pa.Field, target: pa.Field) -> Separate | None:
+    """Return a function that splits JSON forms into the part that a column may store and the one to rescue.
+
+    The JSON forms of bytes and of some texts are equal, and so are those of a map and of a record, whose fields that
+    are null may be missing. So a column of the other type would store a different value. Return None if there is none.
+    """
+    is_json, is_json_target = (get_json_format(each) == JSON_FORMAT for each in (written, target))
+    source_type, target_type, is_a = written.type, target.type, pa.types
+    if is_json_target:
+        return None
+    if is_json:
+        return _separate_all if _contains_bytes_or_records(target_type) else None
+    if is_a.is_struct(source_type) and is_a.is_struct(target_type):
+        matches = match_fields(list_nested_identities(target_type), list(source_type))
+        fields = {
+            get_json_key(each): compile_separation(source_type.field(index), each)
+            for each, index in zip(target_type, matches, strict=True)
+            if index is not None
+        }
+        return _compile_object_separation({key: each for key, each in fields.items() if each is not None})
+    if is_a.is_list(source_type) and is_a.is_list(target_type):
+        element = compile_separation(source_type.value_field, target_type.value_field)
+        return None if element is None else partial(_separate_list, element)
+    if is_a.is_map(source_type) and is_a.is_map(target_type):
+        item = compile_separation(source_type.item_field, target_type.item_field)
+        return None if item is None else partial(_separate_map, item)
+    is_confusable = {source_type, target_type} == {pa.string(), pa.binary()}
+    return _separate_all if is_confusable or (is_a.is_map(source_type) and is_a.is_struct(target_type)) else None
+
+
+def _contains_bytes_or_records(data_type: pa.DataType) -> bool:
+    is_a = pa.types
+    if is_a.is_list(data_type):
+        return _contains_bytes_or_records(data_type.value_type)
+    if is_a.is_map(data_type):
+        return _contains_bytes_or_records(data_type.item_type)
+    return bool(is_a.is_binary(data_type) or is_a.is_struct(data_type))
+
+
+def _separate_all(form: JsonForm) -> tuple[JsonForm, JsonForm]:
+    return None, form
+
+
+def _compile_object_separation(fields: Mapping[str, Separate]) -> Separate | None:
+    return partial(_separate_object, fields) if fields else None
+
+
+def _separate_object(fields: Mapping[str, Separate], form: JsonForm) -> tuple[JsonForm, JsonForm]:
+    if type(form) is not dict:
+        return form, None
+    kept, lost = dict(form), {}
+    for key, separate in fields.items():
+        if kept.get(key) is not None:
+            kept[key], rest = separate(kept[key])
+            if rest is not None:
+                lost[key] = rest
+    return kept, lost or None
+
+
+def _separate_map(item: Separate, form: JsonForm) -> tuple[JsonForm, JsonForm]:
+    return _separate_object(dict.fromkeys(form, item), form) if type(form) is dict else (form, None)
+
+
+def _separate_list(element: Separate, form: JsonForm) -> tuple[JsonForm, JsonForm]:
+    """Split a list. If an element does not fit, the whole list is rescued, because its positions cannot be merged."""
+    if type(form) is not list:
+        return form, None
+    pairs = [(None, None) if each is None else element(each) for each in form]
+    return [kept for kept, _ in pairs], None if all(rest is None for _, rest in pairs) else form
+
+
 # Columns
 
 
@@ -303,8 +389,8 @@ class ColumnProjection:
         """Paths of indexes to the fields without a column."""
         self._objects: list[tuple[tuple[int, ...], list[int]]] = []
         """Paths to the objects whose fields are columns of their own, with the indexes of these columns."""
-        self.text_columns: dict[int, tuple[int, ...]] = {}
-        """Columns that store text as bytes or bytes as text, with the path of indexes to their field."""
+        self.separations: dict[int, Separate] = {}
+        """For each column that cannot store all JSON forms of its field, the function that separates them."""
         fields = list_written_fields(written)
         renamings = self._compile_object(tree, fields, get_message_name(written), ())
         self._rename = _compile_object_renaming(renamings)
@@ -325,8 +411,9 @@ class ColumnProjection:
             self._steps.append(
                 (entry, inner_path, compile_conversion(field, target, drops_unknown=self._drops_unknown))
             )
-            if {field.type, target.type} == {pa.string(), pa.binary()}:
-                self.text_columns[entry] = inner_path
+            separate = compile_separation(field, target)
+            if separate is not None:
+                self.separations[entry] = separate
             renamings.append((field.name, key, compile_renaming(field, target)))
         for index, field in enumerate(written):
             if index not in matches and not pa.types.is_null(field.type):
@@ -364,10 +451,6 @@ class ColumnProjection:
         for path, below in self._objects:
             misfits |= self._find_empty_objects(self._take(values, path, cache), [arrays[index] for index in below])
         return ProjectedValues(arrays, misfits, by_column)
-
-    def take_field(self, values: pa.Array, path: tuple[int, ...]) -> pa.Array:
-        """Return the array of a field, null where the object that contains it is null."""
-        return self._take(values, path, {})
 
     def _take(self, values: pa.Array, path: tuple[int, ...], cache: dict[tuple[int, ...], list[pa.Array]]) -> pa.Array:
         if self._is_single_value:
@@ -452,7 +535,17 @@ def _compile_field_restoring(written: pa.Field, target: pa.Field, fills_nulls: b
     if is_a.is_map(source_type) and is_a.is_map(target_type):
         item = _compile_field_restoring(source_type.item_field, target_type.item_field, fills_nulls)
         return None if item is None else lambda form: _map_object(item, form)
-    return None
+    is_written_integer = is_a.is_integer(source_type) or get_json_format(written) == JSON_FORMAT
+    return _restore_integer if is_written_integer and is_a.is_floating(target_type) else None
+
+
+def _restore_integer(form: JsonForm) -> JsonForm:
+    """Return the integer that a float64 is equal to, which has more digits than the shortest text of the float64."""
+    if type(form) is not Decimal:
+        return form
+    value = float(form)
+    is_from_column = abs(value) <= INTEGER_MAX and value.is_integer() and Decimal(repr(value)) == form
+    return int(value) if is_from_column else form
 
 
 def _compile_object_restoring(

@@ -151,8 +151,8 @@ class TypedDecoder:
             positions = np.flatnonzero(group.values.misfits)
             if len(positions):
                 rows = group.decoded.rows[positions].tolist()
-                for row, form, lost in zip(rows, *self._build_forms(group, positions), strict=True):
-                    slow.add(row, form, lost)
+                for row, form in zip(rows, self._build_forms(group, positions), strict=True):
+                    slow.add(row, form, self._separate_lost_values(group.projection, form))
         if not slow.rows:
             return slow
         decoded = self.json.decode([encode_form(form) for form in slow.forms])
@@ -160,31 +160,29 @@ class TypedDecoder:
         slow.misfits = decoded.misfits
         slow.rows = [row for index, row in enumerate(slow.rows) if index not in decoded.errors]
         slow.columns = decoded.columns
-        self._rescue_lost_texts(slow, errors)
+        self._rescue_lost_values(slow, errors)
         return slow
 
-    def _build_forms(
-        self, group: _ProjectedGroup, positions: npt.NDArray[np.int64]
-    ) -> tuple[list[dict[str, Any]], list[dict[int, Any]]]:
-        """Return the JSON objects of records, and the values of text columns that are not valid text."""
+    def _build_forms(self, group: _ProjectedGroup, positions: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
+        """Return the JSON objects of records, with the keys of the columns' paths."""
         column, projection = group.decoded.column, group.projection
         taken = column.array.take(pa.array(positions))
         forms = self._merge_leftovers(group, positions, convert_to_json_forms(taken, group.decoded.written))
-        renamed = [projection.rename(form) for form in forms]
-        lost: list[dict[int, Any]] = [{} for _ in renamed]
-        for index, path in projection.text_columns.items():
-            target = self._columns[index]
-            array = group.values.arrays[index].take(pa.array(positions))
-            converted = convert_to_json_forms(array, target.to_field())
-            fields = projection.take_field(taken, path)
-            originals = convert_to_json_forms(fields, pa.field("", fields.type))
-            for form, found, text, original in zip(renamed, lost, converted, originals, strict=True):
-                if original is None:
-                    continue
-                _replace(form, target.path, text)
-                if text is None:
-                    found[index] = original
-        return renamed, lost
+        return [projection.rename(form) for form in forms]
+
+    def _separate_lost_values(self, projection: ColumnProjection, form: dict[str, Any]) -> dict[int, Any]:
+        """Remove the values from a form that their columns cannot store, and return them by index of the column."""
+        lost: dict[int, Any] = {}
+        for index, separate in projection.separations.items():
+            node: Any = form
+            *parents, key = self._columns[index].path
+            for each in parents:
+                node = node.get(each) if isinstance(node, dict) else None
+            if isinstance(node, dict) and node.get(key) is not None:
+                node[key], rest = separate(node[key])
+                if rest is not None:
+                    lost[index] = rest
+        return lost
 
     def _merge_leftovers(self, group: _ProjectedGroup, positions: npt.NDArray[np.int64], forms: list[Any]) -> list[Any]:
         leftovers = group.decoded.column.leftovers
@@ -195,8 +193,8 @@ class TypedDecoder:
             for position, form in zip(positions.tolist(), forms, strict=True)
         ]
 
-    def _rescue_lost_texts(self, slow: _SlowRows, errors: dict[int, str]) -> None:
-        """Rescue bytes that are not valid text, which JSON forms cannot distinguish from other text."""
+    def _rescue_lost_values(self, slow: _SlowRows, errors: dict[int, str]) -> None:
+        """Rescue the values that were removed from the forms."""
         if not slow.lost:
             return
         texts: list[str | None] = slow.columns[RESCUED].to_pylist() if self._has_rescued else [None] * len(slow.rows)
@@ -204,12 +202,11 @@ class TypedDecoder:
             for index, original in slow.lost.get(row, {}).items():
                 column = self._columns[index]
                 if self._schema.get_invalid_values_policy(column) is InvalidValues.DEAD_LETTER:
-                    errors[row] = f"column {column.name}: {format_path(column.path)} is not valid text"
+                    errors[row] = f"column {column.name}: {format_path(column.path)} has another type"
                 slow.misfits[column.name] += 1
                 text = texts[position]
                 rescued = {} if text is None else decode_exact_json(text.encode())
-                _replace(rescued, column.path, original)
-                texts[position] = encode_form(rescued).decode()
+                texts[position] = encode_form(merge_json_values(rescued, _nest(column.path, original))).decode()
         if self._has_rescued:
             slow.columns[RESCUED] = pa.array(texts, pa.string())
 
@@ -279,10 +276,8 @@ class TypedDecoder:
         for decoded in self._values.decode(values, headers, errors):
             projection = self._get_projection(decoded)
             group = _ProjectedGroup(decoded, projection, projection.project(decoded.column.array))
-            built, lost = self._build_forms(group, np.arange(len(decoded.rows)))
-            for row, form, missing in zip(decoded.rows.tolist(), built, lost, strict=True):
-                for index, original in missing.items():
-                    _replace(form, self._columns[index].path, original)
+            built = self._build_forms(group, np.arange(len(decoded.rows)))
+            for row, form in zip(decoded.rows.tolist(), built, strict=True):
                 forms[row] = form
         for row in range(len(values)):
             yield None if row in errors else forms.get(row, {})
@@ -302,7 +297,7 @@ class _SlowRows:
         self.rows: list[int] = []
         self.forms: list[dict[str, Any]] = []
         self.lost: dict[int, dict[int, Any]] = {}
-        """Values of text columns that are not valid text, by row and index of the column."""
+        """Values that the forms do not contain because columns cannot store them, by row and index of the column."""
         self.columns: dict[str, pa.Array] = {}
         self.misfits: Counter[str] = Counter()
 
@@ -335,10 +330,9 @@ def _fill_nulls(array: pa.Array, default: pa.Array) -> pa.Array:
     return pa.concat_arrays([array, default]).take(pa.array(indices))
 
 
-def _replace(form: dict[str, Any], path: Path, value: Any) -> None:
-    for key in path[:-1]:
-        inner = form.get(key)
-        if not isinstance(inner, dict):
-            inner = form[key] = {}
-        form = inner
-    form[path[-1]] = value
+def _nest(path: Path, value: Any) -> dict[str, Any]:
+    """Return an object with a value at a path."""
+    for key in reversed(path):
+        value = {key: value}
+    nested: dict[str, Any] = value
+    return nested
