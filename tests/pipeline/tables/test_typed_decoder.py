@@ -251,6 +251,8 @@ def test_conversion_marks_values_that_do_not_fit(
         ("bytes", {"type": "enum", "name": "E", "symbols": ["AAAA"]}, "AAAA", None),
         ("bytes", ["string", "long", "null"], "YQ==", None),
         ({"type": "array", "items": "string"}, {"type": "array", "items": "bytes"}, ["YQ==", "/w=="], [None, None]),
+        ({"type": "map", "values": "double"}, build_record("x", "long"), {"x": -(2**63)}, None),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 1}, "double", -0.0, None),
         ({"type": "map", "values": "bytes"}, {"type": "map", "values": "string"}, {"k": "YQ=="}, [("k", None)]),
         (build_record("x", "string"), build_record("x", "bytes"), {"x": "YQ=="}, {"x": None}),
         (build_record("x", "string"), {"type": "map", "values": ["null", "string"]}, {"x": "a", "y": None}, None),

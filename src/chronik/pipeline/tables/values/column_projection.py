@@ -6,6 +6,7 @@ null in the result, and their rows are reported. No value is rounded or truncate
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
@@ -317,8 +318,13 @@ def compile_separation(written: pa.Field, target: pa.Field) -> Separate | None:
     if is_a.is_map(source_type) and is_a.is_map(target_type):
         item = compile_separation(source_type.item_field, target_type.item_field)
         return None if item is None else partial(_separate_map, item)
-    is_confusable = {source_type, target_type} == {pa.string(), pa.binary()}
-    return _separate_all if is_confusable or (is_a.is_map(source_type) and is_a.is_struct(target_type)) else None
+    if is_a.is_floating(source_type) and is_a.is_decimal(target_type):
+        return _separate_negative_zero
+    is_text_or_bytes = {source_type, target_type} == {pa.string(), pa.binary()}
+    is_map_or_record = {is_a.is_map(source_type), is_a.is_map(target_type)} == {True, False} and (
+        is_a.is_struct(source_type) or is_a.is_struct(target_type)
+    )
+    return _separate_all if is_text_or_bytes or is_map_or_record else None
 
 
 def _contains_bytes_or_records(data_type: pa.DataType) -> bool:
@@ -332,6 +338,11 @@ def _contains_bytes_or_records(data_type: pa.DataType) -> bool:
 
 def _separate_all(form: JsonForm) -> tuple[JsonForm, JsonForm]:
     return None, form
+
+
+def _separate_negative_zero(form: JsonForm) -> tuple[JsonForm, JsonForm]:
+    is_negative_zero = type(form) is float and form == 0 and math.copysign(1, form) < 0
+    return (None, form) if is_negative_zero else (form, None)
 
 
 def _compile_object_separation(fields: Mapping[str, Separate]) -> Separate | None:
