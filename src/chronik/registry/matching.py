@@ -11,6 +11,7 @@ from chronik.limits import SCHEMA_COMPARISON_SECONDS_MAX
 from chronik.metadata.commands.schemas import UNASSIGNED
 from chronik.metadata.schemas import SchemaTable, StoredSchema, StoredVersion
 from chronik.registry.comparison import (
+    RESOLVED_FORMAT,
     ComparedVersion,
     check_deadline,
     describe_check,
@@ -24,6 +25,7 @@ from chronik.registry.listing import ListSlices
 from chronik.registry.parser import TYPES_BY_NUMBER, SchemaParser, SchemaThreads, UnparsedSchema
 from chronik.registry.properties import decode_properties
 from chronik.registry.proposals import RegistryStore, StateChangedError
+from chronik.registry.references import SubjectCheck
 from chronik.registry.registration import (
     PreparedSchema,
     SchemaDraft,
@@ -199,16 +201,20 @@ class SchemaMatcher:
             loaded.append(load_compared_version(self._table, state.context, version, with_references=with_references))
         return loaded
 
-    async def format_text(self, schema: StoredSchema, output_format: str) -> str:
+    async def format_text(
+        self, schema: StoredSchema, output_format: str, require_read: SubjectCheck | None = None
+    ) -> str:
         """Return a stored schema in a format of its type, or its text if the format is empty or unknown.
 
         Raises:
+            AccessDeniedError: The result would contain a schema of a subject that `require_read` rejects.
             UnprocessableSchemaError: The schema cannot be rendered.
         """
         output_format = output_format.strip()
         if not output_format or TYPES_BY_NUMBER[schema.schema_type] is SchemaType.JSON:
             return schema.text
-        unparsed = load_unparsed(self._table, schema)
+        shows_references = output_format == RESOLVED_FORMAT
+        unparsed = load_unparsed(self._table, schema, require_read=require_read if shows_references else None)
         return await self._threads.run(_format_text, self._parser, unparsed, output_format)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from chronik.limits import (
@@ -17,6 +17,9 @@ from chronik.metadata.commands.schemas import ReferencedVersion
 from chronik.metadata.schemas import SchemaTable, StoredSchema, StoredVersion, qualify_reference
 from chronik.registry.entities import SchemaReference
 from chronik.registry.schema import InvalidSchemaError, ResolvedReference
+
+SubjectCheck = Callable[[str], None]
+"""A check of a normalized name of a subject that raises AccessDeniedError unless the caller may read the subject."""
 
 LATEST_VERSION = -1
 """The version number in a reference that stands for the latest version."""
@@ -76,6 +79,7 @@ def resolve_references(
     *,
     include_deleted: bool = True,
     text_bytes: int = 0,
+    require_read: SubjectCheck | None = None,
 ) -> tuple[ResolvedReference, ...]:
     """Return the texts of all schemas to which a schema refers, each before the schemas that refer to it.
 
@@ -87,11 +91,13 @@ def resolve_references(
         references: The direct references of the schema.
         include_deleted: Whether soft-deleted versions are found.
         text_bytes: The size of the schema itself, which counts towards the limit.
+        require_read: A check of each referenced subject, or None if no result shows the texts to a caller.
 
     Raises:
         InvalidSchemaError: A referenced version does not exist, or the references are too many, too deep or too large.
+        AccessDeniedError: The check rejects a referenced subject.
     """
-    resolver = _Resolver(table, include_deleted=include_deleted, text_bytes=text_bytes)
+    resolver = _Resolver(table, include_deleted=include_deleted, text_bytes=text_bytes, require_read=require_read)
     resolver.visit(context, references, 1)
     return tuple(resolver.resolved)
 
@@ -99,11 +105,14 @@ def resolve_references(
 class _Resolver:
     """A depth-first traversal of references."""
 
-    def __init__(self, table: SchemaTable, *, include_deleted: bool, text_bytes: int) -> None:
+    def __init__(
+        self, table: SchemaTable, *, include_deleted: bool, text_bytes: int, require_read: SubjectCheck | None
+    ) -> None:
         self.resolved: list[ResolvedReference] = []
         self._table = table
         self._include_deleted = include_deleted
         self._bytes = text_bytes
+        self._require_read = require_read
         self._steps = 0
         self._visited: set[str] = set()
 
@@ -115,7 +124,10 @@ class _Resolver:
             if reference.name in self._visited:
                 continue
             self._visited.add(reference.name)
-            schema = self._load(qualify_reference(context, reference.subject), reference.version)
+            subject = qualify_reference(context, reference.subject)
+            if self._require_read is not None:
+                self._require_read(subject)
+            schema = self._load(subject, reference.version)
             self._check_limits(schema, depth)
             self.visit(schema.context, schema.references, depth + 1)
             self.resolved.append(ResolvedReference(reference.name, schema.text))

@@ -32,7 +32,7 @@ from chronik.registry.properties import (
     merge_rule_sets,
     set_version_property,
 )
-from chronik.registry.references import DirectReferences, resolve_direct_references, resolve_references
+from chronik.registry.references import DirectReferences, SubjectCheck, resolve_direct_references, resolve_references
 from chronik.registry.schema import InvalidSchemaError, ResolvedReference, Schema, SchemaType
 from chronik.registry.settings import RegistryMode, get_effective_config, get_effective_mode
 
@@ -300,16 +300,23 @@ def load_compared_version(
     return ComparedVersion(version.number, load_unparsed(table, schema, with_references), references, *properties)
 
 
-def load_unparsed(table: SchemaTable, schema: StoredSchema, with_references: bool = True) -> UnparsedSchema:
+def load_unparsed(
+    table: SchemaTable,
+    schema: StoredSchema,
+    with_references: bool = True,
+    require_read: SubjectCheck | None = None,
+) -> UnparsedSchema:
     """Return a stored schema in the form in which it is parsed.
 
     Raises:
         UnprocessableSchemaError: A schema to which it refers does not exist any more.
+        AccessDeniedError: `require_read` rejects a subject to which it refers.
     """
     schema_type = TYPES_BY_NUMBER[schema.schema_type]
     if not with_references or not schema.references:
         return UnparsedSchema(schema_type, schema.text)
     try:
-        return UnparsedSchema(schema_type, schema.text, resolve_references(table, schema.context, schema.references))
+        references = resolve_references(table, schema.context, schema.references, require_read=require_read)
     except InvalidSchemaError as error:
         raise describe_invalid_schema(schema_type, error) from None
+    return UnparsedSchema(schema_type, schema.text, references)

@@ -93,6 +93,7 @@ from chronik.registry.matching import SchemaMatcher
 from chronik.registry.parser import TYPE_NUMBERS
 from chronik.registry.properties import check_rule_set, decode_properties, encode_limited, has_rule_of_type
 from chronik.registry.proposals import Proposal, RegistryStore
+from chronik.registry.references import SubjectCheck
 from chronik.registry.registration import (
     NEXT_VERSION,
     PreparedSchema,
@@ -276,7 +277,14 @@ class SchemaRegistry:
         return Proposal(command, finish)
 
     async def look_up(
-        self, subject: str, request: SchemaRequest, *, normalize: bool = False, deleted: bool = False, format: str = ""
+        self,
+        subject: str,
+        request: SchemaRequest,
+        *,
+        normalize: bool = False,
+        deleted: bool = False,
+        format: str = "",
+        require_read: SubjectCheck | None = None,
     ) -> SubjectSchema:
         """Return the version of the subject that has the schema in the request."""
         draft = build_draft(request)
@@ -284,7 +292,7 @@ class SchemaRegistry:
         found = await self._store.evaluate(
             name, lambda: self._look_up(name, draft, normalize=normalize, deleted=deleted)
         )
-        return await self.format_schema(found, format)
+        return await self.format_schema(found, format, require_read)
 
     async def _look_up(self, name: str, draft: SchemaDraft, *, normalize: bool, deleted: bool) -> SubjectSchema:
         state = load_subject_state(self._table, name)
@@ -303,14 +311,22 @@ class SchemaRegistry:
         return self._render_version(name, found)
 
     async def get_version(
-        self, subject: str, version: str | int, *, deleted: bool = False, format: str = "", reference_format: str = ""
+        self,
+        subject: str,
+        version: str | int,
+        *,
+        deleted: bool = False,
+        format: str = "",
+        reference_format: str = "",
+        require_read: SubjectCheck | None = None,
     ) -> SubjectSchema:
         """Return a version of a subject. The version is a number, "latest" or -1."""
         number = parse_version(version)
         name = await self._resolve_for_read(subject)
         found = self._get_version(name, number, deleted=deleted)
         rendered = self._render_version(name, found, reference_format=reference_format)
-        return await self._format_stored(rendered, self._table.schemas[split_subject(name)[0], found.schema_id], format)
+        schema = self._table.schemas[split_subject(name)[0], found.schema_id]
+        return await self._format_stored(rendered, schema, format, require_read)
 
     def _get_version(self, name: str, number: int, *, deleted: bool) -> StoredVersion:
         subject = self._table.subjects.get(name)
@@ -322,7 +338,13 @@ class SchemaRegistry:
         return found
 
     async def get_latest_with_metadata(
-        self, subject: str, properties: Mapping[str, str], *, deleted: bool = False, format: str = ""
+        self,
+        subject: str,
+        properties: Mapping[str, str],
+        *,
+        deleted: bool = False,
+        format: str = "",
+        require_read: SubjectCheck | None = None,
     ) -> SubjectSchema:
         """Return the latest version of a subject whose metadata has all the properties."""
         name = await self._resolve_for_read(subject)
@@ -335,7 +357,8 @@ class SchemaRegistry:
             await slices.pause_if_due()
             metadata = decode_properties(schema.properties).metadata
             if metadata is not None and properties.items() <= (metadata.properties or {}).items():
-                return await self._format_stored(render_version(name, schema, version), schema, format)
+                rendered = render_version(name, schema, version)
+                return await self._format_stored(rendered, schema, format, require_read)
         raise SchemaNotFoundError() if self._has_subject(name, deleted=deleted) else SubjectNotFoundError(name)
 
     async def list_versions(
@@ -463,6 +486,7 @@ class SchemaRegistry:
         reference_format: str = "",
         fetch_max_id: bool = False,
         visible: SubjectFilter = accept_all,
+        require_read: SubjectCheck | None = None,
     ) -> SchemaString:
         """Return the schema with the id.
 
@@ -479,7 +503,7 @@ class SchemaRegistry:
         if found is None:
             raise SchemaNotFoundError(schema_id)
         rendered = render_version(found.subject, found.schema, found.version, reference_format=reference_format)
-        text = (await self._format_stored(rendered, found.schema, format)).schema
+        text = (await self._format_stored(rendered, found.schema, format, require_read)).schema
         return SchemaString(
             schema=text,
             subject=None if subject is None else found.subject,
@@ -586,7 +610,14 @@ class SchemaRegistry:
                 listed += [SubjectVersion(name, number) for number in numbers]
             return listed
 
-    async def get_by_guid(self, guid: str, *, format: str = "", visible: SubjectFilter = accept_all) -> SchemaString:
+    async def get_by_guid(
+        self,
+        guid: str,
+        *,
+        format: str = "",
+        visible: SubjectFilter = accept_all,
+        require_read: SubjectCheck | None = None,
+    ) -> SchemaString:
         """Return the schema with the GUID."""
         found = await self._find_by_guid(guid, visible)
         if not found:
@@ -596,7 +627,7 @@ class SchemaRegistry:
             raise SchemaNotFoundError(guid)
         first = found[0]
         rendered = await self._format_stored(
-            render_version(first.subject, first.schema, first.version), first.schema, format
+            render_version(first.subject, first.schema, first.version), first.schema, format, require_read
         )
         return SchemaString(
             schema=rendered.schema,
@@ -765,15 +796,19 @@ class SchemaRegistry:
         """Return the supported schema types."""
         return [SchemaType.JSON.value, SchemaType.PROTOBUF.value, SchemaType.AVRO.value]
 
-    async def format_schema(self, found: SubjectSchema, format: str) -> SubjectSchema:
+    async def format_schema(
+        self, found: SubjectSchema, format: str, require_read: SubjectCheck | None = None
+    ) -> SubjectSchema:
         """Return the version with its schema rendered in a format of its type, such as `resolved` for Avro."""
         if not format.strip():
             return found
         schema = self._table.schemas.get((split_subject(found.subject)[0], found.id))
-        return found if schema is None else await self._format_stored(found, schema, format)
+        return found if schema is None else await self._format_stored(found, schema, format, require_read)
 
-    async def _format_stored(self, rendered: SubjectSchema, schema: StoredSchema, format: str) -> SubjectSchema:
-        return msgspec.structs.replace(rendered, schema=await self._matcher.format_text(schema, format))
+    async def _format_stored(
+        self, rendered: SubjectSchema, schema: StoredSchema, format: str, require_read: SubjectCheck | None
+    ) -> SubjectSchema:
+        return msgspec.structs.replace(rendered, schema=await self._matcher.format_text(schema, format, require_read))
 
     async def resolve_alias(self, subject: str) -> ResolvedSubject:
         """Return the normalized name of the subject that reads of `subject` access: its alias, if it has one.

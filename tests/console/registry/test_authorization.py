@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from chronik.console.registry.operation_table import OPERATIONS, RegistryOperation
@@ -109,6 +111,40 @@ def test_schema_with_reference_requires_permission_on_referenced_subject(
         assert absent.error_code == 40301
     allow(node, AclOperation.READ, "secret-referenced")
     assert alice.post(paths[0], body).status == 200
+
+
+@pytest.mark.parametrize("hops", [1, 2])
+def test_resolved_format_requires_permission_on_referenced_subjects(
+    node: AuthorizingNode, root: RegistryApi, hops: int
+) -> None:
+    hidden = f"secret-resolved-{hops}"  # The permissions of earlier tests remain.
+    root.register(hidden, SCHEMA)
+    name, subject = "Secret", hidden
+    for hop in range(hops):
+        record = {"type": "record", "name": f"Reader{hop}", "fields": [{"name": "f", "type": name}]}
+        reference = {"name": name, "subject": subject, "version": 1}
+        body = {"schema": json.dumps(record), "references": [reference], "metadata": {"properties": {"a": "b"}}}
+        name, subject = f"Reader{hop}", f"alice-{hops}-{hop}"
+        assert root.post(f"/subjects/{subject}/versions", body).status == 200
+    alice = RegistryApi(node.http, "alice")
+    for operation in (AclOperation.READ, AclOperation.WRITE):
+        allow(node, operation, "alice-", PREFIXED)
+    stored = root.get(f"/subjects/{subject}/versions/1").json
+    version, by_id = f"/subjects/{subject}/versions/1", f"/schemas/ids/{stored['id']}"
+    reads = (version, f"{version}/schema", f"/subjects/{subject}/metadata", by_id, f"{by_id}/schema",
+             f"/schemas/guids/{stored['guid']}")  # fmt: skip
+    for path in reads:
+        assert alice.get(path).status == 200
+        denied = alice.get(f"{path}?format=%20resolved%20")
+        assert denied.error_code == 40301, path
+    for path in (f"/subjects/{subject}", f"/subjects/{subject}/versions"):
+        assert (alice.post(path, body).status == 200) is (hops > 1), path  # A direct reference is in the request.
+        assert alice.post(f"{path}?format=resolved", body).error_code == 40301, path
+    allow(node, AclOperation.READ, hidden)
+    for path in reads:
+        resolved = alice.get(f"{path}?format=resolved")
+        assert resolved.status == 200
+        assert "Secret" in resolved.body.decode()
 
 
 def test_alias_requires_permission_on_its_target(node: AuthorizingNode, root: RegistryApi) -> None:

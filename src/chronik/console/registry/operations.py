@@ -66,7 +66,11 @@ class RegistryCall(NamedTuple):
         """Raise AccessDeniedError unless the client may read the subjects to which the schema in the body refers."""
         context, _ = split_subject(subject)
         for reference in self.body.references or ():
-            self.access.require(AclOperation.READ, qualify_reference(context, reference.subject))
+            self.require_read(qualify_reference(context, reference.subject))
+
+    def require_read(self, subject: str) -> None:
+        """Raise AccessDeniedError unless the client may read the subject."""
+        self.access.require(AclOperation.READ, subject)
 
 
 def _get_format_of_request(request: SchemaRequest) -> str:
@@ -104,7 +108,12 @@ async def look_up_schema(call: RegistryCall) -> SubjectSchema:
     query = call.query
     format = query.format or _get_format_of_request(call.body)
     return await call.registry.look_up(
-        subject, call.body, normalize=query.normalize, deleted=query.deleted, format=format
+        subject,
+        call.body,
+        normalize=query.normalize,
+        deleted=query.deleted,
+        format=format,
+        require_read=call.require_read,
     )
 
 
@@ -117,7 +126,9 @@ async def get_latest_with_metadata(call: RegistryCall) -> SubjectSchema:
     subject = await call.resolve_subject()
     query = call.query
     properties = dict(zip(query.key, query.value, strict=False))
-    return await call.registry.get_latest_with_metadata(subject, properties, deleted=query.deleted, format=query.format)
+    return await call.registry.get_latest_with_metadata(
+        subject, properties, deleted=query.deleted, format=query.format, require_read=call.require_read
+    )
 
 
 async def list_versions(call: RegistryCall) -> list[int]:
@@ -144,7 +155,7 @@ async def register_schema(call: RegistryCall) -> Registration:
             f'Schema being registered is incompatible with an earlier schema for subject "{call.subject}"'
         ) from None
     if format := call.query.format or _get_format_of_request(call.body):
-        found = await call.registry.format_schema(found, format)
+        found = await call.registry.format_schema(found, format, call.require_read)
     return Registration(
         id=found.id,
         version=found.version,
@@ -168,6 +179,7 @@ async def get_version(call: RegistryCall) -> SubjectSchema:
         deleted=query.deleted,
         format=query.format,
         reference_format=query.reference_format,
+        require_read=call.require_read,
     )
 
 
@@ -179,7 +191,9 @@ async def delete_version(call: RegistryCall) -> int:
 async def get_schema_of_version(call: RegistryCall) -> str:
     subject = await call.resolve_subject()
     query = call.query
-    found = await call.registry.get_version(subject, call.path["version"], deleted=query.deleted, format=query.format)
+    found = await call.registry.get_version(
+        subject, call.path["version"], deleted=query.deleted, format=query.format, require_read=call.require_read
+    )
     return found.schema
 
 
@@ -220,6 +234,7 @@ async def get_schema_by_id(call: RegistryCall) -> SchemaString:
         reference_format=query.reference_format,
         fetch_max_id=query.fetch_max_id,
         visible=call.access.build_filter(AclOperation.READ),
+        require_read=call.require_read,
     )
 
 
@@ -229,6 +244,7 @@ async def get_schema_text_by_id(call: RegistryCall) -> str:
         call.query.subject,
         format=call.query.format,
         visible=call.access.build_filter(AclOperation.READ),
+        require_read=call.require_read,
     )
     return found.schema
 
@@ -259,7 +275,10 @@ async def list_versions_of_id(call: RegistryCall) -> list[SubjectVersion]:
 
 async def get_schema_by_guid(call: RegistryCall) -> SchemaString:
     return await call.registry.get_by_guid(
-        call.path["guid"], format=call.query.format, visible=call.access.build_filter(AclOperation.READ)
+        call.path["guid"],
+        format=call.query.format,
+        visible=call.access.build_filter(AclOperation.READ),
+        require_read=call.require_read,
     )
 
 
