@@ -7,6 +7,7 @@ import gc
 import json
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ import pytest
 
 from chronik.limits import PARSED_SCHEMAS_BYTES_MAX, SCHEMA_BYTES_MAX, SCHEMA_COMPARISON_SECONDS_MAX, SCHEMA_JOBS_MAX
 from chronik.registry.comparison import ComparedVersion, find_incompatibilities
-from chronik.registry.errors import RegistryTimeoutError
+from chronik.registry.errors import RegistryTimeoutError, UnprocessableSchemaError
 from chronik.registry.parser import (
     BRACKET_BYTES,
     LARGE_SCHEMA_BYTES,
@@ -199,3 +200,31 @@ def test_comparison_stops_at_its_deadline() -> None:
             parser, CompatibilityLevel.FULL_TRANSITIVE, parsed, SchemaType.AVRO, build_versions(), deadline
         )
     assert compared == 1
+
+
+def test_error_of_a_schema_thread_does_not_keep_the_data_of_the_job() -> None:
+    class Data:
+        """An object that can be weakly referenced."""
+
+    references: list[weakref.ref[Data]] = []
+
+    def compare() -> None:
+        data = Data()
+        references.append(weakref.ref(data))
+        try:
+            raise InvalidSchemaError("too complex")
+        except InvalidSchemaError as error:
+            raise UnprocessableSchemaError(str(error)) from None
+
+    async def scenario() -> None:
+        threads = SchemaThreads()
+        error = await catch_error(threads.run(compare))
+        assert isinstance(error, UnprocessableSchemaError)
+        await threads.close()
+        assert [reference() for reference in references] == [None]
+
+    gc.disable()  # Node processes freeze objects, so that the collector does not find all cycles.
+    try:
+        asyncio.run(asyncio.wait_for(scenario(), 20))
+    finally:
+        gc.enable()

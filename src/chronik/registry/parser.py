@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 from chronik.limits import MIB, PARSED_SCHEMAS_BYTES_MAX, SCHEMA_JOBS_MAX
-from chronik.registry.errors import RegistryTimeoutError
+from chronik.registry.errors import RegistryError, RegistryTimeoutError
 from chronik.registry.schema import InvalidSchemaError, ResolvedReference, Schema, SchemaType
 
 THREADS: Final = 2
@@ -128,6 +128,19 @@ def _load_module(schema_type: SchemaType) -> _FormatModule:
         raise InvalidSchemaError(f"this node does not support schemas of type {schema_type}: {error}") from error
 
 
+def _call_without_traceback(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function. Errors for clients have no traceback, which would refer to all data of a large comparison.
+
+    The data would be in a reference cycle, which the garbage collector does not find if a node has frozen it: see
+    `chronik.node.memory_tuning`.
+    """
+    try:
+        return function(*args, **kwargs)
+    except RegistryError as error:
+        error.__context__ = None
+        raise error.with_traceback(None) from None
+
+
 class SchemaThreads:
     """The threads in which a node parses and compares schemas, so that the event loop is never held."""
 
@@ -152,7 +165,7 @@ class SchemaThreads:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="schemas")
             self._jobs += 1
-            job = self._executor.submit(function, *args, **kwargs)
+            job = self._executor.submit(_call_without_traceback, function, *args, **kwargs)
         job.add_done_callback(self._finish)
         return await asyncio.wrap_future(job)
 
