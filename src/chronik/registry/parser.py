@@ -165,7 +165,7 @@ class SchemaThreads:
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="schemas")
             self._jobs += 1
-            job = self._executor.submit(_call_without_traceback, function, *args, **kwargs)
+            job = self._executor.submit(lambda: _call_without_traceback(function, *args, **kwargs))
         job.add_done_callback(self._finish)
         return await asyncio.wrap_future(job)
 
