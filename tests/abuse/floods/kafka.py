@@ -11,6 +11,7 @@ from chronik.client.groups import commit_offsets
 from chronik.client.records import TopicPartition
 from chronik.client.security import AclBinding, add_acls, set_password
 from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.protocol.schema_ids import SCHEMAS_PER_BATCH_MAX
 from chronik.security.sasl.outcomes import PLAIN
 from chronik.security.sasl.scram_keys import ITERATIONS_MIN, MECHANISMS_BY_NAME
 from tests.abuse.attack import SINGLE_NODE, Attack, AttackTarget, ProbeOptions, prepare_nothing
@@ -18,7 +19,7 @@ from tests.abuse.authentication.attacked_listener import PROBE_USER, attacked_ad
 from tests.abuse.budget import MIB, AttackBudget
 from tests.abuse.floods import flood_process
 from tests.abuse.floods.attacker import FloodSpec
-from tests.abuse.floods.requests import LARGE_GROUP, LARGE_TOPIC, topic_name
+from tests.abuse.floods.requests import LARGE_GROUP, LARGE_TOPIC, VALIDATED_PARTITIONS, VALIDATED_TOPIC, topic_name
 
 BUDGET: Final = AttackBudget(
     blocked_ms=1_000.0,  # pings have the same maximum latency as the other honest requests
@@ -74,6 +75,11 @@ def create_topics_to_list(target: AttackTarget) -> None:
 def create_large_topic(target: AttackTarget) -> None:
     with ClusterClient(target.victim.bootstrap, client_id="stage") as client:
         create_topics(client, [NewTopic(LARGE_TOPIC, target.count(PARTITIONS_FEW, PARTITIONS), 1)])
+
+
+def create_validated_topic(target: AttackTarget) -> None:
+    configs = {"confluent.value.schema.validation": "true"}
+    target.victim.create_topic(VALIDATED_TOPIC, VALIDATED_PARTITIONS, configs)
 
 
 def create_groups(target: AttackTarget) -> None:
@@ -169,6 +175,15 @@ def sources_label(sources: int) -> str:
 
 
 def _attacks() -> Iterator[Attack]:
+    yield Attack(
+        "flood-unknown-schemas",
+        "8 connections to each node repeat batches whose records name 1,000 unknown schema ids",
+        flood_nodes(["unknown-schemas"], 1, 8, SCHEMAS_PER_BATCH_MAX, SCHEMAS_PER_BATCH_MAX),
+        create_validated_topic,
+        quick=True,
+        budget=BUDGET,
+        probe=HONEST,
+    )
     for sources in (1, flood_process.MANY_SOURCES):
         origin = "one address" if sources == 1 else f"{sources} addresses"
         for kind, what, prepare, connections, few, full in KINDS:

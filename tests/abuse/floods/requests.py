@@ -5,6 +5,7 @@ A payload maps the number of a request to its frame. Most payloads send the same
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -26,8 +27,10 @@ from chronik.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from chronik.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from chronik.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from chronik.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from chronik.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from chronik.protocol.records import Record, encode_batch
 from chronik.protocol.schema import Request
 from chronik.security.sasl.outcomes import PLAIN
 
@@ -38,6 +41,10 @@ PATTERN: Final = "(x*)*(x*)*y"
 
 LARGE_TOPIC: Final = "flood-large"
 LARGE_GROUP: Final = "flood-large"
+VALIDATED_TOPIC: Final = "flood-validated"
+VALIDATED_PARTITIONS: Final = 3
+"""The number of partitions, so that each node of a cluster leads one."""
+UNKNOWN_SCHEMA_ID: Final = 1_000_000
 LONG_ID_BYTES: Final = 32_000
 TRANSACTION_TIMEOUT_MS: Final = 60_000
 TOPIC: Final = 2
@@ -49,6 +56,7 @@ VERSIONS_MAX: Final[dict[type[Request], int]] = {
     MetadataRequest: 12,
     OffsetCommitRequest: 9,
     OffsetFetchRequest: 9,
+    ProduceRequest: 12,
     # The last version that Apache Kafka 4.3 and this repository both serve.
     InitProducerIdRequest: 5,
     ListOffsetsRequest: 10,
@@ -130,6 +138,15 @@ def _describe_acls(names: int) -> DescribeAclsRequest:
     )
 
 
+def _produce_unknown_schemas(names: int) -> ProduceRequest:
+    """Return a request with a batch for each partition, whose records each name another schema id."""
+    values = (b"\0" + struct.pack(">I", UNKNOWN_SCHEMA_ID + number) for number in range(names))
+    records = encode_batch([Record(offset, -1, None, value) for offset, value in enumerate(values)])
+    partitions = [PartitionProduceData(index=index, records=records) for index in range(VALIDATED_PARTITIONS)]
+    topic = TopicProduceData(name=VALIDATED_TOPIC, partition_data=partitions)
+    return ProduceRequest(acks=-1, timeout_ms=TRANSACTION_TIMEOUT_MS, topic_data=[topic])
+
+
 def init_producer_request(transactional_id: str) -> InitProducerIdRequest:
     return InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS)
 
@@ -156,6 +173,7 @@ PAYLOADS: Final[dict[str, Callable[[int], Payload]]] = {
         lambda names: OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=LARGE_GROUP, topics=None)])
     ),
     "describe-acls": _constant(_describe_acls),
+    "unknown-schemas": _constant(_produce_unknown_schemas),
     "short-ids": _numbered(lambda number: init_producer_request(short_id(number))),
     "long-ids": _numbered(lambda number: init_producer_request(long_id(number))),
     "groups": _numbered(lambda number: offset_commit_request(group_name(number), LARGE_TOPIC, [0])),
