@@ -10,6 +10,7 @@ from chronik.client.cluster import ClusterClient
 from chronik.client.groups import commit_offsets
 from chronik.client.records import TopicPartition
 from chronik.client.security import AclBinding, add_acls, set_password
+from chronik.protocol.errors import ErrorCode
 from chronik.protocol.permissions import AclOperation, AclResourceType
 from chronik.protocol.schema_ids import SCHEMAS_PER_BATCH_MAX
 from chronik.security.sasl.outcomes import PLAIN
@@ -19,7 +20,15 @@ from tests.abuse.authentication.attacked_listener import PROBE_USER, attacked_ad
 from tests.abuse.budget import MIB, AttackBudget
 from tests.abuse.floods import flood_process
 from tests.abuse.floods.attacker import FloodSpec
-from tests.abuse.floods.requests import LARGE_GROUP, LARGE_TOPIC, VALIDATED_PARTITIONS, VALIDATED_TOPIC, topic_name
+from tests.abuse.floods.requests import (
+    LARGE_GROUP,
+    LARGE_TOPIC,
+    VALIDATED_PARTITIONS,
+    VALIDATED_TOPIC,
+    encode_unknown_schemas,
+    topic_name,
+)
+from tests.api.request_builders import produce
 
 BUDGET: Final = AttackBudget(
     blocked_ms=1_000.0,  # pings have the same maximum latency as the other honest requests
@@ -80,6 +89,9 @@ def create_large_topic(target: AttackTarget) -> None:
 def create_validated_topic(target: AttackTarget) -> None:
     configs = {"confluent.value.schema.validation": "true"}
     target.victim.create_topic(VALIDATED_TOPIC, VALIDATED_PARTITIONS, configs)
+    with target.connect_to_leader(VALIDATED_TOPIC) as client:
+        rejected = produce(client, VALIDATED_TOPIC, encode_unknown_schemas(SCHEMAS_PER_BATCH_MAX))
+        assert rejected.error_code == ErrorCode.INVALID_RECORD, rejected
 
 
 def create_groups(target: AttackTarget) -> None:

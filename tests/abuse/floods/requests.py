@@ -138,10 +138,15 @@ def _describe_acls(names: int) -> DescribeAclsRequest:
     )
 
 
+def encode_unknown_schemas(count: int) -> bytes:
+    """Return a batch whose records each name another unknown schema id."""
+    values = (b"\0" + struct.pack(">I", UNKNOWN_SCHEMA_ID + number) for number in range(count))
+    return encode_batch([Record(offset, -1, None, value) for offset, value in enumerate(values)])
+
+
 def _produce_unknown_schemas(names: int) -> ProduceRequest:
-    """Return a request with a batch for each partition, whose records each name another schema id."""
-    values = (b"\0" + struct.pack(">I", UNKNOWN_SCHEMA_ID + number) for number in range(names))
-    records = encode_batch([Record(offset, -1, None, value) for offset, value in enumerate(values)])
+    """Return a request with a batch of unknown schema ids for each partition."""
+    records = encode_unknown_schemas(names)
     partitions = [PartitionProduceData(index=index, records=records) for index in range(VALIDATED_PARTITIONS)]
     topic = TopicProduceData(name=VALIDATED_TOPIC, partition_data=partitions)
     return ProduceRequest(acks=-1, timeout_ms=TRANSACTION_TIMEOUT_MS, topic_data=[topic])
