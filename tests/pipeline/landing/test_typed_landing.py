@@ -27,6 +27,7 @@ from chronik.pipeline.tables.topic_table import TableMismatchError, TableMissing
 from chronik.pipeline.tables.values.data_format import DataFormat
 from chronik.pipeline.tables.values.table_schema import parse_schema_document
 from chronik.testing import Broker
+from chronik.testing.plugin import BrokerFactory
 from tests.formats.http_registry import HttpRegistry
 from tests.pipeline.landing.typed_topic import TypedTopic, encode_avro, field, record
 from tests.pipeline.table_fixtures import JournalledTopic, read_rows
@@ -208,10 +209,16 @@ def test_rejected_login_fails_the_round(landed: TypedTopic) -> None:
     assert landed.land().rows == 1
 
 
-def test_topic_without_a_registry_is_an_error(landed: TypedTopic) -> None:
-    landed.send_avro(ORDER, {"id": 1, "name": "a"})
-    with pytest.raises(ConfigError, match="no schema registry: set its URL with --registry"):
-        landed.land(registry=None)
+def test_topic_without_a_registry_is_an_error(chronik_broker_factory: BrokerFactory, tmp_path: Path) -> None:
+    broker = chronik_broker_factory()  # other tests may have opened the registry of the shared broker
+    broker.create_topic("orders")
+    with broker.cluster() as cluster:
+        landed = TypedTopic(JournalledTopic(broker, "orders"), cluster, tmp_path)
+        landed.registry = HttpRegistry()
+        landed.send_avro(ORDER, {"id": 1, "name": "a"})
+        with pytest.raises(ConfigError, match="no schema registry: set its URL with --registry"):
+            landed.land(registry=None)
+        landed.close()
 
 
 # Keys

@@ -14,6 +14,7 @@ import pytest
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.formats.encoding import build_prefix
 from chronik.formats.framing import VALUE_HEADER
+from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline.audit import audit
 from chronik.pipeline.audit.report import AuditReport
 from chronik.pipeline.landing.settings import parse_table_settings
@@ -91,7 +92,7 @@ def run_audit(landed: TypedTopic, **options: Any) -> AuditReport:
         table_root=landed.root,
         topics=[landed.topic.name],
         tasks=run_locally,
-        **options,
+        **{"registry": landed.registry_settings} | options,
     )
     return report
 
@@ -223,10 +224,20 @@ def test_audit_compares_decoded_values(landed: TypedTopic) -> None:
     assert "column ratio of the row at offset 0 differs from the value of its record" in report.findings[0].says
 
 
+def test_audit_with_another_registry_reports_the_table_as_unchecked(landed: TypedTopic) -> None:
+    land_versions(landed)
+    other = HttpRegistry()
+    report = run_audit(landed, registry=RegistrySettings(other.url))
+    other.stop()
+    assert report.findings == []
+    assert "the record at offset 0 cannot be decoded as it was" in report.unchecked[0]
+
+
 def test_audit_without_the_registry_reports_the_table_as_unchecked(landed: TypedTopic) -> None:
     land_versions(landed)
     landed.close()
-    report = run_audit(landed)
+    without_cached_schemas = RegistrySettings(landed.registry.url, timeout_s=1.0)
+    report = run_audit(landed, registry=without_cached_schemas)
     assert report.findings == []
     assert "is not available" in report.unchecked[0]
     landed.registry.start()

@@ -32,6 +32,7 @@ from chronik.pipeline.audit.partition_plan import AuditedReplica
 from chronik.pipeline.records.columns import HEADERS_TYPE, RecordColumns
 from chronik.pipeline.source.segment_transport import AbortedTransactionRange, find_aborted_transactions
 from chronik.pipeline.tables.layout import (
+    ERROR,
     HEADERS,
     KEY,
     KEY_VALUE,
@@ -109,6 +110,8 @@ class DecodedFieldCheck:
         assert records.value is not None, "values are read"
         positions = records.offset.to_numpy()
         for decoded in self._decoder.decode_records(self._partition, records):
+            if self._table.format.needs_registry and decoded.dead_letters is not None:
+                self._check_undecodable_records(records, decoded.dead_letters)
             offsets = decoded.rows[OFFSET].to_numpy()
             _, here, there = np.intersect1d(offsets, self._offsets, return_indices=True)
             rows = self._rows.take(pa.array(there))
@@ -122,6 +125,22 @@ class DecodedFieldCheck:
                         name, rows.slice(row, 1), system_columns(self._partition, record)
                     ):
                         self.mismatches[offset] = name
+
+    def _check_undecodable_records(self, records: RecordColumns, undecodable: Mapping[str, pa.Array]) -> None:
+        """Raise RegistryRequestError if a row in the table is of a record that the registry's schemas do not decode.
+
+        Such a row cannot be verified: the registry is not the one of the writers, or it has lost their schema.
+        """
+        offsets = undecodable[OFFSET].to_numpy()
+        for offset in np.intersect1d(offsets, self._offsets):
+            row = self._rows.slice(int(np.searchsorted(self._offsets, offset)), 1)
+            position = int(np.searchsorted(records.offset.to_numpy(), offset))
+            record = RecordColumns(*(None if each is None else each.slice(position, 1) for each in records))
+            columns = system_columns(self._partition, record)
+            if not any(self._is_decoded_by_schema(schema, row, columns) for schema in self._earlier_schemas):
+                reason = undecodable[ERROR][int(np.flatnonzero(offsets == offset)[0])].as_py()
+                problem = f"the record at offset {offset} cannot be decoded as it was: {reason}"
+                raise RegistryRequestError(f"{problem}; --registry selects the registry of the writers")
 
     def _is_explained_by_schema_change(self, name: str, row: pa.Table, record: Mapping[str, pa.Array]) -> bool:
         """Return whether a row is correct although the current schema would decode the record differently."""
