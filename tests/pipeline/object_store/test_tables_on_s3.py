@@ -13,6 +13,7 @@ from chronik.pipeline.tables.catalog import list_table_names, open_or_create_tab
 from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput
 from chronik.pipeline.tables.layout import OFFSET, PARTITION
 from chronik.pipeline.tables.table_files import scan
+from chronik.pipeline.tables.table_statistics import MaintenanceKind, MaintenanceRecord
 from chronik.pipeline.tables.topic_table import TableMissingError, TopicTable
 from tests.pipeline.seaweedfs import S3Server
 from tests.pipeline.table_fixtures import SPEC, build_batch, expected_offsets
@@ -93,3 +94,14 @@ def test_options_of_environment_are_used_and_passed_to_tasks(
     with descriptor.writer() as writer:  # as a task in a process without the environment variables
         writer.write(build_batch(PartitionRange(0, 0, 3), descriptor.schema))
     assert len(writer.files) == 1
+
+
+def test_statistics_and_maintenance_records_are_read_without_listing_data(s3_server: S3Server, s3_root: str) -> None:
+    table = open_or_create_table(f"{s3_root}/orders", SPEC, s3_server.options)
+    table.commit([write_rows(table, PartitionRange(0, 0, 10))])
+    record = MaintenanceRecord(MaintenanceKind.VACUUM, 1_000, "host:7", files_deleted=2)
+    table.record_maintenance(record)
+    assert table.expire_versions(24) == 0
+    found = open_table(f"{s3_root}/orders", s3_server.options).statistics()
+    assert (found.rows, len(found.files), found.versions_kept, found.version) == (10, 1, 4, 3)
+    assert (found.last_vacuum, found.last_compaction) == (record, None)

@@ -51,6 +51,10 @@ class LiveFile:
     """Lowest and highest partition of the topic with records in the file."""
     offsets: tuple[int, int] = UNKNOWN_BOUNDS
     """Lowest and highest offset in the file, over all partitions."""
+    rows: int | None = None
+    """Number of rows, or None if unknown."""
+    written_ms: int = 0
+    """Time at which the file was written, in milliseconds since the epoch."""
 
     def may_contain(self, partition: int, start: int, end: int) -> bool:
         """Return whether the file may contain records of the partition with offsets in [start, end)."""

@@ -18,6 +18,7 @@ from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.partitioning import Partitioning
 from chronik.pipeline.tables.storage import TableStorage
 from chronik.pipeline.tables.table_files import LiveFile, TableDescriptor, TableFiles
+from chronik.pipeline.tables.table_statistics import MaintenanceRecord, TableStatistics
 from chronik.pipeline.tables.values.data_format import JSON_VALUES, RecordFormat
 from chronik.pipeline.tables.values.field_statistics import FieldStatistics
 from chronik.pipeline.tables.values.schema_evolution import EvolvedSchema
@@ -197,11 +198,33 @@ class TopicTable(Protocol):
 
     # Maintenance
 
-    def replace_files(self, removed: Sequence[LiveFile], written: Sequence[WrittenFile], *, data_change: bool) -> bool:
+    def statistics(self) -> TableStatistics:
+        """Return the statistics of the current version from the table's metadata, without listing data files.
+
+        Raises:
+            TableMismatchError: The files do not contain exactly their rows (deletion vectors, column mapping).
+        """
+
+    def record_maintenance(self, record: MaintenanceRecord) -> None:
+        """Store a maintenance record in the table, in a commit that changes neither rows nor files.
+
+        Raises:
+            TableCommitError: The commit did not succeed within its attempts.
+        """
+
+    def replace_files(
+        self,
+        removed: Sequence[LiveFile],
+        written: Sequence[WrittenFile],
+        *,
+        data_change: bool,
+        record: MaintenanceRecord | None = None,
+    ) -> bool:
         """Replace files atomically, and return whether the table contains the new files.
 
         It returns False if another commit removed an old file or a vacuum deleted a new one; the new files are then
-        deleted. After an unknown outcome they may be part of the table. `data_change` is Delta's dataChange flag.
+        deleted. After an unknown outcome they may be part of the table. `data_change` is Delta's dataChange flag. The
+        maintenance record, if any, is stored in the same commit.
 
         Raises:
             TableCommitError: The commit did not succeed within its attempts.
@@ -221,4 +244,13 @@ class TopicTable(Protocol):
         """Delete files that no version of the last `hours` contains, and return their paths.
 
         `orphans` includes uncommitted files.
+        """
+
+    def expire_versions(self, hours: int) -> int:
+        """Remove the metadata of versions that are older than `hours`, and return their number.
+
+        The current version is never removed. Data files that only these versions contain are deleted by `vacuum_files`.
+
+        Raises:
+            TableCommitError: The commit did not succeed within its attempts.
         """

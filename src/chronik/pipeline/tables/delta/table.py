@@ -36,12 +36,18 @@ from chronik.pipeline.tables.commit_plan import (
     plan_commit,
 )
 from chronik.pipeline.tables.conditional_writes import require_conditional_writes
-from chronik.pipeline.tables.delta.transaction_log import check_log_entries, sync_log_entry
+from chronik.pipeline.tables.delta.transaction_log import (
+    build_entry_path,
+    check_log_entries,
+    count_kept_versions,
+    sync_log_entry,
+)
 from chronik.pipeline.tables.layout import (
     DECODING_RULES_VERSION,
     OFFSET,
     PARTITION,
     RESCUED,
+    TIMESTAMP,
     TYPED_DECODING_RULES_VERSION,
     TableKind,
     initial_schema,
@@ -72,6 +78,13 @@ from chronik.pipeline.tables.table_files import (
     TableDescriptor,
     TableFiles,
     find_uncommittable_files,
+)
+from chronik.pipeline.tables.table_statistics import (
+    MaintenanceKind,
+    MaintenanceRecord,
+    TableStatistics,
+    decode_maintenance_record,
+    encode_maintenance_record,
 )
 from chronik.pipeline.tables.topic_table import (
     CommitResult,
@@ -150,6 +163,10 @@ TIMESTAMP_NTZ_FEATURE, VARIANT_FEATURE = "timestampNtz", "variantType"
 HARMLESS_READER_FEATURES = frozenset({TIMESTAMP_NTZ_FEATURE, VARIANT_FEATURE})
 """Reader features with which the data files contain exactly the table's rows. Delta-rs adds `variantType` together with
 `timestampNtz`; only columns of that type are not supported."""
+MAINTENANCE_RECORD = "chronik.maintenance"
+"""Key of the maintenance record in the commit info of a commit."""
+LOG_RETENTION_PROPERTY = "delta.logRetentionDuration"
+"""Table property for how long entries of the transaction log are kept. Delta's default is 30 days."""
 TRANSACTION_EXPIRY_PROPERTY = "delta.setTransactionRetentionDuration"
 """Table property that expires application transactions, which store the next offsets."""
 
@@ -204,13 +221,15 @@ def list_live_files(table: DeltaTable) -> tuple[LiveFile, ...]:
     actions = pa.table(table.get_add_actions())
     values = actions["partition"].to_pylist() if columns else [{}] * actions.num_rows
     return tuple(
-        LiveFile(unquote(path), size_bytes, tuple(row[name] for name in columns), partitions, offsets)
-        for path, size_bytes, row, partitions, offsets in zip(
+        LiveFile(unquote(path), size_bytes, tuple(row[name] for name in columns), partitions, offsets, rows, written_ms)
+        for path, size_bytes, row, partitions, offsets, rows, written_ms in zip(
             actions["path"].to_pylist(),
             actions["size_bytes"].to_pylist(),
             values,
             _read_column_bounds(actions, PARTITION),
             _read_column_bounds(actions, OFFSET),
+            actions["num_records"].to_pylist(),
+            actions["modification_time"].to_pylist(),
             strict=True,
         )
     )
@@ -241,11 +260,28 @@ def _read_column_bounds(actions: pa.Table, name: str) -> list[tuple[int, int]]:
     """Return the minimum and maximum of a column in each file that has statistics."""
     found = []
     for bound, default in zip(("min", "max"), UNKNOWN_BOUNDS, strict=True):
-        index = actions.schema.get_field_index(bound)
-        has_stats = index >= 0 and actions.schema.field(index).type.get_field_index(name) >= 0
-        numbers = pc.struct_field(actions[bound], name).to_pylist() if has_stats else [None] * actions.num_rows
+        column = _get_bounds_column(actions, bound, name)
+        numbers = [None] * actions.num_rows if column is None else column.to_pylist()
         found.append([default if number is None else number for number in numbers])
     return list(zip(*found, strict=True))
+
+
+def _get_bounds_column(actions: pa.Table, bound: str, name: str) -> pa.ChunkedArray | None:
+    """Return the bounds (`min` or `max`) of a column in each file, or None if no file has any."""
+    index = actions.schema.get_field_index(bound)
+    has_stats = index >= 0 and actions.schema.field(index).type.get_field_index(name) >= 0
+    return pc.struct_field(actions[bound], name) if has_stats else None
+
+
+def read_timestamp_bounds(table: DeltaTable) -> tuple[int | None, int | None]:
+    """Return the lowest and highest record timestamp in milliseconds, or None where no file has statistics."""
+    actions = pa.table(table.get_add_actions())
+    columns = [_get_bounds_column(actions, bound, TIMESTAMP) for bound in ("min", "max")]
+    lowest, highest = (
+        None if column is None else compute(column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())).as_py()
+        for column, compute in zip(columns, (pc.min, pc.max), strict=True)
+    )
+    return lowest, highest
 
 
 def commit_durably(uri: str, table: DeltaTable, attempt: Callable[[DeltaTable], Result]) -> Result:
@@ -590,7 +626,66 @@ class DeltaTopicTable:
 
     # Maintenance
 
-    def replace_files(self, removed: Sequence[LiveFile], written: Sequence[WrittenFile], *, data_change: bool) -> bool:
+    def statistics(self) -> TableStatistics:
+        with convert_delta_errors(self.uri):
+            table = self._open_current()
+            lowest, highest = read_timestamp_bounds(table)
+            return TableStatistics(
+                format="delta",
+                version=table.version(),
+                versions_kept=count_kept_versions(self.storage, table.version()),
+                created_ms=table.metadata().created_time or 0,
+                files=list_live_files(table),
+                oldest_data_ms=lowest,
+                newest_data_ms=highest,
+                last_compaction=self._read_maintenance_record(table, MaintenanceKind.COMPACTION),
+                last_vacuum=self._read_maintenance_record(table, MaintenanceKind.VACUUM),
+                last_rebuild=self._read_maintenance_record(table, MaintenanceKind.REBUILD),
+            )
+
+    def _read_maintenance_record(self, table: DeltaTable, kind: MaintenanceKind) -> MaintenanceRecord | None:
+        """Return the last record of a kind, or None if the log does not contain its commit any more."""
+        version = table.transaction_version(self._build_maintenance_app_id(kind))
+        if version is None:
+            return None
+        try:
+            with self.storage.filesystem.open_input_file(self.storage.full_path(build_entry_path(version))) as entry:
+                actions = [json.loads(line) for line in entry.read().splitlines()]
+        except FileNotFoundError:
+            return None
+        texts = [action["commitInfo"].get(MAINTENANCE_RECORD) for action in actions if "commitInfo" in action]
+        return next((decode_maintenance_record(text) for text in texts if text is not None), None)
+
+    def record_maintenance(self, record: MaintenanceRecord) -> None:
+        def attempt(table: DeltaTable) -> None:
+            table.create_write_transaction(
+                [],
+                mode="append",
+                schema=table.schema(),
+                partition_by=table.metadata().partition_columns,
+                commit_properties=self._build_maintenance_properties(table, record),
+            )
+
+        self._commit_with_retries(attempt)
+
+    def _build_maintenance_properties(self, table: DeltaTable, record: MaintenanceRecord | None) -> CommitProperties:
+        """Return the properties of a commit onto this version, with a record in it and with the version to find it."""
+        if record is None:
+            return WITHOUT_RETRIES
+        return CommitProperties(
+            max_commit_retries=0,
+            custom_metadata={MAINTENANCE_RECORD: encode_maintenance_record(record)},
+            app_transactions=[Transaction(self._build_maintenance_app_id(record.kind), table.version() + 1)],
+        )
+
+    def replace_files(
+        self,
+        removed: Sequence[LiveFile],
+        written: Sequence[WrittenFile],
+        *,
+        data_change: bool,
+        record: MaintenanceRecord | None = None,
+    ) -> bool:
         attempts = CommitAttempts(self.uri)
 
         def attempt(table: DeltaTable) -> None:
@@ -602,7 +697,7 @@ class DeltaTopicTable:
                 mode="append",
                 schema=table.schema(),
                 partition_by=columns,
-                commit_properties=WITHOUT_RETRIES,
+                commit_properties=self._build_maintenance_properties(table, record),
             )
 
         self._require_conditional_writes()
@@ -685,6 +780,24 @@ class DeltaTopicTable:
                     sync_log_entry(self.uri, version)
             return existing
 
+    def expire_versions(self, hours: int) -> int:
+        retention = f"interval {hours} hours"
+
+        def attempt(table: DeltaTable) -> None:
+            if table.metadata().configuration.get(LOG_RETENTION_PROPERTY) != retention:
+                table.alter.set_table_properties({LOG_RETENTION_PROPERTY: retention}, commit_properties=WITHOUT_RETRIES)
+
+        with convert_delta_errors(self.uri):
+            table = self._open_current()
+            kept = count_kept_versions(self.storage, table.version())
+        if table.metadata().configuration.get(LOG_RETENTION_PROPERTY) != retention:
+            self._commit_with_retries(attempt)  # with the new retention, delta-rs expires versions after every commit
+            kept += 1
+        with convert_delta_errors(self.uri):
+            table = self._open_current()
+            table.cleanup_metadata()
+            return max(0, kept - count_kept_versions(self.storage, table.version()))
+
     # Transactions
 
     def _append(self, table: DeltaTable, files: Sequence[WrittenFile], transactions: list[Transaction]) -> None:
@@ -740,6 +853,9 @@ class DeltaTopicTable:
 
     def _build_sequence_app_id(self, sequence: str) -> str:
         return f"{self._topic_key}/sequence/{sequence}"
+
+    def _build_maintenance_app_id(self, kind: MaintenanceKind) -> str:
+        return f"{self._topic_key}/maintenance/{kind}"
 
     # Commit attempts
 

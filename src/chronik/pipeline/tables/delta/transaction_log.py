@@ -13,7 +13,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from chronik.pipeline.tables.storage import fsync_path, local_directory
+from pyarrow import fs
+
+from chronik.pipeline.tables.storage import TableStorage, fsync_path, local_directory
 from chronik.pipeline.tables.topic_table import TornLogError
 
 LOG_DIRECTORY = "_delta_log"
@@ -59,6 +61,29 @@ def check_log_entries(uri: str) -> None:
         if not is_complete:
             raise TornLogError(_format_torn_entry_message(log, version))
         version += 1
+
+
+def build_entry_path(version: int) -> str:
+    """Return the path of a version's log entry, relative to the table."""
+    return f"{LOG_DIRECTORY}/{version:020}.json"
+
+
+def count_kept_versions(storage: TableStorage, version: int) -> int:
+    """Return the number of versions up to `version` that the log describes: all since its first entry or checkpoint.
+
+    Raises:
+        OSError: The log cannot be listed.
+    """
+    selector = fs.FileSelector(storage.full_path(LOG_DIRECTORY), allow_not_found=True)
+    starts = [_parse_first_version(info.base_name) for info in storage.filesystem.get_file_info(selector)]
+    return version - min((start for start in starts if start is not None and start < version), default=version) + 1
+
+
+def _parse_first_version(name: str) -> int | None:
+    """Return the version that readers restore from this file of the log without earlier files, or None."""
+    number, _, kind = name.partition(".")
+    is_start = kind.startswith("checkpoint.") or (kind == "json" and not number.strip("0"))
+    return int(number) if number.isdecimal() and is_start else None
 
 
 def _build_entry_path(log: Path, version: int) -> Path:
