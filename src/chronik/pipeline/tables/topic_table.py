@@ -13,7 +13,9 @@ from typing import Protocol
 import pyarrow as pa
 
 from chronik.errors import ChronikError
+from chronik.pipeline.tables.as_of import AsOf
 from chronik.pipeline.tables.commit_plan import TaskOutput, WrittenFile
+from chronik.pipeline.tables.file_statistics import FileStatistics
 from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.partitioning import Partitioning
 from chronik.pipeline.tables.storage import TableStorage
@@ -31,6 +33,10 @@ class TableError(ChronikError):
 
 class TableMissingError(TableError):
     """There is no table at the given URI."""
+
+
+class VersionUnavailableError(TableError):
+    """A table has no version as of a point in time, or its data files were deleted."""
 
 
 class TableMismatchError(TableError):
@@ -78,7 +84,9 @@ class TableSnapshot:
     file_uris: tuple[str, ...]
     descriptor: TableDescriptor
     live_files: tuple[LiveFile, ...] = ()
-    """Files with their partition values and offsets, unless Spark reads the values from names of local directories."""
+    """Files with their partition values and offsets, in the order of `file_uris`."""
+    statistics: FileStatistics | None = None
+    """Statistics of the files, in the same order."""
 
     @property
     def uri(self) -> str:
@@ -130,7 +138,14 @@ class TopicTable(Protocol):
 
     # Reading
 
-    def snapshot(self) -> TableSnapshot: ...
+    def snapshot(self, as_of: AsOf | None = None) -> TableSnapshot:
+        """Return the current version of the table, or an earlier one with its schema, next offsets and files.
+
+        Raises:
+            VersionUnavailableError: There is no version as of `as_of`, or a vacuum has deleted its files. The message
+                names the oldest version.
+            TableMismatchError: The files do not contain exactly their rows (deletion vectors, column mapping).
+        """
 
     def next_offsets(self) -> dict[int, int]:
         """Return the offset of the next record to write to the table, by partition, without listing the files."""

@@ -28,6 +28,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from chronik.errors import ConfigError
 from chronik.formats.registry_client import RegistrySettings
+from chronik.pipeline.tables.as_of import AsOf
 from chronik.pipeline.tables.commit_plan import (
     SchemaChangedError,
     TaskOutput,
@@ -36,6 +37,8 @@ from chronik.pipeline.tables.commit_plan import (
     plan_commit,
 )
 from chronik.pipeline.tables.conditional_writes import require_conditional_writes
+from chronik.pipeline.tables.delta.statistics import read_file_statistics
+from chronik.pipeline.tables.delta.table_versions import check_data_files, find_version
 from chronik.pipeline.tables.delta.transaction_log import (
     build_entry_path,
     check_log_entries,
@@ -53,7 +56,7 @@ from chronik.pipeline.tables.layout import (
     initial_schema,
 )
 from chronik.pipeline.tables.object_store_files import build_uri_error
-from chronik.pipeline.tables.parquet import directories_contain_values, format_partition_value
+from chronik.pipeline.tables.parquet import format_partition_value
 from chronik.pipeline.tables.partitioning import parse_partitioning
 from chronik.pipeline.tables.storage import (
     TableStorage,
@@ -171,8 +174,8 @@ TRANSACTION_EXPIRY_PROPERTY = "delta.setTransactionRetentionDuration"
 """Table property that expires application transactions, which store the next offsets."""
 
 
-def open_delta(uri: str, storage_options: Mapping[str, str] | None) -> DeltaTable:
-    """Open the current version of a table.
+def open_delta(uri: str, storage_options: Mapping[str, str] | None, version: int | None = None) -> DeltaTable:
+    """Open the current version of a table, or the given one.
 
     Raises:
         ConfigError, TableMissingError, TornLogError: The URI is invalid, or there is no usable table.
@@ -182,7 +185,7 @@ def open_delta(uri: str, storage_options: Mapping[str, str] | None) -> DeltaTabl
     check_log_entries(uri)
     with convert_storage_errors(uri, storage_options) if local_directory(uri) is None else nullcontext():
         try:
-            return DeltaTable(uri, storage_options=to_delta_options(storage_options))
+            return DeltaTable(uri, version, storage_options=to_delta_options(storage_options))
         except TableNotFoundError as error:
             if "Unknown scheme" in str(error):
                 raise build_uri_error(uri, error) from None
@@ -208,8 +211,8 @@ def get_delta_arrow_schema(table: DeltaTable) -> pa.Schema:
     return pa.schema(table.schema().to_arrow())
 
 
-def list_live_files(table: DeltaTable) -> tuple[LiveFile, ...]:
-    """Return the data files of the current version.
+def list_live_files(table: DeltaTable, actions: pa.Table | None = None) -> tuple[LiveFile, ...]:
+    """Return the data files of the current version. `actions` are its add actions, if they are known.
 
     Raises:
         TableMismatchError: The files do not contain exactly their rows (deletion vectors, column mapping).
@@ -218,7 +221,7 @@ def list_live_files(table: DeltaTable) -> tuple[LiveFile, ...]:
     if features:
         raise TableMismatchError(f"{table.table_uri} has unsupported Delta features: {', '.join(features)}")
     columns = table.metadata().partition_columns
-    actions = pa.table(table.get_add_actions())
+    actions = pa.table(table.get_add_actions()) if actions is None else actions
     values = actions["partition"].to_pylist() if columns else [{}] * actions.num_rows
     return tuple(
         LiveFile(unquote(path), size_bytes, tuple(row[name] for name in columns), partitions, offsets, rows, written_ms)
@@ -433,23 +436,31 @@ class DeltaTopicTable:
 
     # Reading
 
-    def snapshot(self) -> TableSnapshot:
+    def snapshot(self, as_of: AsOf | None = None) -> TableSnapshot:
         with convert_delta_errors(self.uri):
-            table = self._open_current()
+            table = self._open_current() if as_of is None else self._open_version(as_of)
+            actions = pa.table(table.get_add_actions())
+            descriptor = self._build_descriptor(table)
             return TableSnapshot(
                 version=table.version(),
                 spec=self.spec,
                 next_offsets=self._read_next_offsets(table),
                 file_uris=tuple(table.file_uris()),
-                descriptor=self._build_descriptor(table),
-                live_files=list_live_files(table) if self._needs_live_files(table) else (),
+                descriptor=descriptor,
+                live_files=list_live_files(table, actions),
+                statistics=read_file_statistics(actions, descriptor.schema, descriptor.partition_by),
             )
 
-    def _needs_live_files(self, table: DeltaTable) -> bool:
-        """Return whether Spark cannot read the files with their partition values by itself."""
-        return local_directory(self.uri) is None or not directories_contain_values(
-            table.file_uris(), len(table.metadata().partition_columns)
-        )
+    def _open_version(self, as_of: AsOf) -> DeltaTable:
+        """Open the version as of a point in time, and check that it has all its files."""
+        current = int(self._open_current().version())
+        version = find_version(self.uri, self.storage, as_of, current)
+        check_data_files(self.uri, self.storage, version, current, self._list_paths)
+        return open_delta(self.uri, self._storage_options, version)
+
+    def _list_paths(self, version: int) -> list[str]:
+        actions = pa.table(open_delta(self.uri, self._storage_options, version).get_add_actions())
+        return [unquote(path) for path in actions["path"].to_pylist()]
 
     def next_offsets(self) -> dict[int, int]:
         with convert_delta_errors(self.uri):
