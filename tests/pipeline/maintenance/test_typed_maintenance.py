@@ -184,6 +184,22 @@ def test_replay_of_an_incomplete_row_names_its_offset(landed: TypedTopic) -> Non
         )
 
 
+@pytest.mark.parametrize("source", list(RebuildSource))
+def test_null_of_a_record_type_survives_rebuild_and_replay(landed: TypedTopic, source: RebuildSource) -> None:
+    nullable = ["null", record(field("id", ["null", "int"]))]
+    sent = [*(landed.frame(nullable, form) for form in (None, {"id": None}, {"id": 1})), None]
+    landed.send(*sent)
+    landed.land()
+    assert landed.rows() == [{"_rescued": "null"}, {}, {"id": 1}, {}]
+    broker, target = landed.topic.broker, f"{landed.topic.name}-again"
+    options: Any = {"bootstrap": broker.bootstrap, "registry": landed.registry_settings}
+    rebuild_table(landed.root, landed.topic.name, source=source, **options)
+    assert landed.rows() == [{"_rescued": "null"}, {}, {"id": 1}, {}]
+    assert run_audit(landed).findings == []
+    replay(landed.topic.name, target, table_root=landed.root, create=True, **options)
+    assert values(broker, target) == {0: sent}
+
+
 # Compaction
 
 

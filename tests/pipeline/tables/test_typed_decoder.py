@@ -198,6 +198,38 @@ def restore(decoded: DecodedValues, table: pa.Schema) -> list[bytes | None]:
     return restored
 
 
+@pytest.mark.parametrize("column", ["a", "b"])
+@pytest.mark.parametrize("unknown_fields", ["rescue", "drop"])
+def test_null_of_a_record_type_differs_from_record_of_nulls_and_from_tombstone(
+    column: str, unknown_fields: str, registry: RegistryInMemory
+) -> None:
+    schema = ["null", build_record("a", ["null", "int"])]
+    sent = [frame(registry, schema, form) for form in (None, {"a": None}, {"a": 1})]
+    values = to_array([*sent, None, sent[0]])
+    declared = parse_schema_document({"unknown_fields": unknown_fields, "columns": {column: "bigint"}})
+    table = add_columns(pa.schema([*EMPTY, *(each.to_field() for each in declared.columns)]), values, declared)
+    decoder = create_decoder(table, declared)
+    decoded = decoder.decode(values)
+    assert decoded.errors == {}
+    rescued = decoded.columns[RESCUED].to_pylist()
+    assert [rescued[0], rescued[1], *rescued[3:]] == ["null", None, None, "null"]
+    assert list(decoder.iter_forms(values, None)) == [None, {"a": None}, {"a": 1}, {}, None]
+    if (column, unknown_fields) != ("b", "drop"):
+        assert restore(decoded, table) == values.to_pylist()
+    else:  # the column a is dropped by declaration
+        assert restore(decoded, table)[:2] == values.to_pylist()[:2]
+
+
+def test_null_of_a_record_type_lacks_required_values(registry: RegistryInMemory) -> None:
+    declared = parse_schema_document({"columns": {"a": {"type": "bigint", "required": True}}})
+    table = pa.schema([*EMPTY, *(each.to_field() for each in declared.columns)])
+    schema = ["null", build_record("a", "int")]
+    values = to_array([frame(registry, schema, form) for form in (None, {"a": 1})])
+    decoded = create_decoder(table, declared).decode(values)
+    assert decoded.errors == {0: "column a is required, but $.a has no valid value"}
+    assert decoded.columns["a"].to_pylist() == [1]
+
+
 # Conversions
 
 

@@ -393,7 +393,8 @@ class ColumnProjection:
     ) -> None:
         self._columns = columns
         self._drops_unknown = drops_unknown
-        self._is_single_value = not (pa.types.is_struct(written.type) and written.type.num_fields)
+        self.is_single_value = not (pa.types.is_struct(written.type) and written.type.num_fields)
+        """Whether the values are no records, and are stored in one column."""
         self._steps: list[tuple[int, tuple[int, ...], Convert]] = []
         """Index of each column with a field, path of indexes to the field, and conversion."""
         self._unknown: list[tuple[int, ...]] = []
@@ -464,7 +465,7 @@ class ColumnProjection:
         return ProjectedValues(arrays, misfits, by_column)
 
     def _take(self, values: pa.Array, path: tuple[int, ...], cache: dict[tuple[int, ...], list[pa.Array]]) -> pa.Array:
-        if self._is_single_value:
+        if self.is_single_value:
             return values
         taken = values
         for length, index in enumerate(path):
@@ -486,11 +487,14 @@ class ColumnProjection:
             is_empty &= ~_compute_valid_mask(each)
         return is_empty
 
-    def rename(self, form: JsonForm) -> dict[str, JsonForm]:
-        """Return the JSON object of a value, in which fields have the keys of their columns' paths."""
-        if self._is_single_value:
+    def rename(self, form: JsonForm) -> dict[str, JsonForm] | None:
+        """Return the JSON object of a value, in which fields have the keys of their columns' paths.
+
+        Return None for a record that is null.
+        """
+        if self.is_single_value:
             form = {SINGLE_VALUE: form}
-        renamed: dict[str, JsonForm] = form if self._rename is None else self._rename(form)
+        renamed: dict[str, JsonForm] | None = form if self._rename is None else self._rename(form)
         return renamed
 
 

@@ -118,18 +118,19 @@ def encode_typed_values(
     return pa.array(values, pa.binary())
 
 
-def restore_value(row: pa.Table, schema: TableSchema) -> dict[str, Any]:
-    """Restore the JSON object of a record from its row in a decoded table.
+def restore_value(row: pa.Table, schema: TableSchema) -> dict[str, Any] | None:
+    """Restore the JSON object of a record from its row in a decoded table; None for a record type's null.
 
     Raises:
         DecodeError, UnicodeError: `_rescued` is damaged.
     """
     (value,) = _restore_values(row, schema)
-    restored: dict[str, Any] = decode_exact_json(_encode(value))
+    restored: dict[str, Any] | None = decode_exact_json(_encode(value))
     return restored
 
 
-def _restore_values(rows: pa.Table, schema: TableSchema) -> Iterator[dict[str, Any]]:
+def _restore_values(rows: pa.Table, schema: TableSchema) -> Iterator[dict[str, Any] | None]:
+    """Yield the JSON objects of rows; None for a record type's null, for which `_rescued` is the text `null`."""
     columns = schema.resolve_columns(rows.schema)
     codecs = [create_column_codec(column, TYPED_OPTIONS) for column in columns]
     arrays = [rows[column.name].to_pylist() for column in columns]
@@ -144,11 +145,11 @@ def _restore_values(rows: pa.Table, schema: TableSchema) -> Iterator[dict[str, A
 _encode = msgspec.json.Encoder().encode
 
 
-def _decode_rescued(text: str) -> dict[str, Any]:
+def _decode_rescued(text: str) -> dict[str, Any] | None:
     """Parse the JSON text of `_rescued`, keeping numbers that float64 cannot represent as raw JSON."""
     found = decode_exact_json(text.encode())
-    if not isinstance(found, dict):
-        raise msgspec.DecodeError("the rescued value is not an object")
+    if found is not None and not isinstance(found, dict):
+        raise msgspec.DecodeError("the rescued value is neither an object nor null")
     return found
 
 

@@ -125,11 +125,12 @@ class RowDecoder:
 
         `own` also contains the decoded keys and the names of schemas, which do not change.
         """
-        decoder = self._json if self._typed is None else self._typed.json
-        assert decoder is not None
-        decoded = decoder.decode(own[VALUE].to_pylist())
         if self._typed is not None:
-            decoded = replace(decoded, unknown_fields=[])  # JSON does not have their types
+            # The JSON objects do not have the types of fields without a column.
+            decoded = replace(self._typed.decode_forms(own[VALUE].to_pylist()), unknown_fields=[])
+        else:
+            assert self._json is not None
+            decoded = self._json.decode(own[VALUE].to_pylist())
         return self._build_rows(own, decoded)
 
     def _add_keys(self, own: Mapping[str, pa.Array], decoded: DecodedValues) -> DecodedValues:

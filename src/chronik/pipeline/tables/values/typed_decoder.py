@@ -3,12 +3,15 @@
 Nearly all values fit the columns, which are built in bulk. A record with a value that does not fit, or that has no
 column, is converted to its JSON form and decoded as JSON tables do: what does not fit is rescued. So a column's
 settings apply to typed values as they do to JSON.
+
+A record type may be nullable, as `["null", "Order"]`. Its null is a row without values, whose `_rescued` is the JSON
+text `null`. This distinguishes it from an object whose fields are all null, and from a tombstone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -42,6 +45,9 @@ from chronik.pipeline.tables.values.written_types import WrittenTypes, plan_writ
 
 encode_form: Final = msgspec.json.Encoder(decimal_format="number").encode
 """Encode a JSON form, which may contain `msgspec.Raw`."""
+
+NULL_VALUE: Final = b"null"
+"""The JSON form of a null value of a record type, and its `_rescued`."""
 
 
 class _ProjectedGroup(NamedTuple):
@@ -77,8 +83,7 @@ class TypedDecoder:
             if column.default is not None
         }
         self._required = [index for index, column in enumerate(self._columns) if column.required]
-        self.json = JsonDecoder(schema, table, partition_by, is_typed=True)
-        """The decoder of JSON forms, which have the keys of the columns' paths."""
+        self._json = JsonDecoder(schema, table, partition_by, is_typed=True)
         self._projections: dict[str, ColumnProjection] = {}
         self._missing: dict[str, pa.Field] = {}
         """Types with fields for which columns must be added."""
@@ -136,6 +141,8 @@ class TypedDecoder:
             if pa.types.is_string(projected.arrays[index].type):
                 is_empty = pc.fill_null(pc.equal(projected.arrays[index], ""), False)
                 misfits |= is_empty.to_numpy(zero_copy_only=False)
+        if not projection.is_single_value and decoded.column.array.null_count:
+            misfits |= decoded.column.array.is_null().to_numpy(zero_copy_only=False)
         if decoded.column.leftovers:
             misfits[list(decoded.column.leftovers)] = True
         if decoded.column.errors:
@@ -152,10 +159,10 @@ class TypedDecoder:
             if len(positions):
                 rows = group.decoded.rows[positions].tolist()
                 for row, form in zip(rows, self._build_forms(group, positions), strict=True):
-                    slow.add(row, form, self._separate_lost_values(group.projection, form))
+                    slow.add(row, form, {} if form is None else self._separate_lost_values(group.projection, form))
         if not slow.rows:
             return slow
-        decoded = self.json.decode([encode_form(form) for form in slow.forms])
+        decoded = self.decode_forms([encode_form(form) for form in slow.forms])
         errors.update({slow.rows[index]: message for index, message in decoded.errors.items()})
         slow.misfits = decoded.misfits
         slow.rows = [row for index, row in enumerate(slow.rows) if index not in decoded.errors]
@@ -163,8 +170,22 @@ class TypedDecoder:
         self._rescue_lost_values(slow, errors)
         return slow
 
-    def _build_forms(self, group: _ProjectedGroup, positions: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
-        """Return the JSON objects of records, with the keys of the columns' paths."""
+    def decode_forms(self, forms: Sequence[bytes | None]) -> DecodedValues:
+        """Decode the encoded JSON objects of records, with the keys of the columns' paths, or `null`."""
+        nulls = {row for row, form in enumerate(forms) if form == NULL_VALUE}
+        if not nulls:
+            return self._json.decode(forms)
+        decoded = self._json.decode([b"{}" if row in nulls else form for row, form in enumerate(forms)])
+        if self._has_rescued:
+            kept = (row for row in range(len(forms)) if row not in decoded.errors)
+            texts = zip(kept, decoded.columns[RESCUED].to_pylist(), strict=True)
+            decoded.columns[RESCUED] = pa.array(
+                [NULL_VALUE.decode() if row in nulls else text for row, text in texts], pa.string()
+            )
+        return decoded
+
+    def _build_forms(self, group: _ProjectedGroup, positions: npt.NDArray[np.int64]) -> list[dict[str, Any] | None]:
+        """Return the JSON objects of records, with the keys of the columns' paths; None for a value that is null."""
         column, projection = group.decoded.column, group.projection
         taken = column.array.take(pa.array(positions))
         forms = self._merge_leftovers(group, positions, convert_to_json_forms(taken, group.decoded.written))
@@ -270,9 +291,12 @@ class TypedDecoder:
     # Records
 
     def iter_forms(self, values: pa.BinaryArray, headers: pa.ListArray | None) -> Iterator[dict[str, Any] | None]:
-        """Yield the JSON object of each value, with the keys of the columns' paths; None if it cannot be decoded."""
+        """Yield the JSON object of each value, with the keys of the columns' paths.
+
+        Yield None for a value that is null or cannot be decoded.
+        """
         errors: dict[int, str] = {}
-        forms: dict[int, dict[str, Any]] = {}
+        forms: dict[int, dict[str, Any] | None] = {}
         for decoded in self._values.decode(values, headers, errors):
             projection = self._get_projection(decoded)
             group = _ProjectedGroup(decoded, projection, projection.project(decoded.column.array))
@@ -295,13 +319,13 @@ class _SlowRows:
 
     def __init__(self) -> None:
         self.rows: list[int] = []
-        self.forms: list[dict[str, Any]] = []
+        self.forms: list[dict[str, Any] | None] = []
         self.lost: dict[int, dict[int, Any]] = {}
         """Values that the forms do not contain because columns cannot store them, by row and index of the column."""
         self.columns: dict[str, pa.Array] = {}
         self.misfits: Counter[str] = Counter()
 
-    def add(self, row: int, form: dict[str, Any], lost: dict[int, Any]) -> None:
+    def add(self, row: int, form: dict[str, Any] | None, lost: dict[int, Any]) -> None:
         self.rows.append(row)
         self.forms.append(form)
         if lost:
