@@ -173,10 +173,11 @@ def test_permission_on_prefix_shows_matching_subjects(node: AuthorizingNode, roo
 
 
 def test_writer_without_read_permission_does_not_see_earlier_versions(node: AuthorizingNode, root: RegistryApi) -> None:
-    root.register("secret-value", SCHEMA, metadata={"properties": {"owner": "secret-owner"}})
+    root.register("secret-writable", SCHEMA, metadata={"properties": {"owner": "secret-owner"}})
+    assert root.send("PUT", "/config/secret-writable", {"compatibility": "BACKWARD"}).status == 200
     alice = RegistryApi(node.http, "alice")
-    allow(node, AclOperation.WRITE, "secret-value")
-    path = "/subjects/secret-value/versions"
+    allow(node, AclOperation.WRITE, "secret-writable")
+    path = "/subjects/secret-writable/versions"
     incompatible = alice.post(path, {"schema": '"int"'})
     assert incompatible.error_code == 409
     assert "Secret" not in incompatible.body.decode()
@@ -184,6 +185,6 @@ def test_writer_without_read_permission_does_not_see_earlier_versions(node: Auth
     inherited = alice.post(path, {"schema": SCHEMA.replace("[]", '[{"name":"f","type":"int","default":0}]')})
     assert inherited.status == 200
     assert "secret-owner" not in inherited.body.decode()
-    allow(node, AclOperation.READ, "secret-value")
+    allow(node, AclOperation.READ, "secret-writable")
     assert "Secret" in alice.post(path, {"schema": '"int"'}).body.decode()
     assert "secret-owner" in alice.post(path, {"schema": ""}).body.decode()

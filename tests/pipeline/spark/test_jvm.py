@@ -136,8 +136,8 @@ def test_py4j_stack_trace_is_not_logged(process: subprocess.Popen[bytes], caplog
 
     with pytest.raises(SparkUnavailableError), raise_if_jvm_ended(session):
         call_jvm()
-    logging.getLogger().error("Exception while sending command.")
-    assert [record.message for record in caplog.records] == ["another error", "Exception while sending command."]
+    logging.getLogger().error("Exception while sending command.")  # from another thread, later
+    assert [record.message for record in caplog.records] == ["another error"]
 
 
 @pytest.mark.parametrize("moment", ["before", "during"])

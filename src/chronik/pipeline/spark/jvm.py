@@ -72,7 +72,7 @@ def raise_if_jvm_ended(spark: SparkSession, seconds_max: float = END_SECONDS_MAX
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    logging.getLogger().addFilter(_is_not_logged_by_py4j)
+    silence_py4j()
     try:
         yield
     except (Py4JError, PySparkException, ConnectionError, EOFError) as error:
@@ -81,8 +81,14 @@ def raise_if_jvm_ended(spark: SparkSession, seconds_max: float = END_SECONDS_MAX
         if message is None:
             raise
         raise SparkUnavailableError(message) from error
-    finally:
-        logging.getLogger().removeFilter(_is_not_logged_by_py4j)
+
+
+def silence_py4j() -> None:
+    """Suppress the stack trace that Py4J logs for an exception that it also raises.
+
+    The filter stays: a JVM may end during any call, and Py4J logs to the root logger from any thread.
+    """
+    logging.getLogger().addFilter(_is_not_logged_by_py4j)
 
 
 def _is_not_logged_by_py4j(record: logging.LogRecord) -> bool:

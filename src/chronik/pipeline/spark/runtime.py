@@ -17,7 +17,7 @@ from chronik.pipeline.spark.installation import (
     prepare_spark_java_home,
     worker_python,
 )
-from chronik.pipeline.spark.jvm import describe_ended_jvm, forget_jvm, silence_accumulator_server
+from chronik.pipeline.spark.jvm import describe_ended_jvm, forget_jvm, silence_accumulator_server, silence_py4j
 from chronik.pipeline.spark.masters import LOCAL_MASTER, LOOPBACK, is_connect_master, is_local_master, resolve_master
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ def session(master: str | None = None, **conf: str) -> SparkSession:
     with _bind_ui_to_loopback() if with_ui and is_local_master(master) else nullcontext():
         spark = builder.getOrCreate()
     silence_accumulator_server(spark)
+    silence_py4j()
     if with_ui:
         print(_describe_ui_address(spark), file=sys.stderr)
     return spark
