@@ -69,6 +69,16 @@ def test_unsupported_method_is_rejected_with_allowed_ones(root: RegistryApi) -> 
     assert root.send("PATCH", "/config", {}).error_code == 405
 
 
+def test_unsupported_api_has_error_with_name(root: RegistryApi) -> None:
+    for path, status in (("/exporters", 501), ("/dek-registry/v1/keks", 501), ("/associations/resources/-/a", 404)):
+        rejected = root.get(path)
+        assert (rejected.status, rejected.error_code) == (status, status)
+        assert "does not support" in rejected.json["message"]
+    tags = {"schemaTagsToAdd": [{"schemaEntity": {"entityPath": "A"}, "tags": ["PII"]}]}
+    assert root.post("/subjects/tagged/versions", {"schema": SCHEMA, **tags}).error_code == 501
+    assert root.get("/subjects/tagged/versions").error_code == 40401
+
+
 def test_errors_have_codes_of_confluent(root: RegistryApi) -> None:
     for method, path, body, status, code in (
         ("GET", "/nothing", None, 404, 404),
@@ -180,7 +190,7 @@ def test_changes_and_denials_are_written_to_audit_log(
     assert root.send("DELETE", "/subjects/audited/versions/9").status == 404
     assert root.send("PUT", "/mode", {"mode": "READWRITE"}).status == 200
     assert RegistryApi(base[0], "mallory", base[1]).get("/subjects/audited/versions/1").status == 403
-    events = [json.loads(record.getMessage()) for record in audited.records]
+    events = [json.loads(each.getMessage()) for each in audited.records if each.name == "chronik.audit"]
     changed = [(each["api"], each["changed"]) for each in events if each["event"] == "changed"]
     assert changed == [("RegisterSchema", ["audited"]), ("AlterMode", ["global"])]
     (refused,) = [each for each in events if each["event"] == "refused"]

@@ -11,6 +11,7 @@ from chronik.console.registry import operations
 from chronik.console.registry.listing import PAGE, update_page
 from chronik.console.registry.openapi import build_document
 from chronik.console.registry.operation_table import MUTATIONS, OPERATIONS, PATH_PARAMETERS
+from chronik.console.registry.unsupported import UNSUPPORTED_APIS
 
 ROOT = Path(__file__).parents[3]
 
@@ -36,6 +37,14 @@ def test_docs_page_lists_every_operation() -> None:
     assert page == update_page(page), f"{PAGE} is outdated: run .venv/bin/python -m chronik.console.registry.listing"
     for operation in OPERATIONS:
         assert f"`{operation.method} {operation.path}`" in page
+
+
+def test_docs_page_lists_every_unsupported_api() -> None:
+    page = (ROOT / PAGE).read_text(encoding="utf-8")
+    for each in UNSUPPORTED_APIS:
+        path = each.path.replace("subjects/*", "subjects/{subject}").replace("versions/*", "versions/{version}")
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{path}`"))
+        assert row.endswith(f"| {each.status.value} |")
 
 
 def test_openapi_document_describes_every_operation() -> None:

@@ -104,6 +104,28 @@ def test_unknown_path_is_not_found(target: str) -> None:
     assert (raised.value.status, raised.value.error_code, str(raised.value)) == (404, 404, "HTTP 404 Not Found")
 
 
+@pytest.mark.parametrize(
+    ("method", "target", "status", "feature"),
+    [
+        ("GET", "/dek-registry/v1/keks", 501, "the DEK registry (client-side field level encryption)"),
+        ("POST", "/dek-registry/v1/keks/k/deks", 501, "the DEK registry (client-side field level encryption)"),
+        ("GET", "/exporters", 501, "exporters (schema linking)"),
+        ("PUT", "/exporters/e/resume", 501, "exporters (schema linking)"),
+        ("GET", "/contexts/.lab/exporters", 501, "exporters (schema linking)"),
+        ("GET", "/associations/resources/-/orders", 404, "associations of subjects with topics"),
+        ("POST", "/associations", 404, "associations of subjects with topics"),
+        ("POST", "/catalog/v1/types/tagdefs", 501, "the catalog"),
+        ("POST", "/subjects/orders-value/versions/1/tags", 501, "changes of tags"),
+        ("GET", "/v1/metadata/deployment", 404, "deployment information"),
+    ],
+)
+def test_unsupported_path_names_feature(method: str, target: str, status: int, feature: str) -> None:
+    with pytest.raises(RequestError) as raised:
+        match(target, method=method)
+    found = (raised.value.status, raised.value.error_code, str(raised.value))
+    assert found == (status, status, f"This registry does not support {feature}")
+
+
 @pytest.mark.parametrize("target", ["/subjects/%FF/versions", "/subjects/%C3/versions"])
 def test_path_that_is_not_utf8_is_rejected(target: str) -> None:
     with pytest.raises(RequestError) as raised:
@@ -165,6 +187,15 @@ def test_schema_request_is_decoded() -> None:
     assert found == SchemaRequest(
         '"int"', "AVRO", [SchemaReference("a", "b", 1)], Metadata(properties={"owner": "x"}), None, 7
     )
+
+
+@pytest.mark.parametrize("field", ["schemaTagsToAdd", "schemaTagsToRemove"])
+def test_change_of_tags_is_rejected(field: str) -> None:
+    with pytest.raises(RequestError, match="does not support changes of tags") as raised:
+        decode({"schema": "s", field: [{"schemaEntity": {"entityPath": "x"}, "tags": ["PII"]}]})
+    assert raised.value.error_code == 501
+    assert decode({"schema": "s", field: []}).schema == "s"
+    assert decode({"schema": "s", field: None}).schema == "s"
 
 
 def test_config_change_distinguishes_null_from_absent() -> None:

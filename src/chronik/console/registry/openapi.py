@@ -34,7 +34,7 @@ ERROR_DESCRIPTIONS: Final = {
     HTTPStatus.UNPROCESSABLE_ENTITY: "The schema or another value is invalid, or a limit is reached.",
     HTTPStatus.TOO_MANY_REQUESTS: "The quota of changes is exceeded.",
     HTTPStatus.INTERNAL_SERVER_ERROR: "The change was not confirmed in time, or the node failed.",
-    HTTPStatus.NOT_IMPLEMENTED: "The feature level of the cluster is too low.",
+    HTTPStatus.NOT_IMPLEMENTED: "The feature level of the cluster is too low, or the change is not supported.",
     HTTPStatus.SERVICE_UNAVAILABLE: "The node cannot serve the request at the moment.",
 }
 

@@ -15,6 +15,7 @@ import msgspec
 
 from chronik.console.registry.errors import MethodNotAllowedError, RequestError
 from chronik.console.registry.operation_table import INT_PARAMETERS, OPERATIONS, RegistryOperation
+from chronik.console.registry.unsupported import UnsupportedApiError, check_tag_changes, find_unsupported_api
 from chronik.limits import SCHEMA_PROPERTIES_BYTES_MAX, SCHEMA_REFERENCES_MAX
 from chronik.metadata.schemas import DEFAULT_CONTEXT, join_subject
 from chronik.registry.entities import Metadata, RuleSet, SchemaReference, SchemaRequest
@@ -87,11 +88,18 @@ def _decode_target(target: str, query: str) -> tuple[list[str], Pairs]:
 
 
 def _find_candidates(parts: list[str]) -> list[Candidate]:
-    """Return the operations with a path, for any method."""
+    """Return the operations with a path, for any method.
+
+    Raises:
+        RequestError: There are none.
+    """
     candidates = [
         (template, each) for template, each in _BY_LENGTH.get(len(parts), ()) if _matches_template(template, parts)
     ]
     if not candidates:
+        unsupported = find_unsupported_api(parts)
+        if unsupported is not None:
+            raise UnsupportedApiError(unsupported.feature, unsupported.status)
         raise RequestError(HTTPStatus.NOT_FOUND)
     return candidates
 
@@ -196,6 +204,8 @@ class _SchemaRequestParts(msgspec.Struct, frozen=True, rename="camel"):
     rule_set: msgspec.Raw = msgspec.Raw(b"null")
     id: int | None = None
     version: int | None = None
+    schema_tags_to_add: msgspec.Raw = msgspec.Raw(b"null")
+    schema_tags_to_remove: msgspec.Raw = msgspec.Raw(b"null")
 
 
 def decode_body(operation: RegistryOperation, body: bytes) -> Any:
@@ -223,6 +233,7 @@ def decode_body(operation: RegistryOperation, body: bytes) -> Any:
 def _decode_schema_request(body: bytes) -> SchemaRequest:
     """Decode a SchemaRequest in bounded time: decoding 3 MiB of rules would block the event loop for 0.2 s."""
     parts = msgspec.json.decode(body, type=_SchemaRequestParts, strict=False)
+    check_tag_changes(parts.schema_tags_to_add, parts.schema_tags_to_remove)
     if len(parts.references) > REFERENCES_BYTES_MAX:
         raise UnprocessableSchemaError(f"A schema has at most {SCHEMA_REFERENCES_MAX} references")
     if len(parts.metadata) + len(parts.rule_set) > SCHEMA_PROPERTIES_BYTES_MAX:
