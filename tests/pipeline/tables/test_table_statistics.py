@@ -142,6 +142,18 @@ def test_expiry_sets_retention_of_delta_log_once(tmp_path: Path) -> None:
     assert isinstance(open_table(str(tmp_path)), DeltaTopicTable)
 
 
+def test_compacted_metadata_leaves_only_checkpoint_to_read(tmp_path: Path) -> None:
+    table = open_test_table(tmp_path)
+    commit_ranges(tmp_path, table, range(0, 41, 10))
+    assert table.statistics().metadata_files == 5, "no checkpoint was written yet"
+    table.compact_metadata()
+    found = table.statistics()
+    assert (found.metadata_files, found.version) == (0, 4), "a checkpoint is not a version"
+    commit_ranges(tmp_path, table, [40, 50])
+    assert table.statistics().metadata_files == 1
+    assert read_offsets(table.snapshot()) == expected_offsets(PartitionRange(0, 0, 50))
+
+
 def set_log_age(directory: Path, days: float) -> None:
     then = time.time() - days * DAY_SECONDS
     for path in (directory / "_delta_log").iterdir():

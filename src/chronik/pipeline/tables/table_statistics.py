@@ -69,6 +69,9 @@ class TableStatistics:
     """The current version, or the number of the current snapshot."""
     versions_kept: int
     """Number of versions or snapshots that the table's metadata describes, with the current one."""
+    metadata_files: int
+    """Number of metadata files that readers open for the current version: entries of Delta's log since its last
+    checkpoint, or manifests of an Iceberg snapshot."""
     created_ms: int
     """Creation time of the table in milliseconds since the epoch."""
     files: tuple[LiveFile, ...]

@@ -269,3 +269,10 @@ class TopicTable(Protocol):
         Raises:
             TableCommitError: The commit did not succeed within its attempts.
         """
+
+    def compact_metadata(self) -> None:
+        """Reduce the number of metadata files that readers open: write a checkpoint, or merge manifests in Iceberg.
+
+        Raises:
+            TableError, TableCommitError: It failed; the table is unchanged.
+        """

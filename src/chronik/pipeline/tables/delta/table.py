@@ -42,7 +42,7 @@ from chronik.pipeline.tables.delta.table_versions import check_data_files, find_
 from chronik.pipeline.tables.delta.transaction_log import (
     build_entry_path,
     check_log_entries,
-    count_kept_versions,
+    read_log_extent,
     sync_log_entry,
 )
 from chronik.pipeline.tables.layout import (
@@ -641,10 +641,12 @@ class DeltaTopicTable:
         with convert_delta_errors(self.uri):
             table = self._open_current()
             lowest, highest = read_timestamp_bounds(table)
+            log = read_log_extent(self.storage, table.version())
             return TableStatistics(
                 format="delta",
                 version=table.version(),
-                versions_kept=count_kept_versions(self.storage, table.version()),
+                versions_kept=log.versions_kept,
+                metadata_files=log.entries_since_checkpoint,
                 created_ms=table.metadata().created_time or 0,
                 files=list_live_files(table),
                 oldest_data_ms=lowest,
@@ -800,14 +802,21 @@ class DeltaTopicTable:
 
         with convert_delta_errors(self.uri):
             table = self._open_current()
-            kept = count_kept_versions(self.storage, table.version())
+            kept = read_log_extent(self.storage, table.version()).versions_kept
         if table.metadata().configuration.get(LOG_RETENTION_PROPERTY) != retention:
             self._commit_with_retries(attempt)  # with the new retention, delta-rs expires versions after every commit
             kept += 1
         with convert_delta_errors(self.uri):
             table = self._open_current()
             table.cleanup_metadata()
-            return max(0, kept - count_kept_versions(self.storage, table.version()))
+            return max(0, kept - read_log_extent(self.storage, table.version()).versions_kept)
+
+    def compact_metadata(self) -> None:
+        with convert_delta_errors(self.uri):
+            table = self._open_current()
+            self._require_conditional_writes()
+            table.create_checkpoint()
+            sync_log_entry(self.uri, table.version())
 
     # Transactions
 

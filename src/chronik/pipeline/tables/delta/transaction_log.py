@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyarrow import fs
@@ -68,15 +69,27 @@ def build_entry_path(version: int) -> str:
     return f"{LOG_DIRECTORY}/{version:020}.json"
 
 
-def count_kept_versions(storage: TableStorage, version: int) -> int:
-    """Return the number of versions up to `version` that the log describes: all since its first entry or checkpoint.
+@dataclass(frozen=True, slots=True)
+class LogExtent:
+    """The number of versions that a table's log describes, and the number of entries to read."""
+
+    versions_kept: int
+    """All versions since the first entry or checkpoint."""
+    entries_since_checkpoint: int
+
+
+def read_log_extent(storage: TableStorage, version: int) -> LogExtent:
+    """Return the extent of a table's log up to `version`.
 
     Raises:
         OSError: The log cannot be listed.
     """
     selector = fs.FileSelector(storage.full_path(LOG_DIRECTORY), allow_not_found=True)
-    starts = [_parse_first_version(info.base_name) for info in storage.filesystem.get_file_info(selector)]
-    return version - min((start for start in starts if start is not None and start < version), default=version) + 1
+    names = [info.base_name for info in storage.filesystem.get_file_info(selector)]
+    starts = [start for name in names if (start := _parse_first_version(name)) is not None and start <= version]
+    last_checkpoint = max((start for name in names if (start := _parse_checkpoint(name)) is not None), default=-1)
+    first = min((start for start in starts if start < version), default=version)
+    return LogExtent(version - first + 1, max(0, version - last_checkpoint))
 
 
 def _parse_first_version(name: str) -> int | None:
@@ -84,6 +97,12 @@ def _parse_first_version(name: str) -> int | None:
     number, _, kind = name.partition(".")
     is_start = kind.startswith("checkpoint.") or (kind == "json" and not number.strip("0"))
     return int(number) if number.isdecimal() and is_start else None
+
+
+def _parse_checkpoint(name: str) -> int | None:
+    """Return the version of a checkpoint file, or None for another file."""
+    number, _, kind = name.partition(".")
+    return int(number) if number.isdecimal() and kind.startswith("checkpoint.") else None
 
 
 def _build_entry_path(log: Path, version: int) -> Path:
