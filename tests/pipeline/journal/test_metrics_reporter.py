@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -63,3 +65,19 @@ def test_other_path_is_not_found(reporter: MetricsReporter) -> None:
 def test_port_in_use_is_reported_in_one_line(reporter: MetricsReporter) -> None:
     with pytest.raises(ConfigError, match=f"127.0.0.1:{reporter.port}"):
         MetricsReporter(Address("127.0.0.1", reporter.port))
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [b"Content-Length: 1000\r\n", b"Transfer-Encoding: chunked\r\n", b"Content-Length: 0\r\nContent-Length: 9\r\n"],
+)
+def test_connection_is_closed_after_one_response(reporter: MetricsReporter, framing: bytes) -> None:
+    """A body that contains a request is never read as one, since each connection serves a single request."""
+    scrape = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n"
+    received = b""
+    with socket.create_connection(("127.0.0.1", reporter.port), timeout=10) as connection:
+        connection.sendall(scrape + framing + b"\r\n" + scrape + b"\r\n")
+        with suppress(ConnectionResetError):
+            while block := connection.recv(65536):
+                received += block
+    assert received.count(b"HTTP/1.") == 1
