@@ -26,7 +26,7 @@ LAYERS = (
     {"security"},
     {"metadata"},
     {"quorum"},
-    {"raft", "peers", "planning"},
+    {"health", "raft", "peers", "planning"},
     {"log", "wal"},
     {"formats", "protocol"},
     {"files", "tls"},
