@@ -252,7 +252,7 @@ TOPIC_KEYS = _index_topic_keys(
         "columnar.key.format",
         "",
         'The format of the keys, which also become a column unless it is empty or "raw".',
-        one_of_or_empty("raw", "avro", "protobuf", "json-schema", "auto"),
+        one_of_or_empty("raw", "json", "avro", "protobuf", "json-schema", "auto"),
     ),
     define_string_config(
         "columnar.partition.by",

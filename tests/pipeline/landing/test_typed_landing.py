@@ -22,7 +22,7 @@ from chronik.pipeline.query.topic_snapshots import SnapshotReader
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings
 from chronik.pipeline.spark.tasks import TaskFailedError
 from chronik.pipeline.tables.delta import table as delta
-from chronik.pipeline.tables.layout import DECODING_RULES_VERSION, KEY_VALUE, VALUE_SCHEMA, TableKind
+from chronik.pipeline.tables.layout import DECODING_RULES_VERSION, KEY, KEY_VALUE, VALUE_SCHEMA, TableKind
 from chronik.pipeline.tables.topic_table import TableMismatchError, TableMissingError
 from chronik.pipeline.tables.values.data_format import DataFormat
 from chronik.pipeline.tables.values.table_schema import parse_schema_document
@@ -249,6 +249,62 @@ def test_undecodable_key_makes_a_dead_letter_record(landed: TypedTopic) -> None:
     assert read_system_column(landed, KEY_VALUE) == [5]
     (letter,) = list_dead_letters(landed.root, [landed.topic.name]).letters
     assert letter.error == "key: the key does not start with a schema id"
+
+
+@pytest.mark.parametrize("format", ["avro", "json"])
+def test_json_keys_become_a_column(landed: TypedTopic, format: str) -> None:
+    settings = parse_table_settings(format, key_format="json")
+    value = landed.frame(ORDER, {"id": 1, "name": "a"}) if format == "avro" else b'{"id": 1, "name": "a"}'
+    landed.send_records(
+        OutgoingRecord(value, key=b'{"id": 7}', partition=0),
+        OutgoingRecord(value, key=None, partition=0),
+        OutgoingRecord(value, key=b"order-1", partition=0),
+    )
+    assert landed.land(table_settings=settings).dead_letters == 1
+    landed.send_records(
+        OutgoingRecord(None, key=b'{"id": 8, "region": "eu"}', partition=0),
+        OutgoingRecord(value, key=b'{"id": "x"}', partition=0),
+    )
+    landed.land(table_settings=settings)
+    assert read_system_column(landed, KEY_VALUE) == [
+        {"id": 7, "region": None}, None, {"id": 8, "region": "eu"}, {"id": None, "region": None}
+    ]  # fmt: skip
+    assert read_system_column(landed, KEY) == [b'{"id": 7}', None, b'{"id": 8, "region": "eu"}', b'{"id": "x"}']
+    assert landed.rows()[0] == {"id": 1, "name": "a"}
+    (letter,) = list_dead_letters(landed.root, [landed.topic.name]).letters
+    assert letter.error is not None
+    assert letter.error.startswith("key: not valid JSON: ")
+    assert landed.open().spec.format.key is DataFormat.JSON
+
+
+def test_json_values_and_typed_keys_get_their_columns_in_one_step(landed: TypedTopic) -> None:
+    key = landed.frame(record(field("id", "int"), name="Key"), {"id": 7}, "orders-key")
+    landed.send_records(OutgoingRecord(b'{"a": 1}', key=key, partition=0))
+    landed.land(table_settings=parse_table_settings("json", key_format="avro"))
+    columns = landed.open().snapshot().schema.names
+    assert {"a", KEY_VALUE} <= set(columns)
+    assert read_system_column(landed, KEY_VALUE) == [{"id": 7}]
+    assert landed.rows() == [{"a": 1}]
+
+
+def test_auto_decides_for_json_keys(landed: TypedTopic) -> None:
+    key = b'{"id": 7}'
+    landed.send_records(*(OutgoingRecord(b'{"a": 1}', key=key, partition=0) for _ in range(20)))
+    landed.land(table_settings=parse_table_settings("auto", key_format="auto"))
+    assert str(landed.open().spec.format) == "json with json keys"
+
+
+def test_json_keys_are_columns_of_the_live_tail(landed: TypedTopic) -> None:
+    settings = parse_table_settings("json", key_format="json")
+    landed.send_records(OutgoingRecord(b'{"a": 1}', key=b'{"id": 7}', partition=0))
+    landed.land(table_settings=settings)
+    landed.send_records(OutgoingRecord(b'{"a": 2}', key=b'{"id": 8}', partition=0))
+    snapshot = SnapshotReader(landed.cluster, landed.root).take_snapshots([landed.topic.name])[landed.topic.name]
+    read = ReadSettings(landed.topic.broker.bootstrap, isolation=IsolationLevel.READ_COMMITTED)
+    tail = TailScan(read, snapshot.kind, snapshot.schema, (KEY_VALUE,), (), format=snapshot.format)
+    (target,) = snapshot.tail
+    found = [row for batch in read_tail_rows(tail, target) for row in batch.to_pylist()]
+    assert found == [{KEY_VALUE: {"id": 8}}]
 
 
 # Declared schemas

@@ -27,7 +27,7 @@ from tests.formats.http_registry import HttpRegistry
 from tests.pipeline.landing.test_topic_landing import delete_records_before
 from tests.pipeline.landing.typed_topic import TypedTopic, encode_avro, field, record
 from tests.pipeline.maintenance.test_replay import values
-from tests.pipeline.table_fixtures import JournalledTopic, compact_table
+from tests.pipeline.table_fixtures import JournalledTopic, compact_table, read_rows
 
 ITEM = record(field("sku", "string"), field("price", "float"), name="Item")
 ORDER = record(
@@ -238,6 +238,45 @@ def test_audit_compares_decoded_values(landed: TypedTopic) -> None:
     report = run_audit(landed)
     assert [finding.offset for finding in report.findings] == list(range(6))
     assert "column ratio of the row at offset 0 differs from the value of its record" in report.findings[0].says
+
+
+def land_json_keys(landed: TypedTopic) -> None:
+    settings = parse_table_settings("json", key_format="json")
+    for key in (b'{"id": 1}', b'{"id": 2, "region": {"name": "eu"}}', b'{"id": "x"}'):
+        landed.send_records(OutgoingRecord(b'{"a": 1}', key=key, partition=0))
+        landed.land(table_settings=settings)
+
+
+def test_audit_compares_decoded_keys(landed: TypedTopic) -> None:
+    land_json_keys(landed)
+    assert run_audit(landed).findings == []
+    (path,) = [
+        uri.removeprefix("file://")
+        for uri in landed.open().snapshot().file_uris
+        if pq.read_table(uri)["_offset"].to_pylist() == [1]
+    ]
+    rows = pq.ParquetFile(path).read()
+    index = rows.schema.get_field_index("_key_value")
+    changed = rows["_key_value"].to_pylist()[0] | {"id": 5}
+    pq.write_table(
+        rows.set_column(index, rows.schema.field(index), pa.array([changed], rows.schema.types[index])), path
+    )
+    (finding,) = run_audit(landed).findings
+    assert "column _key_value of the row at offset 1 differs from the key of its record" in finding.says
+
+
+@pytest.mark.parametrize("source", list(RebuildSource))
+def test_rebuilt_table_has_the_same_json_keys(landed: TypedTopic, source: RebuildSource) -> None:
+    def read_keys() -> list[Any]:
+        keys: list[Any] = read_rows(landed.open().snapshot()).sort_by("_offset")["_key_value"].to_pylist()
+        return keys
+
+    land_json_keys(landed)
+    before = read_keys()
+    assert before[1] == {"id": 2, "region": {"name": "eu"}}
+    rebuild_table(landed.root, landed.topic.name, bootstrap=landed.topic.broker.bootstrap, source=source)
+    assert read_keys() == before
+    assert run_audit(landed).findings == []
 
 
 def test_audit_with_another_registry_reports_the_table_as_unchecked(landed: TypedTopic) -> None:

@@ -61,7 +61,7 @@ def add_arguments(actions: Any) -> None:
         help="store values as bytes (raw), or their fields as columns; auto decides from a sample",
     )
     parser.add_argument(
-        "--key-format", choices=("raw", "avro", "protobuf", "json-schema", "auto"), help="the same for keys"
+        "--key-format", choices=("raw", "json", "avro", "protobuf", "json-schema", "auto"), help="the same for keys"
     )
     parser.add_argument("--writer-schema", metavar="FILE", help="schema of values that do not name a registered schema")
     add_registry_argument(parser)

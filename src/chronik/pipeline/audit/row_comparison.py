@@ -144,8 +144,9 @@ class DecodedFieldCheck:
 
     def _is_explained_by_schema_change(self, name: str, row: pa.Table, record: Mapping[str, pa.Array]) -> bool:
         """Return whether a row is correct although the current schema would decode the record differently."""
-        if name == KEY_VALUE and row[name].null_count:
-            return True  # the column was added later; the bytes of the key are compared anyway
+        if name == KEY_VALUE:  # the column or some of its fields were added later
+            (expected,) = self._decoder.decode_rows(record).rows[KEY_VALUE].to_pylist()
+            return _is_part_of(row[name][0].as_py(), expected)
         return self._restores_value(row, record) or any(
             self._is_decoded_by_schema(schema, row, record) for schema in self._earlier_schemas
         )
@@ -192,6 +193,15 @@ def _strip_null_fields(value: Any) -> Any:
     if isinstance(value, list):
         return [_strip_null_fields(each) for each in value]
     return value
+
+
+def _is_part_of(stored: Any, expected: Any) -> bool:
+    """Return whether a value equals the expected one except for fields that are null."""
+    if stored is None:
+        return True
+    if isinstance(stored, dict) and isinstance(expected, dict):
+        return all(_is_part_of(value, expected.get(name)) for name, value in stored.items())
+    return bool(stored == expected) or (stored != stored and expected != expected)  # NaN
 
 
 def find_unequal_rows(found: pa.ChunkedArray, expected: pa.ChunkedArray) -> list[int]:
@@ -553,7 +563,8 @@ class _SliceComparison:
     def _find_different_fields(self) -> Iterator[Finding]:
         different = {} if self._fields is None else self._fields.mismatches
         for offset, name in list(different.items())[:FINDINGS_MAX]:
-            message = f"column {name} of the row at offset {offset} differs from the value of its record"
+            side = "key" if name == KEY_VALUE else "value"
+            message = f"column {name} of the row at offset {offset} differs from the {side} of its record"
             files = ", ".join(self._find_files_containing(self._slice.table, offset))
             yield self._build_finding(FindingKind.DIFFERENT_ROW, offset, message, files)
 

@@ -124,7 +124,7 @@ class _FormatVotes:
 
     def decide(self) -> DataFormat:
         """Return the format that enough of the values have, or raw."""
-        if self._others and not self._is_key:
+        if self._others:
             decoded = JsonDecoder(INFERRED, pa.schema([])).decode(self._others)
             self._votes[DataFormat.JSON] += len(self._others) - len(decoded.errors)
         for format, count in self._votes.most_common(1):

@@ -87,8 +87,8 @@ def run(
         master: The Spark master of a session that is started here. If given, all rounds run on it.
         schema: The schema of the tables: a TOML or JSON file, or a list of columns such as `id bigint, name string`;
             None for the topic's config, else the existing table's, else inferred.
-        key_format: Format of keys: `raw`, `avro`, `protobuf`, `json-schema` or `auto`; None for the topic's config,
-            else the existing table's format, else raw.
+        key_format: Format of keys: `raw`, `json`, `avro`, `protobuf`, `json-schema` or `auto`; None for the topic's
+            config, else the existing table's format, else raw.
         writer_schema: The schema of values that do not name theirs, as text.
         registry: The schema registry, or its URL; None for that of the brokers.
         start: Where new tables start, by topic; the empty name stands for all other topics.

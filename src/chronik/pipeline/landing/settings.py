@@ -48,8 +48,6 @@ Configs = dict[str, str]
 AUTO = "auto"
 """Name of the format of tables whose format is decided from a sample of the records."""
 
-KEY_FORMATS = (DataFormat.RAW, DataFormat.AVRO, DataFormat.PROTOBUF, DataFormat.JSON_SCHEMA)
-
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
@@ -193,7 +191,7 @@ def parse_table_settings(
         ConfigError: A value is unknown.
     """
     value = _parse_format(format, (*DataFormat, AUTO), names[0])
-    key = _parse_format(key_format, (*KEY_FORMATS, AUTO), names[2])
+    key = _parse_format(key_format, (*DataFormat, AUTO), names[2])
     kind = None if value is None else TableKind.RAW if value is DataFormat.RAW else TableKind.DECODED
     schema = None
     if writer_schema is not None:

@@ -382,7 +382,7 @@ class LandingRound:
         has_columns = bool(table.value_schema.resolve_columns(table.schema)) or (
             table.value_schema.unknown_fields is not UnknownFields.COLUMN
         )
-        has_keys = not table.format.has_typed_keys or KEY_VALUE in table.schema.names
+        has_keys = not table.format.has_decoded_keys or KEY_VALUE in table.schema.names
         if self._tables.dead_letters is None or (has_columns and has_keys):
             return table
         read = ReadSettings(self.landing.settings.bootstrap, isolation=IsolationLevel.READ_COMMITTED)

@@ -291,7 +291,7 @@ class _Rebuild:
         spec.partitioning.check_columns(pa.schema(declared))
         system = initial_schema(spec.kind, spec.partitioning, is_typed=spec.format.is_typed)
         columns = pa.schema([*system, *declared])
-        if spec.format.is_typed or spec.format.has_typed_keys:
+        if spec.format.is_typed or spec.format.has_decoded_keys:
             columns = self._keep_typed_columns(columns, value_schema)
             descriptor = replace(descriptor, registry=self._find_registry())
         if value_schema == INFERRED and not spec.format.is_typed:

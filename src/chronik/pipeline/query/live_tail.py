@@ -120,7 +120,7 @@ def _list_decoded_fields(tail: TailScan) -> set[str]:
     fields = {VALUE}
     if tail.format.is_typed or tail.format.has_typed_keys:
         fields.add(HEADERS)
-    if tail.format.has_typed_keys:
+    if tail.format.has_decoded_keys:
         fields.add(KEY)
     return fields
 

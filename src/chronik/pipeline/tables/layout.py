@@ -45,8 +45,9 @@ rules must not land into the same table.
 """
 
 TYPED_DECODING_RULES_VERSION = 3
-"""Version of the decoding rules of tables with typed keys or values. Earlier drivers, which would decode them as JSON,
-reject it.
+"""Version of the decoding rules of tables with decoded keys or typed values.
+
+Earlier drivers reject it, because they would decode values as JSON and ignore keys.
 """
 
 MS_PER_HOUR = 3_600_000

@@ -955,8 +955,8 @@ def _create_table(
 
 def _get_decoding_rules(format: RecordFormat) -> int:
     """Return the version of this driver's decoding rules for a table."""
-    is_typed = format.is_typed or format.has_typed_keys
-    return TYPED_DECODING_RULES_VERSION if is_typed else DECODING_RULES_VERSION
+    has_new_rules = format.is_typed or format.has_decoded_keys
+    return TYPED_DECODING_RULES_VERSION if has_new_rules else DECODING_RULES_VERSION
 
 
 def _build_format_properties(format: RecordFormat) -> dict[str, str]:

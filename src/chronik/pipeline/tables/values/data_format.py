@@ -17,7 +17,7 @@ class DataFormat(StrEnum):
     RAW = "raw"
     """Any bytes, which are not decoded."""
     JSON = "json"
-    """JSON objects without a registered schema."""
+    """JSON without a registered schema: values that are objects, or any keys."""
     AVRO = "avro"
     PROTOBUF = "protobuf"
     JSON_SCHEMA = "json-schema"
@@ -49,12 +49,17 @@ class RecordFormat:
         return self.key.value_format is not None
 
     @property
+    def has_decoded_keys(self) -> bool:
+        """Whether keys are decoded, into a column of their own."""
+        return self.key is not DataFormat.RAW
+
+    @property
     def needs_registry(self) -> bool:
         """Whether keys or values name schemas that a registry has."""
         return (self.is_typed and self.value_schema is None) or (self.has_typed_keys and self.key_schema is None)
 
     def __str__(self) -> str:
-        keys = f" with {self.key} keys" if self.has_typed_keys else ""
+        keys = f" with {self.key} keys" if self.has_decoded_keys else ""
         return f"{self.value}{keys}"
 
 
@@ -81,10 +86,8 @@ def check_record_format(format: RecordFormat) -> RecordFormat:
     Raises:
         ConfigError: It cannot.
     """
-    if format.has_typed_keys and format.value is DataFormat.RAW:
+    if format.has_decoded_keys and format.value is DataFormat.RAW:
         raise ConfigError("keys are decoded only together with values: choose a format other than raw")
-    if format.key is DataFormat.JSON:
-        raise ConfigError("keys cannot have the format json: expected raw, avro, protobuf or json-schema")
     for side, data_format, schema in (
         ("values", format.value, format.value_schema),
         ("keys", format.key, format.key_schema),

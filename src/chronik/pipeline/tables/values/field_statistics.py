@@ -89,6 +89,14 @@ class FieldStatistics:
     """Number of timestamp strings that are written exactly in each ISO 8601 format."""
     written_types: WrittenTypes | None = None
     """Types of the writers of whole records with typed keys or values; None if there are none."""
+    json_keys: FieldStatistics | None = None
+    """Statistics of the JSON keys of whole records; None if there are none."""
+
+    def add_json_key(self, value: Any) -> None:
+        """Count the JSON key of a record, or the part of it that the table's column lacks."""
+        if self.json_keys is None:
+            self.json_keys = FieldStatistics()
+        self.json_keys.add(value)
 
     def add_written_types(self, types: WrittenTypes) -> None:
         """Add the types of writers."""
@@ -185,11 +193,15 @@ class FieldStatistics:
             self.timestamp_styles[style] = self.timestamp_styles.get(style, 0) + count
         if other.written_types is not None:
             self.add_written_types(other.written_types)
+        if other.json_keys is not None:
+            if self.json_keys is None:
+                self.json_keys = FieldStatistics()
+            self.json_keys.merge(other.json_keys)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no fields."""
-        return not self.fields and self.written_types is None
+        """Whether there are no fields and no keys."""
+        return not self.fields and self.written_types is None and self.json_keys is None
 
     def choose_type(self, detect: Iterable[DetectedType] = ()) -> SqlType | None:
         """Choose a column type from the counts of the field's values.

@@ -87,6 +87,8 @@ class DecodedValues:
     """Number of values that did not fit their column's type, by column name."""
     written_types: WrittenTypes = field(default_factory=WrittenTypes)
     """Types of writers with fields for which columns must be added."""
+    json_keys: list[JsonValue] = field(default_factory=list)
+    """JSON keys, or parts of them, that the column of keys lacks."""
 
 
 @dataclass(slots=True)

@@ -18,14 +18,15 @@ from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline.records.columns import RecordColumns
 from chronik.pipeline.tables.layout import ERROR, HEADERS, KEY, KEY_VALUE, RESCUED, VALUE, system_columns
 from chronik.pipeline.tables.partitioning import PARTITION_KEY, parse_partitioning
-from chronik.pipeline.tables.values.data_format import JSON_VALUES, RecordFormat
+from chronik.pipeline.tables.values.data_format import JSON_VALUES, DataFormat, RecordFormat
 from chronik.pipeline.tables.values.exact_json import decode_exact_json
 from chronik.pipeline.tables.values.field_statistics import FieldStatistics, merge_statistics
 from chronik.pipeline.tables.values.framed_decoder import FramedDecoder
 from chronik.pipeline.tables.values.json_decoder import DecodedValues, JsonDecoder, UnknownField
-from chronik.pipeline.tables.values.key_decoder import KeyDecoder
+from chronik.pipeline.tables.values.key_decoder import JsonKeyDecoder, KeyDecoder, TypedKeyDecoder
 from chronik.pipeline.tables.values.table_schema import INFERRED, TableSchema
 from chronik.pipeline.tables.values.typed_decoder import TypedDecoder, encode_form
+from chronik.pipeline.tables.values.value_codecs import JsonValue
 from chronik.pipeline.tables.values.written_types import WrittenTypes
 
 DECODE_BATCH_ROWS: Final = 8192
@@ -46,9 +47,11 @@ class NewFields(NamedTuple):
     json: Sequence[UnknownField] = ()
     written: WrittenTypes = WrittenTypes()
     """Types of writers that have them."""
+    json_keys: Sequence[JsonValue] = ()
+    """JSON keys, or parts of them, that the column of keys lacks."""
 
     def __bool__(self) -> bool:
-        return bool(self.json or self.written)
+        return bool(self.json or self.written or self.json_keys)
 
 
 class DecodedRows(NamedTuple):
@@ -92,8 +95,10 @@ class RowDecoder:
             self._typed.stops_at_new_types = stops_at_new_types
             self._batch_rows = TYPED_BATCH_ROWS
         self._keys: KeyDecoder | None = None
-        if key_format is not None:
-            self._keys = KeyDecoder(table, FramedDecoder(key_format, format.key_schema, registry, is_key=True))
+        if format.key is DataFormat.JSON:
+            self._keys = JsonKeyDecoder(table)
+        elif key_format is not None:
+            self._keys = TypedKeyDecoder(table, FramedDecoder(key_format, format.key_schema, registry, is_key=True))
         self._computed = [
             parse_partitioning(field.metadata[PARTITION_KEY].decode()).fields[0]
             for field in table
@@ -137,9 +142,10 @@ class RowDecoder:
         """Add the decoded keys to the columns. A record with a key that cannot be decoded becomes an error."""
         if self._keys is None:
             return decoded
-        errors: dict[int, str] = {}
-        keys = self._keys.decode(own[KEY], own.get(HEADERS), errors, decoded.written_types)
-        columns = decoded.columns
+        found = self._keys.decode(own[KEY], own.get(HEADERS))
+        decoded.written_types.keys.update(found.written_types)
+        errors = {row: f"key: {message}" for row, message in found.errors.items()}
+        keys, columns = found.column, decoded.columns
         if errors:
             rows = [row for row in range(len(own[VALUE])) if row not in decoded.errors]
             kept = pa.array([index for index, row in enumerate(rows) if row not in errors], pa.int64())
@@ -149,12 +155,12 @@ class RowDecoder:
             if errors:
                 keys = keys.take(pa.array([row for row in range(len(keys)) if row not in errors], pa.int64()))
             columns = {**columns, KEY_VALUE: keys}
-        return replace(decoded, columns=columns, errors=errors)
+        return replace(decoded, columns=columns, errors=errors, json_keys=found.json_keys)
 
     def _build_rows(self, own: Mapping[str, pa.Array], decoded: DecodedValues) -> DecodedRows:
         for field in self._computed:
             decoded.columns[field.column] = field.compute(decoded.columns[field.source])
-        new_fields = NewFields(decoded.unknown_fields, decoded.written_types)
+        new_fields = NewFields(decoded.unknown_fields, decoded.written_types, decoded.json_keys)
         if not decoded.errors:
             return DecodedRows({**own, **decoded.columns}, new_fields, decoded.misfits, None)
         decodable = [row for row in range(len(own[VALUE])) if row not in decoded.errors]
@@ -187,7 +193,7 @@ class RowDecoder:
             found.add_written_types(self._typed.collect_types(records.value, records.headers))
         if self._keys is not None:
             assert records.key is not None, "keys are read"
-            found.add_written_types(self._keys.collect_types(records.key, records.headers))
+            found.merge(self._keys.collect_statistics(records.key, records.headers))
         return found
 
 
@@ -204,6 +210,8 @@ def collect_statistics(new_fields: NewFields | Sequence[UnknownField]) -> FieldS
     for path, value in new_fields.json:
         statistics.add_nested_value(path, value)
     statistics.add_written_types(new_fields.written)
+    for value in new_fields.json_keys:
+        statistics.add_json_key(value)
     return statistics
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from chronik.pipeline.tables.layout import RESERVED_NAMES
+from chronik.pipeline.tables.layout import KEY_VALUE, RESERVED_NAMES
 from chronik.pipeline.tables.values.column_names import choose_column_name, get_json_key, with_json_key
 from chronik.pipeline.tables.values.field_statistics import DetectedType, FieldStatistics
 from chronik.pipeline.tables.values.sql_types import FORMAT_KEY
@@ -27,7 +27,12 @@ from chronik.pipeline.tables.values.table_schema import (
     is_declared,
     is_parsable_key,
 )
-from chronik.pipeline.tables.values.written_types import plan_written_columns
+from chronik.pipeline.tables.values.written_types import (
+    build_key_field,
+    extend_key_field,
+    get_key_type,
+    plan_written_columns,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +59,14 @@ def plan_new_columns(
     """Plan the columns to add for JSON fields without a column. `statistics` describe complete records."""
     planner = _ColumnPlanner(schema.resolve_columns(table), table, tuple(detect))
     planner.plan_object_columns((), statistics)
+    if statistics.json_keys is not None:
+        planner.plan_key_column(statistics.json_keys)
     if statistics.written_types is None:
         return PlannedColumns(tuple(planner.added.values()), planner.rejected)
-    written = plan_written_columns(schema, table, statistics.written_types)
-    return PlannedColumns(written.added, written.rejected)
+    extended = pa.schema(list(({each.name: each for each in table} | planner.added).values()))
+    written = plan_written_columns(schema, extended, statistics.written_types)
+    added = planner.added | {each.name: each for each in written.added}
+    return PlannedColumns(tuple(added.values()), planner.rejected | written.rejected)
 
 
 class _ColumnPlanner:
@@ -82,6 +91,21 @@ class _ColumnPlanner:
                 self.plan_object_columns(inner, found)
             else:
                 self._add_column(inner, found)
+
+    def plan_key_column(self, statistics: FieldStatistics) -> None:
+        """Plan the column with the decoded keys, or its new fields."""
+        chosen = statistics.choose_type()
+        if chosen is None:
+            return
+        known = self._fields.get(KEY_VALUE)
+        if known is None:
+            extended = build_key_field(chosen.data_type, chosen.format)
+            leaves = count_leaf_columns(extended.type)
+        else:
+            extended = extend_key_field(known, extend_type(get_key_type(known), chosen.data_type))
+            leaves = count_leaf_columns(extended.type) - count_leaf_columns(known.type)
+        if (known is None or extended.type != known.type) and self._reserve_columns((KEY_VALUE,), leaves):
+            self.added[KEY_VALUE] = extended
 
     def _add_column(self, path: Path, statistics: FieldStatistics) -> None:
         chosen = statistics.choose_type(self._detect)

@@ -188,19 +188,13 @@ class _WrittenColumnPlanner:
     def add_key_type(self, written: pa.Field) -> None:
         """Plan the column with the decoded keys."""
         known = self._fields.get(KEY_VALUE)
-        wanted = build_column_field(written)
         if known is None:
-            extended = wanted.with_name(KEY_VALUE)
-            metadata = {**collect_element_formats(extended.type), SYSTEM_KEY: b"1"}
-            if get_json_format(extended) is not None:
-                metadata[FORMAT_KEY] = JSON_FORMAT.encode()
+            wanted = build_column_field(written)
+            extended = build_key_field(wanted.type, get_json_format(wanted))
             leaves = count_leaf_columns(extended.type)
         else:
-            known_type = restore_element_formats(known.type, known.metadata or {})
-            extended = known.with_type(extend_written_type(known_type, written.type))
-            metadata = {**(known.metadata or {}), **collect_element_formats(extended.type)}
+            extended = extend_key_field(known, extend_written_type(get_key_type(known), written.type))
             leaves = count_leaf_columns(extended.type) - count_leaf_columns(known.type)
-        extended = extended.with_metadata(metadata)
         if (known is None or not extended.equals(known, check_metadata=True)) and self._reserve_columns((), leaves):
             self._fields[KEY_VALUE] = self.added[KEY_VALUE] = extended
 
@@ -271,6 +265,24 @@ def list_written_fields(written: pa.Field) -> list[pa.Field]:
     if pa.types.is_struct(written.type) and written.type.num_fields:
         return list(written.type)
     return [written.with_name(SINGLE_VALUE)]
+
+
+def build_key_field(data_type: pa.DataType, format: str | None) -> pa.Field:
+    """Return the field of the column with the decoded keys; `format` is that of a column with JSON text."""
+    metadata: dict[bytes, str | bytes] = {**collect_element_formats(data_type), SYSTEM_KEY: b"1"}
+    if format is not None:
+        metadata[FORMAT_KEY] = format.encode()
+    return pa.field(KEY_VALUE, data_type, metadata=metadata)
+
+
+def extend_key_field(known: pa.Field, data_type: pa.DataType) -> pa.Field:
+    """Return the field of the column with the decoded keys with an extended type."""
+    return known.with_type(data_type).with_metadata({**(known.metadata or {}), **collect_element_formats(data_type)})
+
+
+def get_key_type(known: pa.Field) -> pa.DataType:
+    """Return the type of the column with the decoded keys, with the JSON formats of its elements."""
+    return restore_element_formats(known.type, known.metadata or {})
 
 
 def get_message_name(written: pa.Field) -> str | None:
