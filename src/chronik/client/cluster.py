@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from chronik.client.access.settings import Bootstrap, to_bootstrap_access
@@ -205,6 +205,30 @@ class ClusterClient:
             topic.partitions.sort(key=lambda partition: partition.partition_index)
             self._topics[name] = topic
         return self._topics[name]
+
+    def refresh_topics(self, names: Sequence[str]) -> dict[str, KafkaError]:
+        """Refresh the cached metadata of topics with one request, and return the errors of unavailable topics.
+
+        Raises:
+            ClientError: No broker responds.
+            KafkaError: The broker rejects the request.
+        """
+        errors: dict[str, KafkaError] = {}
+        for topic in self.metadata(list(names)).topics:
+            name = topic.name or ""
+            self._topics.pop(name, None)
+            if topic.error_code:
+                code = ErrorCode(topic.error_code)
+                errors[name] = KafkaError(code, f"topic {name}: {code.message}")
+            else:
+                topic.partitions.sort(key=lambda partition: partition.partition_index)
+                self._topics[name] = topic
+        return errors
+
+    @property
+    def cached_topics(self) -> Mapping[str, MetadataResponseTopic]:
+        """The topics with cached metadata, by name."""
+        return self._topics
 
     def partitions(self, name: str, *, create: bool = False) -> list[TopicPartition]:
         """Return the partitions of a topic from its cached metadata."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from chronik.client.cluster import ClusterClient, raise_for_code
+from chronik.client.errors import ClientError
 from chronik.client.records import TopicPartition
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.list_offsets import (
@@ -64,6 +65,14 @@ def list_offsets(
     return cluster.retry(lambda: _list_offsets(cluster, timestamps, isolation_level))
 
 
+def list_offsets_of_available(
+    cluster: ClusterClient, timestamps: Mapping[TopicPartition, int], isolation_level: int = 0
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, ClientError | KafkaError]]:
+    """Return the offsets of `list_offsets` in one attempt, and the errors of the partitions that have none."""
+    errors: dict[TopicPartition, ClientError | KafkaError] = {}
+    return _list_offsets(cluster, timestamps, isolation_level, errors=errors), errors
+
+
 def find_lost_partitions(cluster: ClusterClient, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
     """Return the partitions whose leaders report that the partition's data on disk is lost."""
     lost: set[TopicPartition] = set()
@@ -77,9 +86,11 @@ def _list_offsets(
     isolation_level: int = 0,
     lost: set[TopicPartition] | None = None,
     skip_deleted: bool = False,
+    errors: dict[TopicPartition, ClientError | KafkaError] | None = None,
 ) -> dict[TopicPartition, int]:
+    """Return the offsets. Errors of partitions are added to `errors`, or raised if it is None."""
     found: dict[TopicPartition, int] = {}
-    for leader_id, partitions in group_by_leader(cluster, timestamps, skip_deleted=skip_deleted).items():
+    for leader_id, partitions in group_by_leader(cluster, timestamps, skip_deleted=skip_deleted, errors=errors).items():
         request = ListOffsetsRequest(
             replica_id=NO_REPLICA,
             isolation_level=isolation_level,
@@ -94,7 +105,13 @@ def _list_offsets(
                 for topic, indexes in group_by_topic(partitions).items()
             ],
         )
-        response = cluster.broker(leader_id).request(request, ListOffsetsResponse)
+        try:
+            response = cluster.broker(leader_id).request(request, ListOffsetsResponse)
+        except (ClientError, KafkaError) as error:
+            if errors is None:
+                raise
+            errors |= dict.fromkeys(partitions, error)
+            continue
         for topic in response.topics:
             for result in topic.partitions:
                 partition = TopicPartition(topic.name, result.partition_index)
@@ -103,15 +120,24 @@ def _list_offsets(
                     continue
                 if skip_deleted and result.error_code in DELETED_TOPIC_ERRORS:
                     continue
+                if errors is not None and result.error_code:
+                    errors[partition] = KafkaError(ErrorCode(result.error_code), str(partition))
+                    continue
                 raise_for_code(result.error_code, str(partition))
                 found[partition] = result.offset
     return found
 
 
 def group_by_leader(
-    cluster: ClusterClient, partitions: Iterable[TopicPartition], *, skip_deleted: bool = False
+    cluster: ClusterClient,
+    partitions: Iterable[TopicPartition],
+    *,
+    skip_deleted: bool = False,
+    errors: dict[TopicPartition, ClientError | KafkaError] | None = None,
 ) -> dict[int, list[TopicPartition]]:
     """Group partitions by the broker that leads them, in the given order.
+
+    Partitions without a leader are added to `errors` if it is given.
 
     Raises:
         KafkaError: If a partition has no leader, or does not exist and `skip_deleted` is not set.
@@ -121,7 +147,9 @@ def group_by_leader(
         try:
             leaders.setdefault(cluster.leader_id(partition), []).append(partition)
         except KafkaError as error:
-            if not skip_deleted or error.code not in DELETED_TOPIC_ERRORS:
+            if errors is not None:
+                errors[partition] = error
+            elif not skip_deleted or error.code not in DELETED_TOPIC_ERRORS:
                 raise
     return leaders
 

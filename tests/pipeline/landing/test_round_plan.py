@@ -15,8 +15,10 @@ from chronik.pipeline.landing.round_plan import (
     PartitionTruncatedError,
     RecordsDeletedError,
     RoundPlan,
+    TopicDemand,
     bundle_ranges,
     plan_round,
+    share_round,
 )
 from chronik.pipeline.landing.settings import (
     DEFAULT_TABLE_SETTINGS,
@@ -129,6 +131,65 @@ def test_tasks_get_equal_shares_that_can_be_committed(sizes: list[int], tasks_ma
     assert len(found) == 1 or min(loads) >= TASK_RECORDS_MIN
     choice = plan_commit([TaskOutput(bundle) for bundle in found], dict.fromkeys(range(len(sizes)), 10))
     assert choice.next_offsets == {index: 10 + size for index, size in enumerate(sizes)}
+
+
+# Shares of topics
+
+
+DEMANDS = st.lists(
+    st.builds(
+        TopicDemand,
+        st.one_of(st.just(0), st.integers(1, 20), st.integers(1, 10**7)),
+        st.floats(1.0, 10**6),
+        st.integers(0, 3),
+    ),
+    max_size=30,
+)
+
+
+@given(DEMANDS, st.floats(1.0, 10**10))
+def test_shares_are_bounded_and_max_min_fair(demands: list[TopicDemand], bytes_max: float) -> None:
+    shares = share_round(demands, bytes_max)
+    sizes = [share * each.record_bytes for share, each in zip(shares, demands, strict=True)]
+    largest = max((each.record_bytes for each in demands), default=0.0)
+    assert all(0 <= share <= each.records for share, each in zip(shares, demands, strict=True))
+    assert sum(sizes) <= max(bytes_max, largest) * 1.000001
+    assert any(shares) or not any(each.records for each in demands)
+    for size, share, each in zip(sizes, shares, demands, strict=True):
+        if share < each.records:  # a topic that gets less than it needs gets as much as any other, up to one record
+            assert size + largest >= max(sizes)
+    if sum(each.bytes for each in demands) > bytes_max:  # the round is used entirely, except for parts of records
+        assert sum(sizes) + 2 * sum(each.record_bytes for each in demands) >= bytes_max * 0.999999
+    elif not any(each.waited_rounds for each in demands):
+        assert shares == [each.records for each in demands]
+
+
+def test_topic_with_huge_backlog_leaves_other_topics_their_records() -> None:
+    demands = [TopicDemand(10**9, 100.0), *(TopicDemand(500, 100.0) for _ in range(999))]
+    shares = share_round(demands, 10**9)
+    assert shares[1:] == [500] * 999
+    assert shares[0] == (10**9 - 999 * 500 * 100) // 100
+
+
+@given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 500)), min_size=1, max_size=12), st.integers(1, 600))
+def test_no_topic_starves_in_rounds_smaller_than_a_record(topics: list[tuple[int, int]], bytes_max: int) -> None:
+    backlogs = [records for records, _ in topics]
+    waited = [0] * len(topics)
+    rounds = 0
+    while any(backlogs):
+        shares = share_round(
+            [
+                TopicDemand(backlog, size, waiting)
+                for backlog, (_, size), waiting in zip(backlogs, topics, waited, strict=True)
+            ],
+            bytes_max,
+        )
+        for index, share in enumerate(shares):
+            waited[index] = waited[index] + 1 if backlogs[index] and not share else 0
+            backlogs[index] -= share
+        assert max(waited) <= len(topics), "each waiting topic is served before the others are served twice"
+        rounds += 1
+    assert rounds <= sum(records for records, _ in topics)
 
 
 def test_table_settings_precedence_is_option_then_topic_then_default() -> None:

@@ -12,21 +12,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
 from chronik.errors import ChronikError, ConfigError
+from chronik.limits import MIB
 from chronik.pipeline.journal.reports import ProgressReporter, TopicReport
 from chronik.pipeline.landing.landing_task import LandingTask
 from chronik.pipeline.landing.local_runner import LandingTaskRunner
-from chronik.pipeline.landing.round_plan import RecordsDeletedError
+from chronik.pipeline.landing.round_plan import RecordsDeletedError, TopicDemand, share_round
 from chronik.pipeline.landing.settings import LandingSettings, list_enabled_topics
 from chronik.pipeline.landing.topic_landing import LandingRound, RoundResult, TopicLanding
+from chronik.pipeline.landing.topic_positions import TopicPositions, fetch_topic_positions
 from chronik.pipeline.source.offset_ranges import Offsets
 from chronik.pipeline.spark.tasks import TaskFailedError
 from chronik.pipeline.tables.formatting import describe_columns
 from chronik.pipeline.tables.storage_errors import TableStorageAccessError
 from chronik.pipeline.tables.topic_table import TableMismatchError
-from chronik.pipeline_journal import LandingState
+from chronik.pipeline_journal import ColumnInfo, LandingState
 from chronik.protocol.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("chronik.pipeline")
@@ -37,8 +41,15 @@ RETRY_DELAY_SECONDS_MIN, RETRY_DELAY_DOUBLINGS_MAX = 0.5, 7
 ONCE_FAILURES_MAX = 4
 """Number of consecutive failures after which a `once` run stops retrying a topic."""
 
+REPORT_SECONDS_MAX = 10.0
+"""Maximum time between two reports of a topic without changes."""
+
 PERMANENT_ERRORS = (ConfigError, RecordsDeletedError, TableMismatchError, TableStorageAccessError)
 """Errors that a retry cannot fix, because they need a change by an operator."""
+
+
+ROUND_BYTES_MAX = 4096 * MIB
+"""Maximum bytes of keys and values that a round reads from all topics. Each topic gets a fair share."""
 
 
 class LandingFailedError(ChronikError):
@@ -71,6 +82,28 @@ class _TopicState:
     rows: int = 0
     dead_letters: int = 0
     last_error: str | None = None
+    waited_rounds: int = 0
+    """Number of consecutive rounds without a share for the topic's records."""
+    last_report: TopicReport | None = None
+    reported_at: float = 0.0
+    columns: tuple[pa.Schema | None, tuple[ColumnInfo, ...]] = (None, ())
+    """The table's schema and its description for reports."""
+
+    def has_news(self, state: LandingState) -> bool:
+        """Return whether a report without a round would differ from the last one."""
+        last, landing = self.last_report, self.landing
+        return last is None or (last.state, last.next_offsets, len(last.high_watermarks), last.last_error) != (
+            state,
+            landing.next_offsets,
+            len(landing.end_offsets),
+            self.last_error,
+        )
+
+    def describe_columns(self) -> tuple[ColumnInfo, ...]:
+        schema = self.landing.schema
+        if schema is not self.columns[0]:
+            self.columns = schema, () if schema is None else describe_columns(schema)
+        return self.columns[1]
 
 
 @dataclass(slots=True)
@@ -79,9 +112,13 @@ class _TopicRound:
 
     topic: _TopicState
     started: float
+    backlog: int = 0
+    """Number of offsets between the table and the end of the topic."""
     round: LandingRound | None = None
     done: RoundResult | None = None
     error: Exception | None = None
+    is_waiting: bool = False
+    """Whether the topic has no share of this round, because the round is too small."""
 
 
 class LandingDriver:
@@ -181,27 +218,71 @@ class LandingDriver:
 
     def _run_round(self, topics: list[_TopicState], *, once: bool = False) -> bool:
         """Write the next records of each topic to its table; return whether another round should follow immediately."""
-        topic_rounds = []
-        parallelism = self._jobs.parallelism()
+        due = []
         for topic in topics:
             if self._reporter.is_paused(topic.landing.topic):
                 topic.done = True  # a `once` run does not wait until the topic is resumed
                 self._report_topic_state(topic, LandingState.PAUSED)
             elif topic.retry_at <= self._monotonic():
-                topic_rounds.append(self._plan_topic(topic, parallelism, once))
+                due.append(topic)
+        topic_rounds = self._measure_backlogs(due, once)
+        self._plan_shares(topic_rounds)
         self._run_tasks([topic_round for topic_round in topic_rounds if topic_round.round is not None])
         for topic_round in topic_rounds:
             self._commit_round(topic_round)
         unfinished = [self._complete_round(topic_round, once) for topic_round in topic_rounds]
         return any(unfinished)
 
-    def _plan_topic(self, topic: _TopicState, parallelism: int, once: bool) -> _TopicRound:
-        topic_round = _TopicRound(topic, self._monotonic())
-        with _capture_round_error(topic_round):
-            if once and topic.end_offsets is None:
-                topic.end_offsets = topic.landing.fetch_end_offsets()
-            topic_round.round = topic.landing.plan_next_round(parallelism, topic.end_offsets)
-        return topic_round
+    def _measure_backlogs(self, topics: list[_TopicState], once: bool) -> list[_TopicRound]:
+        """Measure the backlogs of the topics that may have one. The others need no round and no access to a table."""
+        started = self._monotonic()
+        found: dict[str, TopicPositions] = {}
+        errors: dict[str, ChronikError] = {}
+        try:
+            found, errors = fetch_topic_positions(self._cluster, [topic.landing.topic for topic in topics])
+        except (ClientError, KafkaError) as error:
+            errors = {topic.landing.topic: error for topic in topics}
+        topic_rounds = []
+        for topic in topics:
+            positions = found.get(topic.landing.topic)
+            if positions is not None:
+                if once and topic.end_offsets is None:
+                    topic.end_offsets = positions.ends
+                if not topic.failures and topic.landing.is_idle(positions):
+                    self._complete_idle_topic(topic, positions)
+                    continue
+            topic_round = _TopicRound(topic, started, error=errors.get(topic.landing.topic))
+            topic_rounds.append(topic_round)
+            if positions is not None:
+                with _capture_round_error(topic_round):
+                    topic_round.backlog = topic.landing.measure_backlog(positions, topic.end_offsets)
+        return topic_rounds
+
+    def _complete_idle_topic(self, topic: _TopicState, positions: TopicPositions) -> None:
+        topic.landing.end_offsets = positions.ends
+        topic.done, topic.waited_rounds = True, 0
+        self._report_topic_state(topic, LandingState.WAITING)
+
+    def _plan_shares(self, topic_rounds: list[_TopicRound]) -> None:
+        """Plan the topics' rounds within their fair shares of the driver's round."""
+        planned = [topic_round for topic_round in topic_rounds if topic_round.error is None]
+        demands = [
+            TopicDemand(
+                min(each.backlog, self._settings.round_records_max),
+                each.topic.landing.record_bytes,
+                each.topic.waited_rounds,
+            )
+            for each in planned
+        ]
+        parallelism = self._jobs.parallelism()
+        for topic_round, records in zip(planned, share_round(demands, ROUND_BYTES_MAX), strict=True):
+            topic = topic_round.topic
+            topic.waited_rounds = topic.waited_rounds + 1 if topic_round.backlog and not records else 0
+            if topic.waited_rounds:
+                topic_round.is_waiting = True
+                continue
+            with _capture_round_error(topic_round):
+                topic_round.round = topic.landing.plan_round(parallelism, topic.end_offsets, max(1, records))
 
     def _run_tasks(self, topic_rounds: list[_TopicRound]) -> None:
         """Run the tasks of all topics in one Spark job, and run tasks again that requested new columns."""
@@ -235,6 +316,9 @@ class LandingDriver:
 
     def _complete_round(self, topic_round: _TopicRound, once: bool) -> bool:
         topic, done = topic_round.topic, topic_round.done
+        if topic_round.is_waiting:
+            topic.done = False
+            return True
         seconds = self._monotonic() - topic_round.started
         if done is None or topic_round.round is None:
             self._record_failure(topic, topic_round.error, once)
@@ -262,28 +346,31 @@ class LandingDriver:
         self, topic: _TopicState, state: LandingState, done: RoundResult | None = None, seconds: float = 0.0
     ) -> None:
         landing = topic.landing
-        self._reporter.report(
-            TopicReport(
-                pipeline=self._settings.group,
-                topic=landing.topic,
-                table=landing.table,
-                state=state,
-                next_offsets=dict(landing.next_offsets),
-                high_watermarks={each.partition: end for each, end in landing.end_offsets.items()},
-                round_rows=0 if done is None else done.rows + done.dead_letters,
-                round_dead_letters=0 if done is None else done.dead_letters,
-                round_bytes=0 if done is None else done.size_bytes,
-                round_seconds=seconds,
-                round_engine=None if done is None else done.engine,
-                round_misfits={} if done is None else done.misfits,
-                total_rows=topic.rows,
-                total_dead_letters=topic.dead_letters,
-                last_error=topic.last_error,
-                warnings=() if done is None else done.warnings,
-                columns=() if landing.schema is None else describe_columns(landing.schema),
-                at_ms=int(time.time() * 1000),
-            )
+        now = self._monotonic()
+        if done is None and not topic.has_news(state) and now < topic.reported_at + REPORT_SECONDS_MAX:
+            return
+        report = TopicReport(
+            pipeline=self._settings.group,
+            topic=landing.topic,
+            table=landing.table,
+            state=state,
+            next_offsets=dict(landing.next_offsets),
+            high_watermarks={each.partition: end for each, end in landing.end_offsets.items()},
+            round_rows=0 if done is None else done.rows + done.dead_letters,
+            round_dead_letters=0 if done is None else done.dead_letters,
+            round_bytes=0 if done is None else done.size_bytes,
+            round_seconds=seconds,
+            round_engine=None if done is None else done.engine,
+            round_misfits={} if done is None else done.misfits,
+            total_rows=topic.rows,
+            total_dead_letters=topic.dead_letters,
+            last_error=topic.last_error,
+            warnings=() if done is None else done.warnings,
+            columns=topic.describe_columns(),
+            at_ms=int(time.time() * 1000),
         )
+        topic.last_report, topic.reported_at = report, now
+        self._reporter.report(report)
 
     def _report_stopped_topics(self) -> None:
         for topic in self._topics.values():

@@ -1,4 +1,7 @@
-"""Planning of a landing round: the ranges from the table's next offsets to the topic's ends, divided into tasks."""
+"""Planning of a landing round: the shares of the topics, the ranges of a topic, and their division into tasks.
+
+Pure functions. A round lands all topics together, so its size bounds how long a small topic waits for a large one.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,9 @@ from chronik.pipeline.tables.commit_plan import PartitionRange
 TASK_RECORDS_MIN = 20_000
 """Minimum number of records per landing task. A smaller task takes longer to start than to run, and writes a small
 file."""
+
+RECORD_BYTES_ASSUMED = 1024
+"""Size of a record that is assumed until records of the topic have been read."""
 
 RangeBundle = tuple[PartitionRange, ...]
 """The offset ranges that one task reads and writes."""
@@ -92,6 +98,60 @@ def plan_round(
         if new_starts[each] > 0 and starts[each] >= reached[each]
     )
     return RoundPlan(spans, empty if is_new else (), (*gone, *truncated), is_complete=reached == limits)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDemand:
+    """The records that a topic could land in a round."""
+
+    records: int
+    """Number of records, at most the topic's own limit."""
+    record_bytes: float = RECORD_BYTES_ASSUMED
+    """Estimated size of a record."""
+    waited_rounds: int = 0
+    """Number of consecutive rounds in which the topic had records but no share."""
+
+    @property
+    def bytes(self) -> float:
+        return self.records * self.record_bytes
+
+
+def share_round(demands: Sequence[TopicDemand], bytes_max: float) -> list[int]:
+    """Divide a round of `bytes_max` bytes fairly among topics, and return each topic's number of records.
+
+    The shares are max-min fair: topics that need less than an equal share get all that they need, and the others share
+    the rest equally. The shares exceed `bytes_max` only if it is less than one record. A topic whose equal share is
+    less than a record waits, and gets a record first in one of the next rounds.
+    """
+    shares = [0] * len(demands)
+    remaining = bytes_max
+    waiting = [index for index, each in enumerate(demands) if each.waited_rounds > 0 and each.records > 0]
+    for index in sorted(waiting, key=lambda index: -demands[index].waited_rounds):
+        if demands[index].record_bytes <= remaining or remaining == bytes_max:
+            shares[index] = 1
+            remaining -= demands[index].record_bytes
+    level = _find_fair_level([each.bytes for each in demands if each.records > 0], max(0.0, remaining))
+    for index, each in enumerate(demands):
+        if each.bytes <= level:
+            share = each.records
+        else:
+            share = min(each.records, int(level / each.record_bytes))
+        shares[index] = max(shares[index], share)
+    if not any(shares):
+        for index in [index for index, each in enumerate(demands) if each.records > 0][:1]:
+            shares[index] = 1
+    return shares
+
+
+def _find_fair_level(sizes: Sequence[float], total: float) -> float:
+    """Return the largest share such that all sizes, limited to the share, add up to at most `total`."""
+    remaining = total
+    for rank, size in enumerate(sorted(sizes)):
+        equal = remaining / (len(sizes) - rank)
+        if size > equal:
+            return equal
+        remaining -= size
+    return max(sizes, default=0.0)
 
 
 def bundle_ranges(spans: Sequence[PartitionRange], tasks_max: int) -> list[RangeBundle]:

@@ -12,14 +12,12 @@ from chronik.client.configs import TOPIC_RESOURCE
 from chronik.errors import ConfigError
 from chronik.formats.codec import WriterSchema
 from chronik.formats.registry_client import RegistrySettings
-from chronik.ids import format_id
 from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.parquet import CODEC
 from chronik.pipeline.tables.partitioning import Partitioning, parse_partitioning
 from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.pipeline.tables.values.data_format import JSON_VALUES, DataFormat, RecordFormat, check_record_format
 from chronik.pipeline.tables.values.table_schema import TableSchema, parse_schema_json
-from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -265,33 +263,14 @@ def list_enabled_topics(cluster: ClusterClient) -> list[str]:
     return [name for name in names if is_landing_enabled(configs.get(name, {}))]
 
 
-def describe_landing_topic(cluster: ClusterClient, name: str) -> TopicDescription:
-    """Return a topic's current id and configs, bypassing cached metadata.
+def fetch_topic_configs(cluster: ClusterClient, name: str) -> Configs:
+    """Return the landing configs of a topic.
 
     Raises:
         ClientError: No broker responds.
         KafkaError: The topic does not exist, or a broker rejects a request.
     """
-    cluster.invalidate_metadata()
-    topic = cluster.retry(lambda: cluster.topic(name))
-    configs = cluster.retry(lambda: _fetch_landing_configs(cluster, [name]))
-    return TopicDescription(name, format_id(topic.topic_id), configs.get(name, {}))
-
-
-def fetch_topic_id(cluster: ClusterClient, name: str) -> str | None:
-    """Return a topic's current id, or None if the topic does not exist.
-
-    Raises:
-        ClientError: No broker responds.
-        KafkaError: A broker rejects a request.
-    """
-    cluster.invalidate_metadata()
-    try:
-        return format_id(cluster.retry(lambda: cluster.topic(name)).topic_id)
-    except KafkaError as error:
-        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return None
-        raise
+    return cluster.retry(lambda: _fetch_landing_configs(cluster, [name])).get(name, {})
 
 
 def _fetch_landing_configs(cluster: ClusterClient, names: Sequence[str]) -> dict[str, Configs]:

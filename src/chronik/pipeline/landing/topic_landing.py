@@ -33,7 +33,7 @@ from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.format_decision import FormatUndecidedError, decide_formats, replace_auto_formats
 from chronik.pipeline.landing.landing_task import LandingTask, LandingTaskResult
-from chronik.pipeline.landing.round_plan import RoundPlan, bundle_ranges, plan_round
+from chronik.pipeline.landing.round_plan import RECORD_BYTES_ASSUMED, RoundPlan, bundle_ranges, plan_round
 from chronik.pipeline.landing.sampling import sample_records
 from chronik.pipeline.landing.settings import (
     DEFAULT_TABLE_SETTINGS,
@@ -42,11 +42,11 @@ from chronik.pipeline.landing.settings import (
     TableSettings,
     TopicDescription,
     build_table_settings,
-    describe_landing_topic,
-    fetch_topic_id,
+    fetch_topic_configs,
     parse_schema_from_configs,
     parse_table_settings_from_configs,
 )
+from chronik.pipeline.landing.topic_positions import TopicPositions, fetch_topic_ids, fetch_topic_positions
 from chronik.pipeline.registry_access import resolve_registry
 from chronik.pipeline.source.offset_ranges import Offsets
 from chronik.pipeline.source.offset_resolver import OffsetResolver
@@ -76,6 +76,9 @@ dead-letter table's next offset."""
 
 MISFIT_RATE_REPORTED = 0.01
 """Fraction of a column's values that must not fit its type before the landing round reports the column."""
+
+RECORD_BYTES_WEIGHT = 0.5
+"""Weight of the last round in the estimated size of a topic's records."""
 
 logger = logging.getLogger("chronik.pipeline")
 
@@ -195,21 +198,17 @@ class TopicLanding:
         self.end_offsets: Offsets = {}
         self.schema: pa.Schema | None = None
         """Schema of the table in the last round that read records, or None before the table is read."""
-        self._positions = OffsetResolver(cluster, IsolationLevel.READ_COMMITTED)
+        self.record_bytes = float(RECORD_BYTES_ASSUMED)
+        """Estimated size of a record, from the records of the last rounds."""
+        self._positions: TopicPositions | None = None
+        """The positions of the last measured backlog."""
+        self._are_offsets_known = False
+        """Whether `next_offsets` were read from the table and no commit has failed since."""
+        self._resolver = OffsetResolver(cluster, IsolationLevel.READ_COMMITTED)
         self._opened: TopicTables | None = None
 
-    def fetch_end_offsets(self) -> Offsets:
-        """Return the last stable offsets of the topic's partitions.
-
-        Raises:
-            ClientError: No broker responds.
-            KafkaError: A broker rejects a request.
-        """
-        self.cluster.invalidate_metadata()
-        return self._positions.fetch_latest_offsets(self.cluster.retry(lambda: self.cluster.partitions(self.topic)))
-
     def plan_next_round(self, tasks_max: int, up_to: Offsets | None = None) -> LandingRound:
-        """Plan the next round of writing records to the tables, up to the offsets `up_to` if given.
+        """Plan the next round of this topic alone, up to the offsets `up_to` if given.
 
         Raises:
             RecordsDeletedError: Retention has deleted records before they landed.
@@ -219,26 +218,74 @@ class TopicLanding:
             KafkaError: A broker rejects a request.
             OSError: The table's storage fails.
         """
-        described = describe_landing_topic(self.cluster, self.topic)
+        positions, errors = fetch_topic_positions(self.cluster, [self.topic])
+        for error in errors.values():
+            raise error
+        self.measure_backlog(positions[self.topic], up_to)
+        return self.plan_round(tasks_max, up_to)
+
+    def is_idle(self, positions: TopicPositions) -> bool:
+        """Return whether the topic has no records to land, as far as is known without reading its table.
+
+        Records of an idle topic may be landed by another driver. A commit detects that, as it is conditional on the
+        table's next offsets.
+        """
+        if self._opened is None or self._opened.data.spec.topic_id != positions.topic_id:
+            is_undecided = self._positions is not None and self._opened is None and self._are_offsets_known
+            return is_undecided and self._positions == positions
+        return self._are_offsets_known and all(
+            self.next_offsets.get(each.partition, 0) == end for each, end in positions.ends.items()
+        )
+
+    def measure_backlog(self, positions: TopicPositions, up_to: Offsets | None = None) -> int:
+        """Read the next offsets of the table, open it if needed, and return the number of offsets to land.
+
+        Raises the errors of `plan_next_round`.
+        """
+        self._are_offsets_known = False
+        self._positions, self.end_offsets = positions, positions.ends
         try:
-            tables = self._get_or_open_tables(described)
+            tables = self._get_or_open_tables(positions.topic_id)
         except FormatUndecidedError:
-            self.end_offsets = self.fetch_end_offsets()
-            return LandingRound(self, None, RoundPlan((), (), (), is_complete=True), tasks_max)
+            self._opened, self._are_offsets_known = None, True
+            return 0
         self.next_offsets = tables.data.next_offsets()
-        self.end_offsets = self.fetch_end_offsets()
+        self._are_offsets_known = True
         if self.schema is None:
             self.schema = tables.data.descriptor().schema
+        ends = positions.ends if up_to is None else up_to
+        starts = {each: self.next_offsets.get(each.partition, positions.earliest.get(each, 0)) for each in ends}
+        return sum(max(0, end - starts[each]) for each, end in ends.items())
+
+    def plan_round(self, tasks_max: int, up_to: Offsets | None = None, records_max: int | None = None) -> LandingRound:
+        """Plan a round at the positions of the last measured backlog. `records_max` is the topic's share of the round.
+
+        Raises the errors of `plan_next_round`.
+        """
+        positions, tables = self._positions, self._opened
+        if positions is None or tables is None:
+            return LandingRound(self, None, RoundPlan((), (), (), is_complete=True), tasks_max)
+        limit = self.settings.round_records_max
+        self._are_offsets_known = False
         plan = plan_round(
             self.next_offsets,
-            self._positions.fetch_earliest_offsets(self.end_offsets),
-            self.end_offsets,
+            positions.earliest,
+            positions.ends,
             first=None if self.next_offsets else self._resolve_table_start_offsets(),
             up_to=up_to,
-            records_max=self.settings.round_records_max,
+            records_max=limit if records_max is None else min(limit, records_max),
             allow_data_loss=self.settings.allow_data_loss,
         )
-        return LandingRound(self, tables, plan, tasks_max)
+        round = LandingRound(self, tables, plan, tasks_max)
+        self._are_offsets_known = not plan.ranges and not plan.empty_ranges
+        return round
+
+    def complete_round(self, next_offsets: Mapping[int, int], record_bytes: float | None) -> None:
+        """Store the next offsets of a committed round, and the average size of its records if it had any."""
+        self.next_offsets = {**self.next_offsets, **next_offsets}
+        self._are_offsets_known = True
+        if record_bytes is not None:
+            self.record_bytes += RECORD_BYTES_WEIGHT * (record_bytes - self.record_bytes)
 
     def _resolve_table_start_offsets(self) -> Offsets | None:
         """Return the offsets at which a new table starts, or None for the earliest."""
@@ -250,12 +297,13 @@ class TopicLanding:
             return self.end_offsets
         if start.offset is not None:
             return {each: min(start.offset, end) for each, end in self.end_offsets.items()}
-        found = self._positions.list_offsets_at(dict.fromkeys(self.end_offsets, start.timestamp_ms or 0))
+        found = self._resolver.list_offsets_at(dict.fromkeys(self.end_offsets, start.timestamp_ms or 0))
         return {each: self.end_offsets[each] if offset < 0 else offset for each, offset in found.items()}
 
-    def _get_or_open_tables(self, now: TopicDescription) -> TopicTables:
-        if self._opened is None or self._opened.data.spec.topic_id != now.topic_id:
-            self._opened, self.schema = open_topic_tables(self.settings, now, self.cluster), None
+    def _get_or_open_tables(self, topic_id: str) -> TopicTables:
+        if self._opened is None or self._opened.data.spec.topic_id != topic_id:
+            topic = TopicDescription(self.topic, topic_id, fetch_topic_configs(self.cluster, self.topic))
+            self._opened, self.schema = open_topic_tables(self.settings, topic, self.cluster), None
         return self._opened
 
     def resolve_registry(self, tables: TopicTables) -> RegistrySettings | None:
@@ -452,7 +500,7 @@ class LandingRound:
                 self._warnings.append(f"{refused}; the files are written again")
             return self._discard_round(str(refused))
         failpoints.hit_failpoint(failpoints.DATA_COMMIT)
-        self.landing.next_offsets = self.landing.next_offsets | committed.next_offsets
+        self.landing.complete_round(committed.next_offsets, self._compute_record_bytes())
         self._commit_group_offsets()
         failpoints.hit_failpoint(failpoints.GROUP_COMMIT)
         size = sum(file.size_bytes for each in landed if each not in committed.committed_outputs for file in each.files)
@@ -478,6 +526,12 @@ class LandingRound:
             for name, count in frequent.items()
         ]
         return frequent
+
+    def _compute_record_bytes(self) -> float | None:
+        """Return the average size of the records that were read, or None if the round read none."""
+        ran = [outcome for outcome in self._outcomes if outcome.output is not None]
+        offsets = sum(span.end - span.start for outcome in ran if outcome.output for span in outcome.output.ranges)
+        return max(1.0, sum(outcome.read_bytes for outcome in ran) / offsets) if offsets else None
 
     def _get_round_engine(self) -> str | None:
         ran = [outcome for outcome in self._outcomes if outcome.output is not None]
@@ -514,7 +568,7 @@ class LandingRound:
     def _check_topic_id(self) -> None:
         """Raise TableMismatchError if the topic id has changed, i.e. the topic was deleted while tasks read it."""
         try:
-            now = fetch_topic_id(self.landing.cluster, self.landing.topic)
+            now = fetch_topic_ids(self.landing.cluster, [self.landing.topic])[self.landing.topic]
             if now != self._tables.data.spec.topic_id:
                 happened = "deleted" if now is None else "deleted and created again"
                 raise TableMismatchError(

@@ -34,8 +34,8 @@ from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline import CLIENT_ID
 from chronik.pipeline.landing.landing_task import LandingTask, LandingTaskResult, run_landing_task
 from chronik.pipeline.landing.round_plan import bundle_ranges
-from chronik.pipeline.landing.settings import fetch_topic_id
 from chronik.pipeline.landing.topic_landing import LATE_SEQUENCE
+from chronik.pipeline.landing.topic_positions import fetch_topic_ids
 from chronik.pipeline.maintenance.dead_letters import RETRY_SEQUENCE, TablePair, is_same_decoding
 from chronik.pipeline.registry_access import resolve_registry
 from chronik.pipeline.source.offset_resolver import OffsetResolver
@@ -258,7 +258,7 @@ class _Rebuild:
         assert self._bootstrap is not None
         spec = self._table.spec
         with ClusterClient(self._bootstrap, client_id=CLIENT_ID) as cluster:
-            if fetch_topic_id(cluster, spec.topic) != spec.topic_id:
+            if fetch_topic_ids(cluster, [spec.topic])[spec.topic] != spec.topic_id:
                 return f"topic {spec.topic} was deleted since the table was created"
             offsets = OffsetResolver(cluster, IsolationLevel.READ_COMMITTED)
             earliest = offsets.fetch_earliest_offsets(cluster.retry(lambda: cluster.partitions(spec.topic)))
