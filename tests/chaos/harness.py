@@ -249,10 +249,12 @@ class _Run:
     def _await_recovery(self) -> None:
         healed_at = now()
         is_back = wait_for(lambda: not self._progress.silent_partitions(self._places, healed_at), RECOVERY_SECONDS_MAX)
-        self._say(f"   every partition acknowledged again after {now() - healed_at:.1f} s")
-        if not is_back:
+        if is_back:
+            self._say(f"   every partition acknowledged again after {now() - healed_at:.1f} s")
+        else:
             silent = ", ".join(map(str, self._progress.silent_partitions(self._places, healed_at)))
             what = f"no acknowledgement {RECOVERY_SECONDS_MAX:g} s after the end of fault {self.steps} in {silent}"
+            self._say(f"   {what}")
             self.findings.append(Finding("stalled", what))
 
     def _victims(self, step: FaultStep, rng: random.Random) -> list[ClusterNode]:
