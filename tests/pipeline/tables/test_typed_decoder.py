@@ -370,3 +370,64 @@ def test_message_types_of_a_protobuf_schema_share_columns_by_name(registry: Regi
     assert table.rows() == [{"id": 1, "name": "a"}, {"id": 1, "reason": "r"}, {"id": 2, "name": "b"}]
     (batch,) = scan(table.table.files(), ["_value_schema"])
     assert batch.column(0).to_pylist() == ["1", "1/1.0", "1"]
+
+
+# Nanoseconds
+
+EVENT = WriterSchema(
+    ValueFormat.PROTOBUF,
+    'syntax = "proto3"; import "google/protobuf/timestamp.proto"; message Event { int32 id = 1;'
+    " google.protobuf.Timestamp at = 2; repeated google.protobuf.Timestamp stops = 3; Trip trip = 4; }"
+    " message Trip { google.protobuf.Timestamp start = 1; }",
+)
+MICROSECONDS, NANOSECONDS = "2026-11-19T08:30:00.123456Z", "2026-11-19T08:30:00.123456789Z"
+
+
+def land_events(
+    registry: RegistryInMemory, directory: Path, schema: TableSchema | None = None
+) -> tuple[TypedTable, list[bytes | None]]:
+    """Land events with timestamps in microseconds and in nanoseconds; return the table and the values."""
+    encoder = create_encoder(EVENT, "Event")
+    forms = [
+        {"id": 1, "at": MICROSECONDS, "stops": [MICROSECONDS], "trip": {"start": MICROSECONDS}},
+        {"id": 2, "at": NANOSECONDS, "stops": [MICROSECONDS, NANOSECONDS], "trip": {"start": NANOSECONDS}},
+    ]
+    prefix = build_prefix(registry.add(EVENT), (0,))
+    values: list[bytes | None] = [prefix + encoder.encode_value(form) for form in forms]
+    table = TypedTable(directory, DataFormat.PROTOBUF, registry, schema)
+    table.land(*values)
+    return table, values
+
+
+def test_protobuf_timestamps_with_nanoseconds_are_rescued(registry: RegistryInMemory, tmp_path: Path) -> None:
+    table, values = land_events(registry, tmp_path)
+    assert table.errors == []
+    assert table.rows() == [
+        {"id": 1, "at": MICROSECONDS, "stops": [MICROSECONDS], "trip": {"start": MICROSECONDS}},
+        {
+            "id": 2,
+            "stops": [MICROSECONDS, None],
+            "trip": {},
+            "_rescued": {"at": NANOSECONDS, "stops": [MICROSECONDS, NANOSECONDS], "trip": {"start": NANOSECONDS}},
+        },
+    ]
+    files = table.table.files()
+    rows = pa.Table.from_batches(list(scan(files)), files.schema).sort_by("_offset")
+    assert encode_typed_values(rows, files.value_schema, RecordFormat(DataFormat.PROTOBUF), URL).to_pylist() == values
+
+
+def test_protobuf_timestamps_with_nanoseconds_fit_declared_text(registry: RegistryInMemory, tmp_path: Path) -> None:
+    declared = parse_schema_document({"unknown_fields": "rescue", "columns": {"id": "bigint", "at": "string"}})
+    table, _ = land_events(registry, tmp_path, declared)
+    assert [row["at"] for row in table.rows()] == [MICROSECONDS, NANOSECONDS]
+    assert all("at" not in row["_rescued"] for row in table.rows())
+
+
+def test_protobuf_timestamps_with_nanoseconds_become_dead_letter_records(
+    registry: RegistryInMemory, tmp_path: Path
+) -> None:
+    column = {"type": "timestamp", "invalid_values": "dead_letter"}
+    table, _ = land_events(registry, tmp_path, parse_schema_document({"columns": {"id": "bigint", "at": column}}))
+    assert [row["id"] for row in table.rows()] == [1]
+    (error,) = table.errors
+    assert error.startswith("column at: ")
