@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -16,10 +16,21 @@ from chronik.pipeline.maintenance.compaction import CompactionStats, commit_merg
 from chronik.pipeline.records.columns import HEADERS_TYPE, RecordColumns
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput
-from chronik.pipeline.tables.layout import ERROR, VALUE, TableKind, build_table_batch, initial_schema, system_columns
+from chronik.pipeline.tables.layout import (
+    ERROR,
+    OFFSET,
+    PARTITION,
+    VALUE,
+    VALUE_CRC32C,
+    TableKind,
+    build_table_batch,
+    initial_schema,
+    system_columns,
+)
 from chronik.pipeline.tables.parquet import PartitionedParquetWriter
 from chronik.pipeline.tables.partitioning import Partitioning
 from chronik.pipeline.tables.storage import TableStorage, build_dead_letters_uri, table_uri
+from chronik.pipeline.tables.table_files import scan
 from chronik.pipeline.tables.topic_table import TableSnapshot, TableSpec, TopicTable
 from chronik.pipeline.tables.values.row_decoder import infer_statistics
 from chronik.testing import Broker
@@ -125,6 +136,15 @@ def read_positions(*uris: str) -> list[RecordPosition]:
             table = read_rows(snapshot)
             columns = (table[name].to_pylist() for name in ("_partition", "_offset", "_value_crc32c"))
             found += zip(*columns, strict=True)
+    return sorted(found, key=lambda each: each[:2])
+
+
+def scan_positions(options: Mapping[str, str], *uris: str) -> list[RecordPosition]:
+    """Return the positions of all rows of tables in an object store, as `read_positions` does for local ones."""
+    found: list[RecordPosition] = []
+    for uri in uris:
+        for batch in scan(open_table(uri, options).files(), [PARTITION, OFFSET, VALUE_CRC32C]):
+            found += zip(*(batch[name].to_pylist() for name in (PARTITION, OFFSET, VALUE_CRC32C)), strict=True)
     return sorted(found, key=lambda each: each[:2])
 
 

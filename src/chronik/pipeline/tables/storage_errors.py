@@ -126,6 +126,17 @@ def _describe_connection(request: _FailedRequest) -> str:
     )
 
 
+INTERRUPTED: Final = (
+    r"(end of file before message length reached|connection closed before message completed|Connection reset by peer"
+    r"|connection error|Broken pipe|error reading a body from connection|error sending request|unexpected EOF)"
+)
+
+
+def _describe_interruption(request: _FailedRequest) -> str:
+    method = request.extract(r"performing (\w+) ", "a request")
+    return f"{request.endpoint} closed the connection during {method}: try again, and check the network and the store"
+
+
 CAUSES: Final[tuple[tuple[str, Describe], ...]] = (
     (
         "NoSuchBucket",
@@ -179,12 +190,18 @@ CAUSES: Final[tuple[tuple[str, Describe], ...]] = (
         lambda request: f"the certificate of {request.endpoint} is not trusted: set AWS_CA_BUNDLE to its CA's file",
     ),
     (r"client error \(Connect\)|dns error|Connection refused|operation timed out", _describe_connection),
-    (r"SlowDown|503 Service Unavailable", lambda _: "the store limits the request rate: try again later"),
+    (r"SlowDown|503 Service Unavailable|429 Too Many", lambda _: "the store limits the request rate: try again later"),
+    (INTERRUPTED, _describe_interruption),
+    (
+        r"InternalError|50[024] \w+",
+        lambda request: f"{request.endpoint} failed with an internal error: try again later, and check the store's log",
+    ),
 )
 """Patterns of error messages with functions that describe the cause and the remedy; the first match counts."""
 
 TRANSIENT: Final = re.compile(
-    r"client error \(Connect\)|dns error|Connection refused|operation timed out|SlowDown|503 Service Unavailable"
+    r"client error \(Connect\)|dns error|Connection refused|operation timed out|SlowDown|InternalError|50[0234] \w+"
+    rf"|429 Too Many|{INTERRUPTED}"
 )
 
 
