@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from chronik.pipeline.landing import local_runner
-from chronik.pipeline.landing.landing_task import LandingTask, LandingTaskResult, run_landing_task
+from chronik.pipeline.landing.landing_task import LandingTask, LandingTaskResult
 from chronik.pipeline.landing.local_runner import LocalFirstTaskRunner
 from chronik.testing import Broker
 from tests.pipeline.landing.landed_topic import LandedTopic
@@ -34,10 +34,9 @@ class FakeSparkRunner:
     def parallelism(self) -> int:
         return 7
 
-    def run(self, function: Any, tasks: list[LandingTask]) -> list[LandingTaskResult]:
-        assert function is run_landing_task
-        self.tasks += tasks
-        return [run_landing_task(task) for task in tasks]
+    def run(self, function: Any, groups: list[list[LandingTask]]) -> list[list[LandingTaskResult]]:
+        self.tasks += [task for group in groups for task in group]
+        return [function(group) for group in groups]
 
 
 class FakeSession:

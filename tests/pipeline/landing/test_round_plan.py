@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.client.records import TopicPartition
@@ -11,12 +13,14 @@ from chronik.errors import ConfigError
 from chronik.pipeline.journal.reports import TopicReport
 from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.round_plan import (
+    TASK_OVERHEAD_RECORDS,
     TASK_RECORDS_MIN,
     PartitionTruncatedError,
     RecordsDeletedError,
     RoundPlan,
     TopicDemand,
     bundle_ranges,
+    group_tasks,
     plan_round,
     share_round,
 )
@@ -147,6 +151,7 @@ DEMANDS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(DEMANDS, st.floats(1.0, 10**10))
 def test_shares_are_bounded_and_max_min_fair(demands: list[TopicDemand], bytes_max: float) -> None:
     shares = share_round(demands, bytes_max)
@@ -171,6 +176,7 @@ def test_topic_with_huge_backlog_leaves_other_topics_their_records() -> None:
     assert shares[0] == (10**9 - 999 * 500 * 100) // 100
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 500)), min_size=1, max_size=12), st.integers(1, 600))
 def test_no_topic_starves_in_rounds_smaller_than_a_record(topics: list[tuple[int, int]], bytes_max: int) -> None:
     backlogs = [records for records, _ in topics]
@@ -190,6 +196,22 @@ def test_no_topic_starves_in_rounds_smaller_than_a_record(topics: list[tuple[int
         assert max(waited) <= len(topics), "each waiting topic is served before the others are served twice"
         rounds += 1
     assert rounds <= sum(records for records, _ in topics)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 3 * TASK_RECORDS_MIN), max_size=200), st.integers(1, 64))
+def test_small_tasks_are_grouped_in_order(counts: list[int], parallelism: int) -> None:
+    groups = group_tasks(counts, parallelism)
+    assert [index for group in groups for index in group] == list(range(len(counts)))
+    limit = max(TASK_RECORDS_MIN, sum(count + TASK_OVERHEAD_RECORDS for count in counts) // (4 * parallelism))
+    costs = [sum(counts[index] + TASK_OVERHEAD_RECORDS for index in group) for group in groups]
+    assert all(cost <= limit or len(group) == 1 for cost, group in zip(costs, groups, strict=True))
+    assert all(first + second > limit for first, second in pairwise(costs)), "groups are not split"
+
+
+def test_large_tasks_are_not_grouped_and_a_thousand_small_ones_use_all_cores() -> None:
+    assert len(group_tasks([TASK_RECORDS_MIN] * 8, 8)) == 8
+    assert 8 <= len(group_tasks([3] * 1000, 2)) <= 10
 
 
 def test_table_settings_precedence_is_option_then_topic_then_default() -> None:

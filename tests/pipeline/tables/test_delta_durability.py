@@ -98,9 +98,9 @@ def test_log_checkpoints_are_synced(tmp_path: Path, synced: list[Path]) -> None:
 
 
 def test_commit_syncs_previous_log_entry(tmp_path: Path, synced: list[Path]) -> None:
-    """Its writer may not have synced it yet, and this commit depends on its rows."""
+    """Another writer may not have synced it yet, and this commit depends on its rows."""
+    commit_ranges(tmp_path, open_test_table(tmp_path), 1)
     committer = open_test_table(tmp_path)
-    commit_ranges(tmp_path, committer, 1)
     synced.clear()
     committer.commit([write_task_output(tmp_path, PartitionRange(0, 10, 20))])
     assert synced.index(entry(tmp_path, 1)) < synced.index(entry(tmp_path, 2))

@@ -9,8 +9,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -19,12 +20,13 @@ from chronik.client.errors import ClientError
 from chronik.errors import ChronikError, ConfigError
 from chronik.limits import MIB
 from chronik.pipeline.journal.reports import ProgressReporter, TopicReport
+from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.landing_task import LandingTask
 from chronik.pipeline.landing.local_runner import LandingTaskRunner
 from chronik.pipeline.landing.round_plan import RecordsDeletedError, TopicDemand, share_round
 from chronik.pipeline.landing.settings import LandingSettings, list_enabled_topics
-from chronik.pipeline.landing.topic_landing import LandingRound, RoundResult, TopicLanding
-from chronik.pipeline.landing.topic_positions import TopicPositions, fetch_topic_positions
+from chronik.pipeline.landing.topic_landing import LandingRound, RoundResult, TopicLanding, commit_group_offsets
+from chronik.pipeline.landing.topic_positions import TopicPositions, fetch_topic_ids, fetch_topic_positions
 from chronik.pipeline.source.offset_ranges import Offsets
 from chronik.pipeline.spark.tasks import TaskFailedError
 from chronik.pipeline.tables.formatting import describe_columns
@@ -37,6 +39,9 @@ logger = logging.getLogger("chronik.pipeline")
 
 RETRY_DELAY_SECONDS_MIN, RETRY_DELAY_DOUBLINGS_MAX = 0.5, 7
 """Delay before a failed topic is retried: doubled after each further failure, up to a minute."""
+
+COMMIT_THREADS = 8
+"""Number of tables to which a round is committed concurrently."""
 
 ONCE_FAILURES_MAX = 4
 """Number of consecutive failures after which a `once` run stops retrying a topic."""
@@ -228,8 +233,7 @@ class LandingDriver:
         topic_rounds = self._measure_backlogs(due, once)
         self._plan_shares(topic_rounds)
         self._run_tasks([topic_round for topic_round in topic_rounds if topic_round.round is not None])
-        for topic_round in topic_rounds:
-            self._commit_round(topic_round)
+        self._commit_rounds([each for each in topic_rounds if each.round is not None and each.error is None])
         unfinished = [self._complete_round(topic_round, once) for topic_round in topic_rounds]
         return any(unfinished)
 
@@ -289,9 +293,14 @@ class LandingDriver:
         while running := [
             topic_round for topic_round in topic_rounds if topic_round.error is None and _get_round_tasks(topic_round)
         ]:
-            if not self._run_job(running) and len(running) > 1:
-                for topic_round in running:  # one topic may crash the workers: run each topic in its own job
-                    self._run_job([topic_round])
+            self._run_split_jobs(running)
+
+    def _run_split_jobs(self, topic_rounds: list[_TopicRound]) -> None:
+        """Run a job, and each half of it if it fails, as one topic may crash the workers."""
+        if not self._run_job(topic_rounds) and len(topic_rounds) > 1:
+            middle = len(topic_rounds) // 2
+            self._run_split_jobs(topic_rounds[:middle])
+            self._run_split_jobs(topic_rounds[middle:])
 
     def _run_job(self, topic_rounds: list[_TopicRound]) -> bool:
         try:
@@ -309,10 +318,42 @@ class LandingDriver:
                 topic_round.round.add_results(results)
         return True
 
-    def _commit_round(self, topic_round: _TopicRound) -> None:
-        if topic_round.round is not None and topic_round.error is None:
-            with _capture_round_error(topic_round):
-                topic_round.done = topic_round.round.commit()
+    def _commit_rounds(self, topic_rounds: list[_TopicRound]) -> None:
+        """Commit the topics' rounds to their tables, several at a time, because a commit mostly waits for the store."""
+        committing = [each for each in topic_rounds if each.round is not None and each.round.has_results]
+        ids = self._fetch_topic_ids(committing)
+        for topic_round in committing:
+            if topic_round.error is None and topic_round.round is not None:
+                with _capture_round_error(topic_round):
+                    topic_round.round.check_topic_id(ids[topic_round.topic.landing.topic])
+        remaining = [each for each in topic_rounds if each.error is None]
+        if len(committing) > 1:
+            with ThreadPoolExecutor(min(COMMIT_THREADS, len(committing)), "chronik-commit") as pool:
+                list(pool.map(_commit_tables, remaining))
+        else:
+            for topic_round in remaining:
+                _commit_tables(topic_round)
+        committed = [
+            each for each in committing if each.error is None and each.done is not None and not each.done.is_superseded
+        ]
+        warnings = tuple(commit_group_offsets([each.topic.landing for each in committed]))
+        for topic_round in committed:
+            failpoints.hit_failpoint(failpoints.GROUP_COMMIT)
+            if warnings and topic_round.done is not None:
+                topic_round.done = replace(topic_round.done, warnings=(*topic_round.done.warnings, *warnings))
+
+    def _fetch_topic_ids(self, topic_rounds: list[_TopicRound]) -> dict[str, str | None]:
+        """Return the current ids of the rounds' topics. If they are not available, the rounds fail."""
+        if not topic_rounds:
+            return {}
+        try:
+            return fetch_topic_ids(self._cluster, [each.topic.landing.topic for each in topic_rounds])
+        except (ClientError, KafkaError) as error:
+            for topic_round in topic_rounds:
+                topic_round.error = error
+                if topic_round.round is not None:
+                    topic_round.round.discard_files()
+            return {}
 
     def _complete_round(self, topic_round: _TopicRound, once: bool) -> bool:
         topic, done = topic_round.topic, topic_round.done
@@ -398,6 +439,12 @@ def _capture_round_error(topic_round: _TopicRound) -> Iterator[None]:
             "topic %s: landing round failed unexpectedly; it will be retried", topic_round.topic.landing.topic
         )
         topic_round.error = error
+
+
+def _commit_tables(topic_round: _TopicRound) -> None:
+    if topic_round.round is not None:
+        with _capture_round_error(topic_round):
+            topic_round.done = topic_round.round.commit_tables()
 
 
 def _is_permanent(error: Exception | None) -> bool:

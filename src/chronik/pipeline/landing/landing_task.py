@@ -9,8 +9,8 @@ from __future__ import annotations
 import gc
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,7 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chronik.client.cluster import ClusterClient
+from chronik.client.errors import ClientError
 from chronik.errors import ChronikError
+from chronik.pipeline import CLIENT_ID
 from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.round_plan import RangeBundle
 from chronik.pipeline.records.columns import ColumnSelection, RecordColumns
@@ -47,6 +50,7 @@ from chronik.pipeline.tables.values.row_decoder import (
     collect_statistics,
 )
 from chronik.pipeline.tables.values.schema_evolution import plan_new_columns
+from chronik.protocol.errors import KafkaError
 
 logger = logging.getLogger("chronik.pipeline")
 
@@ -109,13 +113,25 @@ class LandingTaskResult:
     warnings: tuple[str, ...] = ()
 
 
-def run_landing_task(task: LandingTask) -> LandingTaskResult:
+def run_landing_tasks(tasks: Sequence[LandingTask]) -> list[LandingTaskResult]:
+    """Run the landing tasks of one driver one after the other, with one client for all of them."""
+    if not tasks:
+        return []
+    with ClusterClient(tasks[0].read.bootstrap, client_id=CLIENT_ID) as client:
+        with suppress(ClientError, KafkaError):  # the tasks report it
+            client.refresh_topics(list(dict.fromkeys(task.topic for task in tasks)))
+        return [run_landing_task(task, client) for task in tasks]
+
+
+def run_landing_task(task: LandingTask, client: ClusterClient | None = None) -> LandingTaskResult:
     """Write the records of a landing task to files, and return the files or the error.
+
+    `client` reads the records; None for a client of the task's own.
 
     Errors are returned, not raised: a topic that cannot be read must not fail the Spark job that lands others too.
     """
     with _collect_warnings() as warnings:
-        reader = _RecordReader(task)
+        reader = _RecordReader(task, client)
         try:
             with _disable_garbage_collection():
                 outcome = (
@@ -140,8 +156,9 @@ class _TaskTooLargeError(Exception):
 class _RecordReader:
     """A reader of a task's records that counts their bytes."""
 
-    def __init__(self, task: LandingTask) -> None:
+    def __init__(self, task: LandingTask, client: ClusterClient | None = None) -> None:
         self._task = task
+        self._client = client
         self.bytes = 0
 
     def __iter__(self) -> Iterator[tuple[int, RecordColumns]]:
@@ -150,7 +167,7 @@ class _RecordReader:
         for offsets_range in task.ranges:
             target = OffsetRange(task.topic, offsets_range.partition, offsets_range.start, offsets_range.end)
             read = read_skipping_deleted if task.allow_data_loss else read_columns
-            for records in read(target, task.read, ColumnSelection()):
+            for records in read(target, task.read, ColumnSelection(), self._client):
                 self.bytes += sum(each.nbytes for each in (records.key, records.value) if each is not None)
                 if task.bytes_max is not None and self.bytes > task.bytes_max:
                     raise _TaskTooLargeError

@@ -10,8 +10,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from chronik.client.cluster import ClusterClient
 from chronik.limits import MIB
-from chronik.pipeline.landing.landing_task import LandingTask, LandingTaskResult, run_landing_task
+from chronik.pipeline import CLIENT_ID
+from chronik.pipeline.landing.landing_task import LandingTask, LandingTaskResult, run_landing_task, run_landing_tasks
+from chronik.pipeline.landing.round_plan import group_tasks
 from chronik.pipeline.spark.jvm import stop_session
 from chronik.pipeline.spark.tasks import SparkTaskRunner
 
@@ -21,6 +24,18 @@ if TYPE_CHECKING:
 LOCAL_RECORDS_MAX: Final = 40_000
 LOCAL_BYTES_MAX: Final = 32 * MIB
 """Maximum records and bytes of a landing round that runs in the driver's process. Spark starts for larger rounds."""
+
+
+def run_grouped(spark: SparkTaskRunner, tasks: Sequence[LandingTask]) -> list[LandingTaskResult]:
+    """Run landing tasks as one Spark job, small ones together in one Spark task, because each takes longer to start.
+
+    Raises:
+        TaskFailedError: A task failed in all of Spark's attempts.
+        SparkUnavailableError: Spark does not respond.
+    """
+    groups = group_tasks([task.offset_count for task in tasks], spark.parallelism())
+    results = spark.run(run_landing_tasks, [[tasks[index] for index in group] for group in groups])
+    return [result for group in results for result in group]
 
 
 class LandingTaskRunner:
@@ -44,10 +59,14 @@ class LandingTaskRunner:
             TaskFailedError: A task failed in all of Spark's attempts.
             SparkUnavailableError: Spark does not respond.
         """
-        return self._spark.run(run_landing_task, tasks)
+        return run_grouped(self._spark, tasks)
 
     def close(self) -> None:
         """Stop the Spark session, if this runner has started one."""
+
+
+LOCAL_TASKS_MAX: Final = 200
+"""Maximum tasks of a landing round that runs in the driver's process. More tasks run concurrently on Spark."""
 
 
 class LocalFirstTaskRunner(LandingTaskRunner):
@@ -71,21 +90,22 @@ class LocalFirstTaskRunner(LandingTaskRunner):
 
     def run(self, tasks: Sequence[LandingTask]) -> list[LandingTaskResult]:
         results: list[LandingTaskResult] = []
-        if sum(task.offset_count for task in tasks) <= self._records_max:
+        if 0 < len(tasks) <= LOCAL_TASKS_MAX and sum(task.offset_count for task in tasks) <= self._records_max:
             results = self._run_tasks_in_driver(tasks)
         remaining = tasks[len(results) :]
-        return results + (self.start().run(run_landing_task, remaining) if remaining else [])
+        return results + (run_grouped(self.start(), remaining) if remaining else [])
 
     def _run_tasks_in_driver(self, tasks: Sequence[LandingTask]) -> list[LandingTaskResult]:
         """Run tasks in this process until one exceeds the size limit; return the results of those before it."""
         results: list[LandingTaskResult] = []
         remaining_bytes = self._bytes_max
-        for task in tasks:
-            result = run_landing_task(replace(task, bytes_max=remaining_bytes))
-            if result.is_too_large:
-                break
-            remaining_bytes -= result.read_bytes
-            results.append(replace(result, ran_in_driver=True))
+        with ClusterClient(tasks[0].read.bootstrap, client_id=CLIENT_ID) as client:
+            for task in tasks:
+                result = run_landing_task(replace(task, bytes_max=remaining_bytes), client)
+                if result.is_too_large:
+                    break
+                remaining_bytes -= result.read_bytes
+                results.append(replace(result, ran_in_driver=True))
         return results
 
     def start(self) -> SparkTaskRunner:

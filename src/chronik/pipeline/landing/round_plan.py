@@ -16,6 +16,12 @@ TASK_RECORDS_MIN = 20_000
 """Minimum number of records per landing task. A smaller task takes longer to start than to run, and writes a small
 file."""
 
+TASK_OVERHEAD_RECORDS = 2_000
+"""Number of records that take about as long to land as the start of a task and its files do."""
+
+TASK_GROUPS_PER_CORE = 4
+"""Number of groups of small tasks per core. Several groups even out tasks that take longer than others."""
+
 RECORD_BYTES_ASSUMED = 1024
 """Size of a record that is assumed until records of the topic have been read."""
 
@@ -171,3 +177,17 @@ def bundle_ranges(spans: Sequence[PartitionRange], tasks_max: int) -> list[Range
             if assigned == limits[len(found) - 1] and len(found) < count:
                 found.append([])
     return [tuple(bundle) for bundle in found if bundle]
+
+
+def group_tasks(offset_counts: Sequence[int], parallelism: int) -> list[range]:
+    """Group consecutive tasks so that each group is worth a Spark task; return the ranges of their indexes."""
+    costs = [count + TASK_OVERHEAD_RECORDS for count in offset_counts]
+    limit = max(TASK_RECORDS_MIN, sum(costs) // (TASK_GROUPS_PER_CORE * parallelism))
+    groups: list[range] = []
+    start = cost = 0
+    for index, each in enumerate(costs):
+        if index > start and cost + each > limit:
+            groups.append(range(start, index))
+            start, cost = index, 0
+        cost += each
+    return [*groups, range(start, len(costs))] if costs else []

@@ -476,8 +476,13 @@ class LandingRound:
         failpoints.hit_failpoint(failpoints.SCHEMA_CHANGE)
         return evolved.schema
 
+    @property
+    def has_results(self) -> bool:
+        """Whether there is anything to commit."""
+        return bool(self._empty) or any(outcome.output is not None for outcome in self._outcomes)
+
     def commit(self) -> RoundResult:
-        """Commit the files of all tasks to the tables, after the tasks have run.
+        """Commit the files of all tasks to the tables, after the tasks have run, and the offsets to the group.
 
         Raises:
             TableCommitError: The outcome is unknown. The next plan reads the table to find out.
@@ -485,11 +490,31 @@ class LandingRound:
             ClientError: No broker responds; nothing is committed.
             KafkaError: A broker rejects a request; nothing is committed.
         """
-        landed = self._empty + [outcome.output for outcome in self._outcomes if outcome.output is not None]
-        if not landed:
+        if not self.has_results:
+            return self.commit_tables()
+        try:
+            topic_id = fetch_topic_ids(self.landing.cluster, [self.landing.topic])[self.landing.topic]
+        except ChronikError:
+            self.discard_files()
+            raise
+        self.check_topic_id(topic_id)
+        result = self.commit_tables()
+        if result.is_superseded:
+            return result
+        warnings = commit_group_offsets([self.landing])
+        failpoints.hit_failpoint(failpoints.GROUP_COMMIT)
+        return replace(result, warnings=(*result.warnings, *warnings))
+
+    def commit_tables(self) -> RoundResult:
+        """Commit the files of all tasks to the tables. Rounds of several topics may be committed in several threads.
+
+        Raises:
+            TableCommitError: The outcome is unknown. The next plan reads the table to find out.
+        """
+        if not self.has_results:
             return RoundResult(self.landing.next_offsets, 0, 0, 0, tuple(self._warnings))
+        landed = self._empty + [outcome.output for outcome in self._outcomes if outcome.output is not None]
         failpoints.hit_failpoint(failpoints.SPARK_COMMIT)
-        self._check_topic_id()
         try:
             dead_rows = self._commit_dead_letters()
             committed = self._tables.data.commit(landed, self._written_with)
@@ -501,8 +526,6 @@ class LandingRound:
             return self._discard_round(str(refused))
         failpoints.hit_failpoint(failpoints.DATA_COMMIT)
         self.landing.complete_round(committed.next_offsets, self._compute_record_bytes())
-        self._commit_group_offsets()
-        failpoints.hit_failpoint(failpoints.GROUP_COMMIT)
         size = sum(file.size_bytes for each in landed if each not in committed.committed_outputs for file in each.files)
         misfits = self._find_frequent_misfits(committed.rows)
         return RoundResult(
@@ -565,19 +588,19 @@ class LandingRound:
             self.discard_files()
             raise DeadLettersChangedError(f"table {self._tables.data.uri} has these records already")
 
-    def _check_topic_id(self) -> None:
-        """Raise TableMismatchError if the topic id has changed, i.e. the topic was deleted while tasks read it."""
-        try:
-            now = fetch_topic_ids(self.landing.cluster, [self.landing.topic])[self.landing.topic]
-            if now != self._tables.data.spec.topic_id:
-                happened = "deleted" if now is None else "deleted and created again"
-                raise TableMismatchError(
-                    f"topic {self.landing.topic} was {happened} while it was being read; this round is not committed to"
-                    f" table {self._tables.data.uri}"
-                )
-        except ChronikError:
-            self.discard_files()
-            raise
+    def check_topic_id(self, now: str | None) -> None:
+        """Discard the round and raise TableMismatchError if the topic has another id: it was deleted while it was read.
+
+        `now` is the current id, or None if the topic does not exist.
+        """
+        if now == self._tables.data.spec.topic_id:
+            return
+        self.discard_files()
+        happened = "deleted" if now is None else "deleted and created again"
+        raise TableMismatchError(
+            f"topic {self.landing.topic} was {happened} while it was being read; this round is not committed to"
+            f" table {self._tables.data.uri}"
+        )
 
     def _discard_round(self, why: str) -> RoundResult:
         logger.info(
@@ -596,14 +619,22 @@ class LandingRound:
         if self._tables.dead_letters is not None:
             _discard_files(self._tables.dead_letters, (*late, *(file for each in dead for file in each.files)))
 
-    def _commit_group_offsets(self) -> None:
-        """Commit the offsets to the consumer group, for lag monitoring only. A failure only adds a warning."""
-        topic, group = self.landing.topic, self.landing.settings.group
-        offsets = {TopicPartition(topic, number): offset for number, offset in self.landing.next_offsets.items()}
-        try:
-            commit_offsets(self.landing.cluster, group, offsets)
-        except (ClientError, KafkaError) as error:
-            self._warnings.append(f"group {group}: cannot commit offsets: {error}; its lag is outdated")
+
+def commit_group_offsets(landings: Sequence[TopicLanding]) -> list[str]:
+    """Commit the next offsets of topics to the consumer group, for lag monitoring only; return warnings of failures."""
+    if not landings:
+        return []
+    group, cluster = landings[0].settings.group, landings[0].cluster
+    offsets = {
+        TopicPartition(landing.topic, partition): offset
+        for landing in landings
+        for partition, offset in landing.next_offsets.items()
+    }
+    try:
+        commit_offsets(cluster, group, offsets)
+    except (ClientError, KafkaError) as error:
+        return [f"group {group}: cannot commit offsets: {error}; its lag is outdated"]
+    return []
 
 
 def _discard_files(table: TopicTable, files: Iterable[WrittenFile]) -> None:

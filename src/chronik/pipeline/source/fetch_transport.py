@@ -44,8 +44,15 @@ def fetch_chunks(cluster: ClusterClient, target: OffsetRange, settings: ReadSett
         ClientError, KafkaError: The brokers did not respond within the poll timeout.
     """
     reader = _RangeReader(cluster, target, settings)
+    chunk = reader.next_chunk(target.start)
+    if chunk is not None and chunk.next_offset >= target.end:  # a small range needs no thread
+        yield chunk
+        return
+    if chunk is None:
+        return
     with ThreadPoolExecutor(1, "chronik-fetch") as thread:
-        pending = thread.submit(reader.next_chunk, target.start)
+        pending = thread.submit(reader.next_chunk, chunk.next_offset)
+        yield chunk
         while (chunk := pending.result()) is not None:
             pending = thread.submit(reader.next_chunk, chunk.next_offset)
             yield chunk

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 
 import pyarrow as pa
 
@@ -25,8 +25,12 @@ from chronik.pipeline.source.typed_columns import TypedRecordReader
 logger = logging.getLogger("chronik.pipeline")
 
 
-def read_columns(target: OffsetRange, settings: ReadSettings, wanted: ColumnSelection) -> Iterator[RecordColumns]:
+def read_columns(
+    target: OffsetRange, settings: ReadSettings, wanted: ColumnSelection, shared: ClusterClient | None = None
+) -> Iterator[RecordColumns]:
     """Yield the records of a range in order, each chunk as columns; read_committed excludes aborted transactions.
+
+    `shared` is a client to use instead of one for this range alone, for callers that read many small ranges.
 
     Raises:
         DataLossError: Records were deleted, and the settings do not allow skipping them.
@@ -34,7 +38,9 @@ def read_columns(target: OffsetRange, settings: ReadSettings, wanted: ColumnSele
     """
     transport = read_segment_chunks if settings.transport is Transport.SEGMENTS else fetch_chunks
     with (
-        ClusterClient(settings.bootstrap, client_id=CLIENT_ID) as cluster,
+        nullcontext(shared)
+        if shared is not None
+        else ClusterClient(settings.bootstrap, client_id=CLIENT_ID) as cluster,
         closing(transport(cluster, target, settings)) as portions,
     ):
         for portion in portions:
@@ -42,8 +48,12 @@ def read_columns(target: OffsetRange, settings: ReadSettings, wanted: ColumnSele
             yield from decode_batches(portion.buffer, visible, portion.start, target.end, wanted)
 
 
+def _open_client(settings: ReadSettings, shared: ClusterClient | None) -> AbstractContextManager[ClusterClient]:
+    return ClusterClient(settings.bootstrap, client_id=CLIENT_ID) if shared is None else nullcontext(shared)
+
+
 def read_skipping_deleted(
-    target: OffsetRange, settings: ReadSettings, wanted: ColumnSelection
+    target: OffsetRange, settings: ReadSettings, wanted: ColumnSelection, shared: ClusterClient | None = None
 ) -> Iterator[RecordColumns]:
     """Yield the records of a range like `read_columns`, skipping records that retention has deleted.
 
@@ -53,7 +63,7 @@ def read_skipping_deleted(
     position = target.start
     while position < target.end:
         try:
-            for records in read_columns(target._replace(start=position), settings, wanted):
+            for records in read_columns(target._replace(start=position), settings, wanted, shared):
                 if len(records):
                     position = records.offset[-1].as_py() + 1
                 yield records

@@ -45,6 +45,7 @@ from chronik.pipeline.tables.delta.transaction_log import (
     read_log_extent,
     sync_log_entry,
 )
+from chronik.pipeline.tables.delta.version_cache import VersionCache
 from chronik.pipeline.tables.layout import (
     DECODING_RULES_VERSION,
     OFFSET,
@@ -287,10 +288,16 @@ def read_timestamp_bounds(table: DeltaTable) -> tuple[int | None, int | None]:
     return lowest, highest
 
 
-def commit_durably(uri: str, table: DeltaTable, attempt: Callable[[DeltaTable], Result]) -> Result:
-    """Run `attempt`, which commits atomically to the table, and fsync the transaction log before and after it."""
+def commit_durably(
+    uri: str, table: DeltaTable, attempt: Callable[[DeltaTable], Result], *, is_synced: bool = False
+) -> Result:
+    """Run `attempt`, which commits atomically to the table, and fsync the transaction log before and after it.
+
+    `is_synced` means that this process has already synced the current version.
+    """
     version = table.version()
-    sync_log_entry(uri, version)
+    if not is_synced:
+        sync_log_entry(uri, version)
     result = attempt(table)
     sync_log_entry(uri, version + 1)
     return result
@@ -343,6 +350,7 @@ class DeltaTopicTable:
         self.uri = uri
         self._given_options = storage_options
         self._storage: tuple[Mapping[str, str], TableStorage] | None = None
+        self._cache = VersionCache(uri, self._open_current)
         with convert_delta_errors(uri):
             self._configuration = self._open_current().metadata().configuration
 
@@ -464,11 +472,11 @@ class DeltaTopicTable:
 
     def next_offsets(self) -> dict[int, int]:
         with convert_delta_errors(self.uri):
-            return self._read_next_offsets(self._open_current())
+            return self._read_cached_next_offsets(self._open_cached())
 
     def descriptor(self) -> TableDescriptor:
         with convert_delta_errors(self.uri):
-            return self._build_descriptor(self._open_current())
+            return self._build_descriptor(self._open_cached())
 
     def files(self) -> TableFiles:
         with convert_delta_errors(self.uri):
@@ -494,11 +502,15 @@ class DeltaTopicTable:
         # Dead-letter records are rare: without gaps, their table would need a commit for every range without any.
         gaps = self.spec.kind is TableKind.DEAD_LETTERS
         partitions = {span.partition for each in landed for span in each.ranges}
+        next_offsets: dict[int, int] = {}
 
         def attempt(table: DeltaTable) -> CommitResult:
             self._check_written_with(table, written_with)
-            before = self._look_up_next_offsets(table, partitions)
+            next_offsets.clear()
+            next_offsets.update(self._read_cached_next_offsets(table))
+            before = {each: next_offsets[each] for each in partitions if each in next_offsets}
             choice = plan_commit(landed, before, allow_gaps=gaps)
+            next_offsets.update(choice.next_offsets)
             if choice.new_outputs:
                 files = [file for each in choice.new_outputs for file in each.files]
                 self._append(table, files, self._build_transactions(table, choice.next_offsets))
@@ -506,7 +518,7 @@ class DeltaTopicTable:
             rows = sum(each.rows for each in choice.new_outputs)
             return CommitResult(table.version(), before | choice.next_offsets, rows, choice.committed_outputs)
 
-        return self._commit_with_retries(attempt)
+        return self._commit_with_retries(attempt, next_offsets)
 
     def append_in_sequence(
         self, files: Sequence[WrittenFile], sequence: str, number: int, written_with: pa.Schema | None = None
@@ -530,7 +542,7 @@ class DeltaTopicTable:
 
     def next_sequence_number(self, sequence: str) -> int:
         with convert_delta_errors(self.uri):
-            return self._read_next_sequence_number(self._open_current(), sequence)
+            return self._read_next_sequence_number(self._open_cached(), sequence)
 
     def add_columns(self, unknown_fields: FieldStatistics) -> EvolvedSchema:
         def attempt(table: DeltaTable) -> EvolvedSchema:
@@ -856,6 +868,13 @@ class DeltaTopicTable:
         versions = ((number, table.transaction_version(self._build_partition_app_id(number))) for number in partitions)
         return {number: version for number, version in versions if version is not None}
 
+    def _read_cached_next_offsets(self, table: DeltaTable) -> dict[int, int]:
+        found = self._cache.get_next_offsets(table)
+        if found is None:
+            found = self._read_next_offsets(table)
+            self._cache.set_next_offsets(table, found)
+        return dict(found)
+
     def _read_partition_count(self, table: DeltaTable) -> int:
         count = table.transaction_version(self._topic_key)
         return 0 if count is None else count
@@ -879,16 +898,33 @@ class DeltaTopicTable:
 
     # Commit attempts
 
-    def _commit_with_retries(self, attempt: Callable[[DeltaTable], Result]) -> Result:
+    def _commit_with_retries(
+        self, attempt: Callable[[DeltaTable], Result], next_offsets: Mapping[int, int] | None = None
+    ) -> Result:
+        """Commit with retries after conflicts. `next_offsets` are those of the table after a successful attempt."""
         attempts = CommitAttempts(self.uri)
         self._require_conditional_writes()
         while True:
             try:
-                return commit_durably(self.uri, self._open_current(), attempt)
+                table = self._open_cached()
+                result = commit_durably(self.uri, table, attempt, is_synced=self._cache.is_synced(table))
+                self._cache.store_commit(table, self.storage)
+                if next_offsets is not None:
+                    self._cache.set_next_offsets(table, next_offsets)
+                return result
             except TableStorageAccessError:
+                self._cache.drop()
                 raise  # a retry does not help, and nothing was committed
             except (CommitFailedError, DeltaError, OSError) as error:
+                self._cache.drop()
                 attempts.record_failure(error)
+            except BaseException:
+                self._cache.drop()
+                raise
+
+    def _open_cached(self) -> DeltaTable:
+        """Return the current version, which is loaded only if this process does not have it."""
+        return self._cache.open(self.storage, self._storage_options)
 
     def _require_conditional_writes(self) -> None:
         require_conditional_writes(get_parent_uri(self.uri), self._storage_options)
