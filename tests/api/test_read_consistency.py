@@ -6,6 +6,7 @@ Without confirmation, a node returns nothing that may be outdated.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -233,6 +234,13 @@ def test_stale_metadata_contains_partitions_without_leaders(version: int) -> Non
     assert [(each.name, each.error_code, partitions_of(each)) for each in everything.topics] == [
         ("orders", ErrorCode.NONE, without_leaders)
     ]
+
+
+def test_stale_metadata_omits_leader_epochs_before_first_lease() -> None:
+    node = FakeNode(unconfirmed())
+    assert [each.leader_epoch for each in node.metadata("orders").topics[0].partitions] == [0, 0, 0]
+    node.lease_expired_seconds = math.inf
+    assert [each.leader_epoch for each in node.metadata("orders").topics[0].partitions] == [-1, -1, -1]
 
 
 def test_metadata_waits_for_first_broker() -> None:

@@ -160,6 +160,8 @@ def decreasing_epochs(evidence: Evidence) -> Iterator[Finding]:
     answers = list(_led(evidence))
     floors = LowerBounds((((event.node, place), event.at, epoch) for event, place, _, epoch in answers))
     for event, place, _, epoch in answers:
+        if epoch == NO_EPOCH:
+            continue
         floor = floors.bound_before((event.node, place), event.asked_at)
         if epoch < floor:
             what = f"returned leader epoch {epoch} of {place} after {floor}"

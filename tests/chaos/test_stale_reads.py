@@ -333,6 +333,13 @@ def a_leader_epoch_goes_back_over_a_restart(nodes: Nodes) -> str:
 
 
 @valid_history
+def a_restarted_node_may_omit_leader_epochs(nodes: Nodes) -> None:
+    nodes.topic(2, PartitionLeader(1, 4))
+    nodes.start(2)
+    nodes.topic(2, PartitionLeader(-1, -1))
+
+
+@valid_history
 def an_older_leader_epoch_may_be_told_by_another_node(nodes: Nodes) -> None:
     nodes.topic(2, PartitionLeader(1, 4))
     nodes.topic(3, PartitionLeader(2, 3))

@@ -7,6 +7,7 @@ version 12 on, topics may be requested by id; versions 10 and 11 have the field 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection, Generator, Mapping
 from typing import Final
 
@@ -28,6 +29,7 @@ from chronik.api.shared.leaders import (
 )
 from chronik.api.shared.long_responses import ResponseElements, deduplicate
 from chronik.ids import ZERO_ID
+from chronik.log.leader_epochs import NO_EPOCH
 from chronik.metadata.image import Image
 from chronik.metadata.names import find_topic_name_error
 from chronik.metadata.records import Broker, Topic
@@ -136,7 +138,11 @@ def _build_stale_response(
 
     Clients drop topics that are missing or have an error from their subscription, whereas a partition without a leader
     makes them retry. A topic that is not in the image may be new, so its error is LEADER_NOT_AVAILABLE.
+
+    A node that has had no lease since its start omits the leader epochs: until then, its image may lack changes that
+    it had applied before, because the commit index on disk lags behind, and epochs must not decrease.
     """
+    has_had_lease = services.lease_expired_seconds() < math.inf
     form = context.version, request.include_topic_authorized_operations, context.listener
     topics = ResponseElements(MetadataResponse, context.version)
     is_all_topics, named = _list_requested_topics(services, request, context.version)
@@ -155,6 +161,9 @@ def _build_stale_response(
         try:
             if topic is not None:
                 found = build_topic(services.image, topic, form, unreachable=services.image.brokers)
+                if not has_had_lease:
+                    for partition in found.partitions:
+                        partition.leader_epoch = NO_EPOCH
                 if form[1] and services.authorizer is not None:
                     found.topic_authorized_operations = authorized_operations(
                         services, context, AclResourceType.TOPIC, topic.name
