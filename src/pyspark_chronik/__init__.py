@@ -33,6 +33,15 @@ class DefaultSource(DataSource):  # type: ignore[misc]
     _types: TypedColumns | None = None
     _has_types = False
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        if any(name.lower() == "clientconfig" for name in options):
+            from chronik.pipeline.source.client_config import add_client_config
+            from chronik.pipeline.source.error_reports import MessageFirst
+
+            with MessageFirst():
+                self.options = add_client_config(options)
+
     @classmethod
     def name(cls) -> str:
         return "chronik"

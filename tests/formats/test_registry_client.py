@@ -257,6 +257,43 @@ def test_unknown_setting_is_rejected() -> None:
     assert (parsed.ca_file, parsed.login) == ("a", "u:p")
 
 
+def test_setting_without_support_is_rejected() -> None:
+    for name, value in (
+        ("basic.auth.credentials.source", "SASL_INHERIT"),
+        ("bearer.auth.credentials.source", "OAUTHBEARER"),
+        ("ssl.keystore.type", "JKS"),
+        ("ssl.endpoint.identification.algorithm", "none"),
+    ):
+        with pytest.raises(ConfigError, match=f"registry setting {name} = '{value}': expected "):
+            parse_registry_settings("http://x", {name: value})
+    with pytest.raises(ConfigError, match=r"'ssl.ca.locatoin'; did you mean 'ssl.ca.location'\?"):
+        parse_registry_settings("http://x", {"ssl.ca.locatoin": "a"})
+
+
+def test_names_of_java_settings_are_accepted() -> None:
+    java = {
+        "basic.auth.credentials.source": "USER_INFO",
+        "basic.auth.user.info": "u:p",
+        "ssl.truststore.location": "ca.pem",
+        "ssl.truststore.type": "PEM",
+        "ssl.keystore.location": "own.pem",
+        "ssl.key.password": "secret",
+        "ssl.endpoint.identification.algorithm": "",
+    }
+    parsed = parse_registry_settings("https://x", java)
+    assert (parsed.ca_file, parsed.certificate_file, parsed.key_password, parsed.identification) == (
+        "ca.pem", "own.pem", "secret", "",
+    )  # fmt: skip
+    assert "secret" not in repr(parsed)
+
+
+def test_settings_are_completed_with_those_of_another_registry() -> None:
+    brokers = RegistrySettings("https://node1", "ada:p", ca_file="ca.pem")
+    assert RegistrySettings("https://node1").with_defaults_of(brokers) == brokers
+    with_token = RegistrySettings("https://node1", token="t", key_file="k").with_defaults_of(brokers)
+    assert with_token == RegistrySettings("https://node1", token="t", ca_file="ca.pem", key_file="k")
+
+
 def test_missing_ca_file_is_reported() -> None:
     with pytest.raises(ConfigError, match=r"schema registry https://x: invalid TLS settings: .*No such file"):
         RegistryClient(RegistrySettings("https://x", ca_file="/missing"))

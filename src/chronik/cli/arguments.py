@@ -57,7 +57,8 @@ def add_registry_argument(parser: argparse.ArgumentParser) -> None:
         "--registry",
         metavar="URL",
         default=os.environ.get(REGISTRY_VARIABLE) or None,
-        help=f"URL of a schema registry (default: {REGISTRY_VARIABLE} in the environment, or the cluster's registry)",
+        help=f"URL of a schema registry (default: {REGISTRY_VARIABLE} in the environment, schema.registry.url of "
+        "--client-config, or the cluster's registry)",
     )
 
 

@@ -77,13 +77,15 @@ def build_registry_settings(url: str, security: ClientSecurity) -> RegistrySetti
             raise ClientError(
                 "the schema registry needs certificates in files: set ssl.ca.location instead of PEM text"
             )
-        for name, path in (
+        for name, value in (
             ("ssl.ca.location", security.ca_file),
             ("ssl.certificate.location", security.certificate_file),
             ("ssl.key.location", security.key_file),
+            ("ssl.key.password", security.key_password),
         ):
-            if path:
-                settings[name] = path
+            if value:
+                settings[name] = value
+        settings["ssl.endpoint.identification.algorithm"] = "https" if security.identification else ""
     is_private = all(is_private_url(each) for each in url.split(","))
     if security.has_login and security.username and security.password and is_private:
         settings["basic.auth.user.info"] = f"{security.username}:{security.password}"

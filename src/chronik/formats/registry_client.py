@@ -23,6 +23,7 @@ import msgspec
 from chronik.errors import ChronikError, ConfigError
 from chronik.formats.codec import ReferencedSchema, UnsupportedSchemaError, ValueFormat, WriterSchema
 from chronik.formats.framing import SchemaKey
+from chronik.wording import format_spelling_suggestion
 
 TIMEOUT_SECONDS: Final = 10.0
 
@@ -62,12 +63,25 @@ _FIELD_BY_SETTING: Final = {
     "basic.auth.user.info": "login",
     "bearer.auth.token": "token",
     "ssl.ca.location": "ca_file",
+    "ssl.truststore.location": "ca_file",
     "ssl.certificate.location": "certificate_file",
+    "ssl.keystore.location": "certificate_file",
     "ssl.key.location": "key_file",
+    "ssl.key.password": "key_password",
+    "ssl.endpoint.identification.algorithm": "identification",
 }
 
-REGISTRY_SETTINGS: Final = tuple(_FIELD_BY_SETTING)
-"""Names of the settings besides the URL."""
+_EXPECTED_VALUES: Final = {
+    "basic.auth.credentials.source": ("USER_INFO", "URL"),
+    "bearer.auth.credentials.source": ("STATIC_TOKEN",),
+    "ssl.truststore.type": ("PEM",),
+    "ssl.keystore.type": ("PEM",),
+    "ssl.endpoint.identification.algorithm": ("https", ""),
+}
+"""The supported values of settings that have only a few."""
+
+REGISTRY_SETTINGS: Final = tuple(dict.fromkeys((*_FIELD_BY_SETTING, *_EXPECTED_VALUES)))
+"""Names of the settings besides the URL: those of Confluent's clients in Java and of those that use librdkafka."""
 
 
 class RegistryUnavailableError(ChronikError):
@@ -93,7 +107,11 @@ class RegistrySettings(NamedTuple):
     """Bearer token."""
     ca_file: str = ""
     certificate_file: str = ""
+    """PEM file with the client certificate, and with its private key unless `key_file` is set."""
     key_file: str = ""
+    key_password: str = ""
+    identification: str = "https"
+    """Endpoint identification algorithm: "https" verifies the host name; an empty string disables the check."""
     timeout_s: float = TIMEOUT_SECONDS
 
     def __repr__(self) -> str:
@@ -104,6 +122,19 @@ class RegistrySettings(NamedTuple):
         """The URLs without credentials, for messages."""
         return ",".join(_strip_login(each) for each in self.url.split(","))
 
+    def with_defaults_of(self, other: RegistrySettings) -> RegistrySettings:
+        """Return these settings, with those of `other` for all that have their default.
+
+        A login and a token are alternatives: if one is set here, the other one is not taken over.
+        """
+        own = {name: value for name, value in self._asdict().items() if value != _DEFAULTS[name]}
+        if self.login or self.token:
+            own |= {"login": self.login, "token": self.token}
+        return other._replace(**own)
+
+
+_DEFAULTS: Final = RegistrySettings("")._asdict()
+
 
 def parse_registry_settings(url: str, settings: Mapping[str, str] | None = None) -> RegistrySettings:
     """Parse the URL of a registry and settings with the names of Confluent's clients, such as `basic.auth.user.info`.
@@ -113,9 +144,15 @@ def parse_registry_settings(url: str, settings: Mapping[str, str] | None = None)
     """
     fields: dict[str, str] = {}
     for name, value in (settings or {}).items():
-        if name not in _FIELD_BY_SETTING:
-            raise ConfigError(f"unknown registry setting {name!r}: expected {', '.join(_FIELD_BY_SETTING)}")
-        fields[_FIELD_BY_SETTING[name]] = value
+        if name not in REGISTRY_SETTINGS:
+            hint = format_spelling_suggestion(name, REGISTRY_SETTINGS) or f": expected {', '.join(REGISTRY_SETTINGS)}"
+            raise ConfigError(f"unknown registry setting {name!r}{hint}")
+        expected = _EXPECTED_VALUES.get(name)
+        if expected is not None and value.lower() not in map(str.lower, expected):
+            supported = " or ".join(each or "an empty value" for each in expected)
+            raise ConfigError(f"registry setting {name} = {value[:100]!r}: expected {supported}")
+        if (field := _FIELD_BY_SETTING.get(name)) is not None:
+            fields[field] = value
     parsed = RegistrySettings(url.strip(), **fields)  # type: ignore[arg-type]
     for each in parsed.url.split(","):
         _parse_url(each)
@@ -439,10 +476,14 @@ def get_registry_client(settings: RegistrySettings) -> RegistryClient:
 def _create_tls_context(settings: RegistrySettings) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=settings.ca_file or None)
+        context.check_hostname = bool(settings.identification)
         if settings.certificate_file:
-            context.load_cert_chain(settings.certificate_file, settings.key_file or None)
+            password = settings.key_password or (lambda: "")  # prevents OpenSSL from prompting
+            context.load_cert_chain(settings.certificate_file, settings.key_file or None, password)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"schema registry {settings.display_url}: invalid TLS settings: {error}") from None
+        raise ConfigError(
+            f"schema registry {settings.display_url}: invalid TLS settings: {error}; expected PEM files"
+        ) from None
     return context
 
 

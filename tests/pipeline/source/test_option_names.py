@@ -27,7 +27,10 @@ COMMON = {"kafka.bootstrap.servers": "a:1", "subscribe": "one"}
         ("kafka.fetch.max.byte", "'kafka.fetch.max.byte' of the chronik source; did you mean 'kafka.fetch.max.bytes'?"),
         ("group.id", "unknown option 'group.id' of the chronik source; did you mean 'kafka.group.id'?"),
         ("security.protocol", "did you mean 'kafka.security.protocol'?"),
-        ("zebra", "unknown option 'zebra' of the chronik source; known options: assign, bootstrap.servers, columns"),
+        (
+            "zebra",
+            "unknown option 'zebra' of the chronik source; known options: assign, bootstrap.servers, clientConfig",
+        ),
         ("topic", "option topic is for writes; to read a topic, set subscribe"),
         ("checkpointlocation", "option checkpointLocation is for writes: set it on writeStream"),
     ],

@@ -100,7 +100,10 @@ def test_report_columns_follow_other_columns() -> None:
         ({"mode": "DROPMALFORMED"}, "mode = 'DROPMALFORMED': expected permissive or failfast"),
         ({"valueMessage": "Order"}, "valueMessage is for Protobuf only"),
         ({"keySchema": "7"}, "keySchema has no effect without keyFormat"),
-        ({"schema.registry.bearer.auth.token": "x"}, "has no effect without schema.registry.url"),
+        (
+            {"schema.registry.url": "http://a", "schema.registry.ssl.truststore.type": "JKS"},
+            "schema.registry.url: registry setting ssl.truststore.type = 'JKS': expected PEM",
+        ),
         ({"schema.registry.url": "localhost:8081"}, "schema.registry.url: invalid registry URL 'localhost:8081'"),
         ({"valueWriterSchema": "{"}, "valueSchema: invalid Avro schema: The schema is not valid JSON"),
         ({"subscribe": "a,b", "schema.registry.url": "http://127.0.0.1:1"}, "set valueSubject or valueSchema"),

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from typing import TYPE_CHECKING
-
-from chronik.cli.records.value_registry import read_registry_settings
 
 if TYPE_CHECKING:
     from chronik.formats.registry_client import RegistrySettings
 
 
 def parse_registry_argument(arguments: argparse.Namespace) -> RegistrySettings | None:
-    """Return the registry of --registry with the settings in the client config file, or None if none was given.
+    """Return the registry of --registry or of the client config file; None for that of the brokers or the table.
+
+    If the file has credentials for the brokers' registry, ask the brokers for its URL.
 
     Raises:
-        ConfigError: The URL or a setting is invalid.
+        ChronikError: The URL or a setting is invalid.
     """
-    from chronik.formats.registry_client import parse_registry_settings
+    from chronik.cli.arguments import connect_cluster
+    from chronik.client.errors import ClientError
+    from chronik.client.registry_discovery import discover_registry
+    from chronik.client.registry_settings import read_registry_config
+    from chronik.protocol.errors import KafkaError
 
-    if arguments.registry is None:
-        return None
-    path = getattr(arguments, "client_config", None)
-    return parse_registry_settings(arguments.registry, read_registry_settings(path))
+    config = read_registry_config(getattr(arguments, "client_config", None))
+    if url := arguments.registry or config.url:
+        return config.build(url)
+    if config.has_credentials:
+        with suppress(ClientError, KafkaError), connect_cluster(arguments) as cluster:  # the command will report it
+            discovered = discover_registry(cluster)
+            return None if discovered is None else config.complete(discovered)
+    return None

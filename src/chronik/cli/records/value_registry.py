@@ -1,33 +1,28 @@
-"""The schema registry from which `consume` and `produce` read the schemas of typed values."""
+"""The schema registry from which `consume`, `produce` and the pipeline read the schemas of typed values."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 from typing import Final
 
 from chronik.cli.arguments import InvalidInput, connect_cluster
-from chronik.client.access.settings import read_properties
 from chronik.client.registry_discovery import discover_registry, is_private_url
-from chronik.formats.registry_client import RegistryClient, RegistrySettings, parse_registry_settings
+from chronik.client.registry_settings import RegistryConfig, read_registry_config
+from chronik.formats.registry_client import RegistryClient, RegistrySettings
 
-PREFIX: Final = "schema.registry."
-"""Prefix that settings of a schema registry may have in a client config file."""
-
-_LOGIN_SETTINGS: Final = ("basic.auth.user.info", "bearer.auth.token")
-_TLS_SETTINGS: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+TOKEN_VARIABLE: Final = "CHRONIK_HTTP_TOKEN"
 
 
 def open_value_registry(arguments: argparse.Namespace) -> RegistryClient:
-    """Return a client for the registry of --registry, or else for the registry of the cluster.
+    """Return a client for the registry of --registry or of the client config file, or else of the cluster.
 
     Raises:
         ChronikError: The cluster has no registry or cannot be reached, or settings are invalid.
     """
-    settings = read_registry_settings(arguments.client_config)
-    if arguments.registry is not None:
-        found = parse_registry_settings(arguments.registry, settings)
+    config = read_registry_config(arguments.client_config)
+    if url := arguments.registry or config.url:
+        found = config.build(url)
     else:
         with connect_cluster(arguments) as cluster:
             discovered = discover_registry(cluster)
@@ -35,25 +30,13 @@ def open_value_registry(arguments: argparse.Namespace) -> RegistryClient:
             raise InvalidInput(
                 "the brokers have no schema registry: set http or registry in their config files, or use --registry URL"
             )
-        found = _add_login(discovered, settings)
+        found = _complete(discovered, config)
     return RegistryClient(found._replace(timeout_s=arguments.timeout))
 
 
-def _add_login(discovered: RegistrySettings, settings: dict[str, str]) -> RegistrySettings:
-    """Add the login for the registry of the cluster that the client config file or the environment contains."""
-    login, token = (settings.get(name, "") for name in _LOGIN_SETTINGS)
-    if login or token:
-        return discovered._replace(login=login, token=token)
-    if not discovered.login and all(map(is_private_url, discovered.url.split(","))):
-        return discovered._replace(token=os.environ.get("CHRONIK_HTTP_TOKEN", ""))
-    return discovered
-
-
-def read_registry_settings(path: Path | str | None) -> dict[str, str]:
-    """Return the settings of a client config file that are for schema registries, without prefix."""
-    if path is None:
-        return {}
-    given = read_properties(Path(path))
-    found = {name: given[name] for name in _LOGIN_SETTINGS + _TLS_SETTINGS if given.get(name)}
-    found |= {name: given[PREFIX + name] for name in _LOGIN_SETTINGS + _TLS_SETTINGS if given.get(PREFIX + name)}
+def _complete(discovered: RegistrySettings, config: RegistryConfig) -> RegistrySettings:
+    """Add the credentials for the registry of the cluster that the client config file or the environment contains."""
+    found = config.complete(discovered)
+    if not found.login and not found.token and all(map(is_private_url, found.url.split(","))):
+        return found._replace(token=os.environ.get(TOKEN_VARIABLE, ""))
     return found

@@ -20,16 +20,18 @@ from chronik.client.access.tls import create_ssl_context
 from chronik.client.cluster import ClusterClient
 from chronik.client.registry import RegistryAdminClient, RegistryEndpoint, get_user_info, parse_registry_url
 from chronik.client.registry_discovery import find_registry_urls
+from chronik.client.registry_settings import (
+    BEARER_TOKEN,
+    CREDENTIALS_SOURCE,
+    PREFIX,
+    SASL_INHERIT,
+    URL_SETTING,
+    USER_INFO,
+    parse_registry_config,
+)
 from chronik.console.http import is_loopback_host
 
 TOKEN_VARIABLE: Final = "CHRONIK_HTTP_TOKEN"
-PREFIX: Final = "schema.registry."
-"""Prefix that settings of a schema registry may have in a client config file."""
-USER_INFO, CREDENTIALS_SOURCE, BEARER_TOKEN = (
-    "basic.auth.user.info", "basic.auth.credentials.source", "bearer.auth.token",
-)  # fmt: skip
-SASL_INHERIT: Final = "SASL_INHERIT"
-
 
 RegistryCommand = Callable[[argparse.Namespace, RegistryAdminClient], int]
 """A command that uses a schema registry."""
@@ -47,14 +49,15 @@ def add_registry_arguments(parser: argparse.ArgumentParser, run: RegistryCommand
 
 
 def open_registry(arguments: argparse.Namespace) -> RegistryAdminClient:
-    """Return a client for the registry of --registry, or else for the registry of the cluster.
+    """Return a client for the registry of --registry or of the client config file, or else of the cluster.
 
     Raises:
         ChronikError: The cluster has no registry or cannot be reached, or settings are invalid.
     """
     settings = _read_settings(arguments.client_config)
-    if arguments.registry is not None:
-        access = build_access(arguments.registry, settings)
+    url = arguments.registry or settings.get(URL_SETTING, "").partition(",")[0].strip()
+    if url:
+        access = build_access(url, settings)
     else:
         with connect_cluster(arguments) as cluster:
             access = build_access(find_registry_url(cluster), settings, is_own_cluster=True)
@@ -87,6 +90,7 @@ def build_access(url: str, settings: Mapping[str, str], *, is_own_cluster: bool 
     The SASL user name and password are sent to the cluster's own registry, or with basic.auth.credentials.source =
     SASL_INHERIT; in plain text only to loopback addresses.
     """
+    parse_registry_config(settings)  # rejects unknown settings
     own = {name.removeprefix(PREFIX): value for name, value in settings.items() if name.startswith(PREFIX)}
     values = {name: value for name, value in settings.items() if not name.startswith(PREFIX)} | own
     security = parse_security(values)

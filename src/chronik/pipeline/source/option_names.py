@@ -35,6 +35,7 @@ TYPED_OPTIONS: Final = tuple(
 SOURCE_OPTIONS: Final = (
     "assign",
     "bootstrap.servers",
+    "clientConfig",
     "columns",
     "endingOffsets",
     "endingOffsetsByTimestamp",
@@ -67,6 +68,7 @@ SOURCE_OPTIONS: Final = (
 SINK_OPTIONS: Final = (
     "bootstrap.servers",
     "checkpointLocation",
+    "clientConfig",
     "compression",
     "epoch",
     "exactlyOnce",

@@ -14,6 +14,7 @@
     isolationLevel                 or kafka.isolation.level: read_uncommitted (default, as in Kafka) or read_committed
     groupId                        or kafka.group.id: the group that a stream commits its offsets to, for lag monitoring
     kafka.security.protocol, kafka.sasl.…, kafka.ssl.…   security: Kafka's client settings, certificates as PEM
+    clientConfig                   a client config file with these settings, see `client_config`
     transport, segmentDirs         fetch (default), or segments: read the brokers' data directories
     keyFormat, valueFormat, …      decode keys and values, see `typed_options`
 

@@ -7,8 +7,7 @@ keySubject, valueSubject      the subject (default: <topic>-key and <topic>-valu
 keyWriterSchema, valueWriterSchema   the schema of records that do not name theirs, as text
 mode                          PERMISSIVE (default) or FAILFAST, see `typed_columns`
 schema.registry.url           URL of the schema registry (default: that of the brokers), and its settings:
-schema.registry.basic.auth.user.info, .bearer.auth.token, .ssl.ca.location,
-.ssl.certificate.location, .ssl.key.location
+schema.registry.basic.auth.user.info, .bearer.auth.token, .ssl.…
 """
 
 from __future__ import annotations
@@ -156,48 +155,48 @@ def parse_value_format(given: RawOptions, name: str) -> ValueFormat | None:
         raise OptionError(f"{name} = {text!r}: expected {', '.join(ValueFormat)}") from None
 
 
-def parse_registry_options(given: RawOptions) -> RegistrySettings | None:
-    """Parse the settings of the registry; None if they do not name its URL.
-
-    Raises:
-        OptionError: A setting is invalid.
-    """
-    url = given.get_str(REGISTRY_PREFIX + "url")
-    values = {name: given.get_str(REGISTRY_PREFIX + name) for name in REGISTRY_SETTINGS}
-    settings = {name: value for name, value in values.items() if value is not None}
-    if url is None:
-        for name in settings:
-            raise OptionError(f"{REGISTRY_PREFIX}{name} has no effect without {REGISTRY_PREFIX}url: set it")
-        return None
-    try:
-        return parse_registry_settings(url, settings)
-    except ConfigError as error:
-        raise OptionError(f"{REGISTRY_PREFIX}url: {error}") from None
-
-
 class RegistryResolver:
-    """The registry of a query, which is asked for the brokers' URL when it is first needed."""
+    """The registry of a query: the one that the options name, or else that of the brokers.
+
+    The brokers are asked for its URL when it is first needed. Settings besides the URL apply to both.
+    """
 
     def __init__(self, given: RawOptions, bootstrap: Callable[[], Bootstrap]) -> None:
-        self._given = parse_registry_options(given)
+        """Parse the options.
+
+        Raises:
+            OptionError: A setting is invalid.
+        """
+        values = {name: given.get_str(REGISTRY_PREFIX + name) for name in REGISTRY_SETTINGS}
+        self._settings = {name: value for name, value in values.items() if value is not None}
+        url = given.get_str(REGISTRY_PREFIX + "url")
+        self._given = None if url is None else self._parse(url)
         self._bootstrap = bootstrap
         self._found: RegistrySettings | None = None
+
+    def _parse(self, url: str) -> RegistrySettings:
+        try:
+            return parse_registry_settings(url, self._settings)
+        except ConfigError as error:
+            raise OptionError(f"{REGISTRY_PREFIX}url: {error}") from None
 
     def resolve(self) -> RegistrySettings:
         """Return the registry.
 
         Raises:
-            OptionError: There is none.
+            OptionError: There is none, or a setting is invalid.
             ClientError, KafkaError: No broker can be reached, or the client may not describe their configs.
         """
         if self._found is None:
-            self._found = self._given
-        if self._found is None:
-            with ClusterClient(self._bootstrap(), client_id=CLIENT_ID) as cluster:
-                self._found = find_registry(None, cluster)
-        if self._found is None:
-            raise OptionError(f"the brokers report no schema registry: set {REGISTRY_PREFIX}url")
+            self._found = self._given or self._discover()
         return self._found
+
+    def _discover(self) -> RegistrySettings:
+        with ClusterClient(self._bootstrap(), client_id=CLIENT_ID) as cluster:
+            discovered = find_registry(None, cluster)
+        if discovered is None:
+            raise OptionError(f"the brokers report no schema registry: set {REGISTRY_PREFIX}url")
+        return self._parse(discovered.url).with_defaults_of(discovered)
 
 
 def resolve_typed_columns(options: ModeOptions, registry: RegistryResolver, topics: Sequence[str]) -> TypedColumns:
