@@ -10,15 +10,17 @@ from chronik.cli.arguments import (
     add_client_arguments,
     add_debug_argument,
     add_json_argument,
+    add_registry_argument,
     parse_bootstrap_access,
     parse_positive_int,
 )
 from chronik.cli.output import format_table, print_json
+from chronik.cli.pipeline.registry_argument import parse_registry_argument
 from chronik.cli.pipeline.table_location import S3_HELP, add_table_root_arguments, parse_storage_options
 from chronik.wording import pluralize
 
 if TYPE_CHECKING:
-    from chronik.pipeline.maintenance.schemas import SchemaDifference
+    from chronik.pipeline.maintenance.schemas import SchemaDifference, TopicSample
     from chronik.pipeline.tables.topic_table import TopicTable
 
 EXIT_OK, EXIT_FAILED = 0, 1
@@ -56,6 +58,7 @@ def add_arguments(actions: Any) -> None:
 
     infer = commands.add_parser("infer", help="print a schema that fits a sample of a topic, as TOML")
     add_client_arguments(infer, run_infer)
+    add_registry_argument(infer)
     infer.add_argument("topic", metavar="TOPIC")
     infer.add_argument(
         "--detect",
@@ -69,6 +72,7 @@ def add_arguments(actions: Any) -> None:
 
     check = commands.add_parser("check", help="check how a sample of a topic fits a schema; exit code 1 if it does not")
     add_client_arguments(check, run_check)
+    add_registry_argument(check)
     check.add_argument("topic", metavar="TOPIC")
     check.add_argument("schema", metavar="SCHEMA", help=SCHEMA_HELP)
     _add_sample_argument(check)
@@ -197,17 +201,18 @@ def run_set(arguments: argparse.Namespace) -> int:
 
 
 def run_infer(arguments: argparse.Namespace) -> int:
-    values = _read_sample(arguments)
+    sample = _read_sample(arguments)
     from chronik.pipeline.maintenance.schemas import infer_schema
     from chronik.pipeline.tables.values.field_statistics import DetectedType
     from chronik.pipeline.tables.values.schema_text import format_schema_toml
     from chronik.pipeline.tables.values.table_schema import build_schema_document
 
-    schema = infer_schema(values, [DetectedType(name) for name in arguments.detect])
+    schema = infer_schema(sample, [DetectedType(name) for name in arguments.detect])
     if arguments.json:
         print_json(build_schema_document(schema))
         return EXIT_OK
-    print(f"# Inferred from {pluralize(len(values), 'record')} of topic {arguments.topic}.")
+    source = f"the {sample.format} schemas of " if sample.format.is_typed else ""
+    print(f"# Inferred from {source}{pluralize(sample.count, 'record')} of topic {arguments.topic}.")
     print(format_schema_toml(schema), end="")
     return EXIT_OK
 
@@ -216,10 +221,10 @@ def run_check(arguments: argparse.Namespace) -> int:
     from chronik.pipeline.tables.values.table_schema import format_path, read_schema
 
     schema = read_schema(arguments.schema)
-    values = _read_sample(arguments)
+    sample = _read_sample(arguments)
     from chronik.pipeline.maintenance.schemas import check_values
 
-    found = check_values(schema, values)
+    found = check_values(schema, sample)
     if arguments.json:
         print_json({
             "records": found.records, "dead_letters": found.dead_letters, "errors": found.errors,
@@ -241,12 +246,16 @@ def run_check(arguments: argparse.Namespace) -> int:
     return EXIT_OK if found.is_clean else EXIT_FAILED
 
 
-def _read_sample(arguments: argparse.Namespace) -> list[bytes | None]:
+def _read_sample(arguments: argparse.Namespace) -> TopicSample:
     from chronik.pipeline.spark.environment_checks import require_packages
 
     require_packages("deltalake", "pyarrow")
     from chronik.pipeline.maintenance.schemas import read_sample
 
     return read_sample(
-        parse_bootstrap_access(arguments), arguments.topic, arguments.sample, timeout_s=arguments.timeout
+        parse_bootstrap_access(arguments),
+        arguments.topic,
+        arguments.sample,
+        parse_registry_argument(arguments),
+        timeout_s=arguments.timeout,
     )

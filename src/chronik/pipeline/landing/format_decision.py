@@ -7,7 +7,7 @@ values are JSON if nearly all of them are JSON objects, and otherwise raw bytes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -16,10 +16,16 @@ import pyarrow as pa
 from chronik.client.cluster import ClusterClient
 from chronik.errors import ChronikError
 from chronik.formats.codec import UnsupportedSchemaError
-from chronik.formats.framing import split_frames
-from chronik.formats.registry_client import RegistryClient, SchemaUnknownError, get_registry_client
+from chronik.formats.framing import SchemaKey, split_frames
+from chronik.formats.registry_client import (
+    RegistryClient,
+    RegistrySettings,
+    SchemaUnknownError,
+    get_registry_client,
+)
 from chronik.pipeline.landing.sampling import sample_records
 from chronik.pipeline.landing.settings import LandingSettings, TableSettings
+from chronik.pipeline.records.columns import RecordColumns
 from chronik.pipeline.registry_access import find_registry
 from chronik.pipeline.source.offset_resolver import OffsetResolver
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings
@@ -54,6 +60,18 @@ def replace_auto_formats(settings: TableSettings, decided: TableSettings) -> Tab
     return settings
 
 
+def count_value_formats(records: Iterable[RecordColumns], registry: RegistrySettings | None) -> FormatVotes:
+    """Count the formats of the values of records.
+
+    Raises:
+        RegistryUnavailableError, RegistryRequestError: The registry does not say which schemas it has.
+    """
+    votes = FormatVotes(_LazyRegistry(lambda: registry), is_key=False)
+    for each in records:
+        votes.add(each)
+    return votes
+
+
 def decide_formats(settings: LandingSettings, topic: str, cluster: ClusterClient) -> TableSettings:
     """Decide the formats of a topic's keys and values from a sample of its records.
 
@@ -67,14 +85,12 @@ def decide_formats(settings: LandingSettings, topic: str, cluster: ClusterClient
     starts = offsets.fetch_earliest_offsets(ends)
     ranges = [PartitionRange(each.partition, starts[each], end) for each, end in ends.items() if starts[each] < end]
     read = ReadSettings(settings.bootstrap, isolation=IsolationLevel.READ_COMMITTED)
-    sample = list(sample_records(topic, ranges, read, DECISION_RECORDS_MAX))
-    values = _FormatVotes(settings, cluster, is_key=False)
-    keys = _FormatVotes(settings, cluster, is_key=True)
-    for records in sample:
-        assert records.value is not None, "values are read"
-        assert records.key is not None, "keys are read"
-        values.add(records.value, records.headers)
-        keys.add(records.key, records.headers)
+    registry = _LazyRegistry(lambda: find_registry(settings.registry, cluster))
+    values = FormatVotes(registry, is_key=False)
+    keys = FormatVotes(registry, is_key=True)
+    for records in list(sample_records(topic, ranges, read, DECISION_RECORDS_MAX)):
+        values.add(records)
+        keys.add(records)
     if not values.count:
         raise FormatUndecidedError(f"topic {topic} has no values from which its format could be decided")
     value_format = values.decide()
@@ -82,51 +98,68 @@ def decide_formats(settings: LandingSettings, topic: str, cluster: ClusterClient
     return TableSettings(kind, value_format=value_format, key_format=keys.decide())
 
 
-class _FormatVotes:
+class _LazyRegistry:
+    """A client of the registry, which is only looked for if values seem to name schemas."""
+
+    def __init__(self, find: Callable[[], RegistrySettings | None]) -> None:
+        self._find = find
+        self._client: RegistryClient | None = None
+        self._is_found = False
+
+    def get(self) -> RegistryClient | None:
+        """Return the registry, or None if there is none: then bytes only look as if they named a schema."""
+        if not self._is_found:
+            found, self._is_found = self._find(), True
+            self._client = None if found is None else get_registry_client(found)
+        return self._client
+
+
+class FormatVotes:
     """Counts of the formats of keys or values."""
 
-    def __init__(self, settings: LandingSettings, cluster: ClusterClient, *, is_key: bool) -> None:
-        self._settings = settings
-        self._cluster = cluster
+    def __init__(self, registry: _LazyRegistry, *, is_key: bool) -> None:
+        self._registry = registry
         self._is_key = is_key
-        self._registry: RegistryClient | None = None
-        self._has_looked_for_registry = False
         self._votes: Counter[DataFormat] = Counter()
         self._others: list[bytes] = []
         self.count = 0
+        self.unknown_schemas: Counter[SchemaKey] = Counter()
+        """Schemas that records seem to name, but that the registry does not have or that are not supported."""
 
-    def add(self, values: pa.BinaryArray, headers: pa.ListArray | None) -> None:
+    def add(self, records: RecordColumns) -> None:
+        """Count the formats of keys or values."""
+        values, headers = records.key if self._is_key else records.value, records.headers
+        assert values is not None, "keys and values are read"
         self.count += len(values) - values.null_count
         split = split_frames(values, headers, is_key=self._is_key)
         for group in split.groups:
             rows = group.rows.tolist()
-            registry = self._get_registry()
+            registry = self._registry.get()
             try:
                 schema = None if registry is None else registry.fetch_schema(group.schema)
             except (SchemaUnknownError, UnsupportedSchemaError):
                 schema = None
             if schema is None:
+                self.unknown_schemas[group.schema] += len(rows)
                 self._add_others(values, rows)
             else:
                 self._votes[DataFormat(schema.format.value)] += len(rows)
         self._add_others(values, split.errors)
 
-    def _get_registry(self) -> RegistryClient | None:
-        """Return the registry, or None if there is none: then bytes only look as if they named a schema."""
-        if not self._has_looked_for_registry:
-            self._has_looked_for_registry = True
-            found = find_registry(self._settings.registry, self._cluster)
-            self._registry = None if found is None else get_registry_client(found)
-        return self._registry
-
     def _add_others(self, values: pa.BinaryArray, rows: Iterable[int]) -> None:
         self._others += [values[row].as_py() for row in rows]
+
+    @property
+    def has_json(self) -> bool:
+        """Whether some values are JSON objects, once the format has been decided."""
+        return self._votes[DataFormat.JSON] > 0
 
     def decide(self) -> DataFormat:
         """Return the format that enough of the values have, or raw."""
         if self._others:
             decoded = JsonDecoder(INFERRED, pa.schema([])).decode(self._others)
             self._votes[DataFormat.JSON] += len(self._others) - len(decoded.errors)
+            self._others.clear()
         for format, count in self._votes.most_common(1):
             if count >= MAJORITY * self.count:
                 return format

@@ -1,4 +1,4 @@
-"""A sample of a topic's values, from which the columns of a new table are inferred."""
+"""A sample of a topic's records, from which the columns of a new table are inferred."""
 
 from __future__ import annotations
 
@@ -13,32 +13,11 @@ from chronik.pipeline.tables.commit_plan import PartitionRange
 
 SAMPLE_RECORDS_MAX: Final = 10_000
 
-_ONLY_VALUES: Final = ColumnSelection(key=False, headers=False)
-
-
-def sample_values(
-    topic: str, ranges: Sequence[PartitionRange], read: ReadSettings, records_max: int = SAMPLE_RECORDS_MAX
-) -> list[bytes | None]:
-    """Read up to `records_max` values of a topic: the first and the last ones of each range.
-
-    Raises:
-        CorruptRecords, ClientError, KafkaError: A range cannot be read.
-    """
-    return [
-        value
-        for part in plan_sample_ranges(ranges, records_max)
-        for records in read_skipping_deleted(
-            OffsetRange(topic, part.partition, part.start, part.end), read, _ONLY_VALUES
-        )
-        if records.value is not None
-        for value in records.value.to_pylist()
-    ]
-
 
 def sample_records(
     topic: str, ranges: Sequence[PartitionRange], read: ReadSettings, records_max: int = SAMPLE_RECORDS_MAX
 ) -> Iterator[RecordColumns]:
-    """Read up to `records_max` records of a topic, as `sample_values` does, with their keys and headers.
+    """Read up to `records_max` records of a topic: the first and the last ones of each range.
 
     Raises:
         CorruptRecords, ClientError, KafkaError: A range cannot be read.

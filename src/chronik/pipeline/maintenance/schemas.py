@@ -11,15 +11,21 @@ import pyarrow as pa
 
 from chronik.client.access.settings import Bootstrap
 from chronik.client.cluster import ClusterClient
+from chronik.errors import ConfigError
+from chronik.formats.framing import split_frames
+from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline import CLIENT_ID
-from chronik.pipeline.landing.sampling import SAMPLE_RECORDS_MAX, sample_values
+from chronik.pipeline.landing.format_decision import FormatVotes, count_value_formats
+from chronik.pipeline.landing.sampling import SAMPLE_RECORDS_MAX, sample_records
+from chronik.pipeline.records.columns import RecordColumns
+from chronik.pipeline.registry_access import find_registry
 from chronik.pipeline.source.offset_resolver import OffsetResolver
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings
 from chronik.pipeline.tables.commit_plan import PartitionRange
-from chronik.pipeline.tables.layout import RESCUED, TableKind, initial_schema
+from chronik.pipeline.tables.layout import ERROR, RESCUED, TableKind, initial_schema
+from chronik.pipeline.tables.values.data_format import JSON_VALUES, DataFormat, RecordFormat
 from chronik.pipeline.tables.values.field_statistics import DetectedType
-from chronik.pipeline.tables.values.json_decoder import JsonDecoder
-from chronik.pipeline.tables.values.row_decoder import infer_statistics
+from chronik.pipeline.tables.values.row_decoder import RowDecoder, infer_record_statistics
 from chronik.pipeline.tables.values.schema_evolution import plan_new_columns, reads_same_values
 from chronik.pipeline.tables.values.table_schema import (
     INFERRED,
@@ -35,26 +41,90 @@ ERRORS_SHOWN: Final = 3
 """Number of the most frequent decoding errors that the result of a schema check contains."""
 
 
+@dataclass(frozen=True, slots=True)
+class TopicSample:
+    """A sample of a topic's records, and what decodes their values."""
+
+    topic: str
+    records: Sequence[RecordColumns]
+    format: RecordFormat = JSON_VALUES
+    registry: RegistrySettings | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return sum(map(len, self.records))
+
+
 def read_sample(
-    bootstrap: Bootstrap, topic: str, records_max: int = SAMPLE_RECORDS_MAX, *, timeout_s: float = 30.0
-) -> list[bytes | None]:
-    """Read a sample of a topic's values, from all partitions.
+    bootstrap: Bootstrap,
+    topic: str,
+    records_max: int = SAMPLE_RECORDS_MAX,
+    registry: RegistrySettings | None = None,
+    *,
+    timeout_s: float = 30.0,
+) -> TopicSample:
+    """Read a sample of a topic's records from all partitions, and decide the format of their values as landing does.
+
+    Schemas come from `registry`, or else from that of the brokers.
 
     Raises:
+        ConfigError: The values are neither JSON objects nor name schemas that the registry has.
         ClientError, KafkaError: The topic cannot be read.
+        RegistryUnavailableError, RegistryRequestError: The registry does not say which schemas it has.
     """
     with ClusterClient(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
         offsets = OffsetResolver(cluster, IsolationLevel.READ_COMMITTED)
         ends = offsets.fetch_latest_offsets(cluster.retry(lambda: cluster.partitions(topic)))
         starts = offsets.fetch_earliest_offsets(ends)
-    ranges = [PartitionRange(each.partition, starts[each], end) for each, end in ends.items() if starts[each] < end]
-    return sample_values(topic, ranges, ReadSettings(bootstrap, isolation=IsolationLevel.READ_COMMITTED), records_max)
+        ranges = [PartitionRange(each.partition, starts[each], end) for each, end in ends.items() if starts[each] < end]
+        read = ReadSettings(bootstrap, isolation=IsolationLevel.READ_COMMITTED)
+        records = list(sample_records(topic, ranges, read, records_max))
+        if any(_names_schemas(each) for each in records):
+            registry = find_registry(registry, cluster)
+    votes = count_value_formats(records, registry)
+    format = votes.decide() if votes.count else DataFormat.JSON
+    if format is DataFormat.RAW and not votes.has_json:
+        raise ConfigError(f"topic {topic}: {_describe_raw_values(votes, registry)}")
+    if format.value_format is None:
+        return TopicSample(topic, records)
+    return TopicSample(topic, records, RecordFormat(format), registry)
 
 
-def infer_schema(values: Sequence[bytes | None], detect: Iterable[DetectedType] = ()) -> TableSchema:
-    """Infer a schema from a sample of a topic's values. `detect` are the types to detect in JSON strings."""
-    empty = initial_schema(TableKind.DECODED)
-    plan = plan_new_columns(INFERRED, empty, infer_statistics(values), detect)
+def _names_schemas(records: RecordColumns) -> bool:
+    assert records.value is not None, "values are read"
+    return bool(split_frames(records.value, records.headers).groups)
+
+
+def _describe_raw_values(votes: FormatVotes, registry: RegistrySettings | None) -> str:
+    """Return why values have no schema, and what to do."""
+    if not votes.unknown_schemas:
+        return "the values are neither JSON objects nor name a schema; land them with --format raw, without a schema"
+    if registry is None:
+        return "the values seem to name schemas, but the brokers report no schema registry: set its URL with --registry"
+    (key, _), *_ = votes.unknown_schemas.most_common(1)
+    name = "id" if isinstance(key, int) else "GUID"
+    return (
+        f"the values name schemas that the registry {registry.display_url} does not have, such as {name} {key}: set "
+        "the writers' registry with --registry"
+    )
+
+
+def infer_schema(sample: TopicSample, detect: Iterable[DetectedType] = ()) -> TableSchema:
+    """Return a schema with the columns that landing would create for a sample of a topic's records.
+
+    For typed values, they are the union of the types of the writers. `detect` are the types to detect in JSON strings.
+
+    Raises:
+        ConfigError: Types are to be detected in values that have types.
+        RegistryUnavailableError, RegistryRequestError: The registry does not say which schemas it has.
+    """
+    is_typed = sample.format.is_typed
+    if is_typed and list(detect):
+        raise ConfigError(f"topic {sample.topic}: the values are {sample.format} and have types; remove --detect")
+    table = initial_schema(TableKind.DECODED, is_typed=is_typed)
+    decoder = RowDecoder(INFERRED, table, format=sample.format, registry=sample.registry)
+    plan = plan_new_columns(INFERRED, table, infer_record_statistics(decoder, sample.records), detect)
     return check_schema(
         TableSchema(
             tuple(restore_column_from_field(field) for field in plan.added), unknown_fields=UnknownFields.RESCUE
@@ -86,22 +156,32 @@ class SchemaCheck:
         return not self.dead_letters and not self.misfits
 
 
-def check_values(schema: TableSchema, values: Sequence[bytes | None]) -> SchemaCheck:
-    """Decode a sample of values with a schema.
+def check_values(schema: TableSchema, sample: TopicSample) -> SchemaCheck:
+    """Decode a sample of a topic's records with a schema.
 
     Raises:
         ConfigError: A format or time zone in the schema is invalid.
+        RegistryUnavailableError, RegistryRequestError: The registry does not say which schemas it has.
     """
     table = pa.schema([*(column.to_field() for column in schema.columns), pa.field(RESCUED, pa.string())])
-    decoded = JsonDecoder(schema, table).decode(values)
-    errors = Counter(decoded.errors.values())
+    decoder = RowDecoder(schema, table, format=sample.format, registry=sample.registry)
+    errors, misfits, rescued = Counter[str](), Counter[str](), 0
+    nulls = dict.fromkeys((column.name for column in schema.columns), 0)
+    for records in sample.records:
+        for decoded in decoder.decode_records(0, records):
+            if decoded.dead_letters is not None:
+                errors.update(decoded.dead_letters[ERROR].to_pylist())
+            misfits += decoded.misfits
+            for name in nulls:
+                nulls[name] += decoded.rows[name].null_count
+            rescued += len(decoded.rows[RESCUED]) - decoded.rows[RESCUED].null_count
     return SchemaCheck(
-        records=len(values),
-        dead_letters=len(decoded.errors),
+        records=sample.count,
+        dead_letters=errors.total(),
         errors=tuple(text for text, _ in errors.most_common(ERRORS_SHOWN)),
-        misfits=dict(decoded.misfits),
-        nulls={column.name: decoded.columns[column.name].null_count for column in schema.columns},
-        rescued=len(decoded.columns[RESCUED]) - decoded.columns[RESCUED].null_count,
+        misfits=dict(misfits),
+        nulls=nulls,
+        rescued=rescued,
     )
 
 
