@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from chronik.pipeline.tables import table_properties
 from chronik.pipeline.tables.catalog import open_table
 from chronik.pipeline.tables.commit_plan import (
     CommitRejectedError,
@@ -261,7 +262,7 @@ def test_driver_with_older_decoding_rules_fails_after_upgrade(tmp_path: Path, mo
     older = open_test_table(tmp_path)
     older.commit([write_task_output(tmp_path, PartitionRange(0, 0, 10))])
     with monkeypatch.context() as upgraded:
-        upgraded.setattr(delta, "DECODING_RULES_VERSION", DECODING_RULES_VERSION + 1)
+        upgraded.setattr(table_properties, "DECODING_RULES_VERSION", DECODING_RULES_VERSION + 1)
         newer = open_test_table(tmp_path)
         assert newer.next_offsets() == {0: 10}, "rows of the older driver must stay"
     for late in (
@@ -271,7 +272,7 @@ def test_driver_with_older_decoding_rules_fails_after_upgrade(tmp_path: Path, mo
     ):
         with pytest.raises(TableMismatchError, match="of a newer version"):
             late()
-    monkeypatch.setattr(delta, "DECODING_RULES_VERSION", DECODING_RULES_VERSION + 1)
+    monkeypatch.setattr(table_properties, "DECODING_RULES_VERSION", DECODING_RULES_VERSION + 1)
     newer.commit([write_task_output(tmp_path, PartitionRange(0, 10, 20))])
     assert read_offsets(newer.snapshot()) == expected_offsets(PartitionRange(0, 0, 20))
 
@@ -283,23 +284,23 @@ def test_rules_upgrade_during_commit_fails_older_driver(tmp_path: Path, monkeypa
 
     def append_after_upgrade(committer: DeltaTopicTable, *arguments: Any) -> None:
         monkeypatch.setattr(DeltaTopicTable, "_append", append)
-        monkeypatch.setattr(delta, "DECODING_RULES_VERSION", rules + 1)
+        monkeypatch.setattr(table_properties, "DECODING_RULES_VERSION", rules + 1)
         open_test_table(tmp_path)
-        monkeypatch.setattr(delta, "DECODING_RULES_VERSION", rules)
+        monkeypatch.setattr(table_properties, "DECODING_RULES_VERSION", rules)
         append(committer, *arguments)
 
     monkeypatch.setattr(DeltaTopicTable, "_append", append_after_upgrade)
     with pytest.raises(TableMismatchError, match="of a newer version"):
         older.commit([write_task_output(tmp_path, PartitionRange(0, 0, 10))])
-    monkeypatch.setattr(delta, "DECODING_RULES_VERSION", rules + 1)
+    monkeypatch.setattr(table_properties, "DECODING_RULES_VERSION", rules + 1)
     assert older.next_offsets() == {}
 
 
 def test_table_without_decoding_rules_version_is_upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delta, "DECODING_RULES_VERSION", 0)
+    monkeypatch.setattr(table_properties, "DECODING_RULES_VERSION", 0)
     open_test_table(tmp_path)
     monkeypatch.undo()
     open_test_table(tmp_path).commit([write_task_output(tmp_path, PartitionRange(0, 0, 10))])
-    assert DeltaTable(str(tmp_path)).metadata().configuration[delta.DECODING_RULES_PROPERTY] == str(
+    assert DeltaTable(str(tmp_path)).metadata().configuration[table_properties.DECODING_RULES_PROPERTY] == str(
         DECODING_RULES_VERSION
     )

@@ -16,6 +16,9 @@ from chronik.errors import ChronikError, check_invariant
 class CommitRejectedError(ChronikError):
     """A commit does not continue the table at its next offsets. The landing round must be planned again."""
 
+    is_undecided: bool = False
+    """Whether an earlier attempt of the commit may yet succeed, so that its files must not be deleted."""
+
 
 class OverlappingRangesError(CommitRejectedError):
     """A range to commit overlaps offsets that the table already has, or another range of the commit."""

@@ -41,6 +41,9 @@ CODEC_LEVELS = {"zstd": 1}
 STATS_COLUMNS_MAX = 32
 """Maximum number of columns with statistics: Delta's default (`delta.dataSkippingNumIndexedCols`)."""
 
+FIELD_ID_KEY = b"PARQUET:field_id"
+"""Key of the field metadata with the id of an Iceberg column, which pyarrow stores in Parquet files."""
+
 NULL_PARTITION_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 
 PARTITION_DIRECTORY_BYTES_MAX = 128
@@ -85,10 +88,16 @@ class PartitionedParquetWriter:
         file_bytes: int = FILE_BYTES_TARGET,
         buffered_bytes_max: int = BUFFERED_BYTES_MAX,
         open_files_max: int = OPEN_FILES_MAX,
+        directory: str = "",
     ) -> None:
+        """Create a writer of files below a directory of the table."""
+        self._directory = f"{directory}/" if directory else ""
         self._storage = storage
         self._partition_by = partition_by
-        self._file_schema = pa.schema([each for each in schema if each.name not in partition_by])
+        # Files of Iceberg tables have all columns of the table, and so those by whose values it is partitioned.
+        self._file_schema = pa.schema(
+            [each for each in schema if each.name not in partition_by or FIELD_ID_KEY in (each.metadata or {})]
+        )
         self._codec = codec
         self._stats_columns = list_columns_with_stats(self._file_schema)
         self._file_bytes = file_bytes
@@ -155,7 +164,7 @@ class PartitionedParquetWriter:
         directories = [
             f"{_name_partition_directory(name, value)}/" for name, value in self._name_partition_values(values)
         ]
-        path = f"{''.join(directories)}part-{uuid.uuid4()}.{self._codec}.parquet"
+        path = f"{self._directory}{''.join(directories)}part-{uuid.uuid4()}.{self._codec}.parquet"
         stream = self._storage.create(path)
         metadata: list[Any] = []
         ascending_columns = [name for name in (PARTITION, OFFSET) if name in self._file_schema.names]

@@ -27,6 +27,9 @@ PROFILE, SKIP_SIGNATURE, CERTIFICATE_PATH = "aws_profile", "aws_skip_signature",
 LOAD_WITH_SDK: Final = "aws_force_credential_load"
 """Option with which delta-rs loads credentials with the AWS SDK, even if an endpoint is set."""
 
+ICEBERG_CATALOG: Final = "iceberg_catalog"
+"""Option with the URL of the Iceberg catalog, which is passed with those of the object store to all processes."""
+
 ALIASES: Final = {
     "access_key_id": ACCESS_KEY_ID,
     "secret_access_key": SECRET_ACCESS_KEY,
@@ -71,7 +74,7 @@ SDK_VARIABLES: Final = (
 KNOWN_OPTIONS: Final = frozenset(
     {
         ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN, REGION, ENDPOINT_URL, ALLOW_HTTP, PROFILE, SKIP_SIGNATURE,
-        LOAD_WITH_SDK, CERTIFICATE_PATH, *ALIASES, *(name.lower() for name in SDK_VARIABLES),
+        LOAD_WITH_SDK, CERTIFICATE_PATH, ICEBERG_CATALOG, *ALIASES, *(name.lower() for name in SDK_VARIABLES),
         *ENVIRONMENT_VARIABLES.values(), "virtual_hosted_style_request", "aws_conditional_put", "conditional_put",
         "aws_copy_if_not_exists", "copy_if_not_exists", "aws_imdsv1_fallback", "aws_metadata_endpoint",
         "aws_unsigned_payload", "aws_checksum_algorithm", "aws_disable_tagging", "aws_request_payer", "aws_s3_express",
@@ -150,6 +153,7 @@ def normalize_option_names(given: Mapping[str, str]) -> ResolvedOptions:
 def to_delta_options(options: Mapping[str, str] | None) -> dict[str, str] | None:
     """Return resolved options as delta-rs expects them, and prepare this process to load expiring credentials."""
     own = dict(options or {})
+    own.pop(ICEBERG_CATALOG, None)
     _export_sdk_variables(own)
     if not os.path.exists(own.get(CERTIFICATE_PATH, os.devnull)):
         del own[CERTIFICATE_PATH]  # of the driver's machine; this one may trust the store anyway

@@ -81,6 +81,8 @@ class TableDescriptor:
     """The formats of the records' keys and values."""
     registry: RegistrySettings | None = None
     """The registry with the schemas of keys and values; None if it is not needed."""
+    data_directory: str = ""
+    """Directory of the table in which tasks write data files; empty for the table's own."""
 
     @property
     def storage(self) -> TableStorage:
@@ -97,6 +99,7 @@ class TableDescriptor:
             self.earlier_schemas,
             self.format,
             self.registry,
+            self.data_directory,
             files,
         )
 
@@ -113,7 +116,12 @@ class TableDescriptor:
 
     def writer(self, *, codec: str = CODEC, file_bytes: int = FILE_BYTES_TARGET) -> PartitionedParquetWriter:
         return PartitionedParquetWriter(
-            self.storage, self.schema, self.partition_by, codec=codec, file_bytes=file_bytes
+            self.storage,
+            self.schema,
+            self.partition_by,
+            codec=codec,
+            file_bytes=file_bytes,
+            directory=self.data_directory,
         )
 
 

@@ -1,13 +1,14 @@
 """Interface of a topic's table, independent of the table format; `catalog` returns implementations.
 
-Delta is the only format (package `delta`). Another format would have to store a topic's offsets in the commits of its
-rows; in Iceberg, as snapshot properties.
+The formats are Delta (package `delta`) and Iceberg (package `iceberg`). Each stores a topic's offsets in the commits of
+its rows: Delta in transactions, Iceberg in snapshot summaries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 import pyarrow as pa
@@ -59,6 +60,13 @@ class SequenceConflictError(TableError):
     """Another writer has committed this sequence number. Read the table again before appending."""
 
 
+class TableFormat(StrEnum):
+    """The format of a table's metadata."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
 @dataclass(frozen=True, slots=True)
 class TableSpec:
     """The identity of a table. It is stored when the table is created, and compared whenever it is opened."""
@@ -71,6 +79,7 @@ class TableSpec:
     partitioning: Partitioning = Partitioning.DATE
     format: RecordFormat = JSON_VALUES
     """The formats of the records' keys and values, if the table stores them decoded."""
+    table_format: TableFormat = TableFormat.DELTA
 
 
 @dataclass(frozen=True, slots=True)

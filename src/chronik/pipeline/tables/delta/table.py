@@ -15,7 +15,6 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -26,8 +25,6 @@ from deltalake import CommitProperties, DeltaTable, Field, Schema, TableFeatures
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from chronik.errors import ConfigError
-from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline.tables.as_of import AsOf
 from chronik.pipeline.tables.commit_plan import (
     SchemaChangedError,
@@ -47,18 +44,15 @@ from chronik.pipeline.tables.delta.transaction_log import (
 )
 from chronik.pipeline.tables.delta.version_cache import VersionCache
 from chronik.pipeline.tables.layout import (
-    DECODING_RULES_VERSION,
     OFFSET,
     PARTITION,
     RESCUED,
     TIMESTAMP,
-    TYPED_DECODING_RULES_VERSION,
     TableKind,
     initial_schema,
 )
 from chronik.pipeline.tables.object_store_files import build_uri_error
 from chronik.pipeline.tables.parquet import format_partition_value
-from chronik.pipeline.tables.partitioning import parse_partitioning
 from chronik.pipeline.tables.storage import (
     TableStorage,
     check_table_uri,
@@ -83,6 +77,23 @@ from chronik.pipeline.tables.table_files import (
     TableFiles,
     find_uncommittable_files,
 )
+from chronik.pipeline.tables.table_properties import (
+    DECODING_RULES_PROPERTY,
+    REGISTRY_URL,
+    SCHEMA_PROPERTY,
+    SCHEMA_VERSION_PROPERTY,
+    build_schema_properties,
+    build_spec_properties,
+    describe_table_spec,
+    find_changed_fields,
+    find_missing_columns,
+    get_decoding_rules,
+    read_decoding_rules,
+    read_record_format,
+    read_registry,
+    read_schema_versions,
+    read_spec,
+)
 from chronik.pipeline.tables.table_statistics import (
     MaintenanceKind,
     MaintenanceRecord,
@@ -92,29 +103,22 @@ from chronik.pipeline.tables.table_statistics import (
 )
 from chronik.pipeline.tables.topic_table import (
     CommitResult,
-    SchemaConflictError,
     SequenceConflictError,
     TableCommitError,
     TableError,
+    TableFormat,
     TableMismatchError,
     TableMissingError,
     TableSnapshot,
     TableSpec,
 )
 from chronik.pipeline.tables.values.column_names import PATH_KEY
-from chronik.pipeline.tables.values.data_format import (
-    DataFormat,
-    RecordFormat,
-    format_writer_schema,
-    parse_writer_schema,
-)
 from chronik.pipeline.tables.values.field_statistics import FieldStatistics
 from chronik.pipeline.tables.values.json_decoder import check_codecs
 from chronik.pipeline.tables.values.schema_evolution import (
     EvolvedSchema,
     has_unchanged_columns,
     plan_new_columns,
-    reads_same_values,
 )
 from chronik.pipeline.tables.values.sql_types import FORMAT_KEY
 from chronik.pipeline.tables.values.table_schema import (
@@ -124,12 +128,7 @@ from chronik.pipeline.tables.values.table_schema import (
     Column,
     TableSchema,
     build_schema_document,
-    check_column_paths,
-    format_path,
-    is_declared,
     parse_schema_document,
-    restore_column_from_field,
-    without_declared_settings,
 )
 from chronik.wording import pluralize
 
@@ -151,18 +150,9 @@ CHECKPOINT_INTERVAL = "20"
 """Number of commits between checkpoints of the Delta log. Every commit reads the log from the last checkpoint on; with
 delta-rs's default of 100, that would take most of the commit's time."""
 
-TOPIC, TOPIC_ID, KIND, PARTITIONING = "chronik.topic", "chronik.topic.id", "chronik.kind", "chronik.partitioning"
-VALUE_FORMAT, KEY_FORMAT = "chronik.value.format", "chronik.key.format"
-VALUE_WRITER_SCHEMA, KEY_WRITER_SCHEMA = "chronik.value.writer.schema", "chronik.key.writer.schema"
-"""The schemas of values and keys that do not name theirs, as JSON."""
-REGISTRY_URL = "chronik.registry.url"
-"""The URL, without credentials, of the registry from which records were last decoded."""
-SCHEMA_PROPERTY, SCHEMA_VERSION_PROPERTY = "chronik.schema", "chronik.schema.version"
-"""The declared schema of the values as JSON, and its version. Earlier versions are in `chronik.schema.<version>`."""
 REBUILT_VERSION = "chronik.rebuilt.version"
 """Version of the table that the last rebuild replaced. It is in the metadata of the field `_rescued`, with the schema
 of the rebuilt rows, because the commit that replaces the rows can change fields, but no table properties."""
-DECODING_RULES_PROPERTY = "chronik.decoding.rules"
 TIMESTAMP_NTZ_FEATURE, VARIANT_FEATURE = "timestampNtz", "variantType"
 HARMLESS_READER_FEATURES = frozenset({TIMESTAMP_NTZ_FEATURE, VARIANT_FEATURE})
 """Reader features with which the data files contain exactly the table's rows. Delta-rs adds `variantType` together with
@@ -388,7 +378,7 @@ class DeltaTopicTable:
                 found.set_schema(schema)
         if found.spec != spec:
             raise TableMismatchError(
-                f"{uri} was created for {_describe_table_spec(found.spec)}, not for {_describe_table_spec(spec)}"
+                f"{uri} was created for {describe_table_spec(found.spec)}, not for {describe_table_spec(spec)}"
             )
         found._upgrade_decoding_rules()
         return found
@@ -413,17 +403,10 @@ class DeltaTopicTable:
 
     @property
     def _decoding_rules(self) -> int:
-        return _get_decoding_rules(_read_record_format(self._configuration))
+        return get_decoding_rules(read_record_format(self._configuration))
 
     def _read_decoding_rules_version(self, table: DeltaTable) -> int:
-        """Return the version of the table's decoding rules; raise TableMismatchError if this driver's are older."""
-        rules = int(table.metadata().configuration.get(DECODING_RULES_PROPERTY, 0))
-        if rules > self._decoding_rules:
-            raise TableMismatchError(
-                f"{self.uri} has decoding rules {rules} of a newer version,"
-                f" this one supports {self._decoding_rules}: upgrade"
-            )
-        return rules
+        return read_decoding_rules(self.uri, table.metadata().configuration)
 
     @cached_property
     def spec(self) -> TableSpec:
@@ -432,15 +415,7 @@ class DeltaTopicTable:
             raise TableMismatchError(
                 f"{self.uri} sets {TRANSACTION_EXPIRY_PROPERTY}, which would expire the landed offsets: unset it"
             )
-        if TOPIC_ID not in found:
-            raise TableMismatchError(f"{self.uri} is a table, but not of a topic")
-        return TableSpec(
-            found[TOPIC],
-            found[TOPIC_ID],
-            TableKind(found[KIND]),
-            parse_partitioning(found[PARTITIONING]),
-            _read_record_format(found),
-        )
+        return read_spec(self.uri, found, TableFormat.DELTA)
 
     # Reading
 
@@ -492,8 +467,8 @@ class DeltaTopicTable:
             self._storage_options,
             _read_value_schema(table),
             _read_schema_version(table),
-            format=_read_record_format(table.metadata().configuration),
-            registry=_read_registry(table.metadata().configuration),
+            format=read_record_format(table.metadata().configuration),
+            registry=read_registry(table.metadata().configuration),
         )
 
     # Appending
@@ -561,14 +536,14 @@ class DeltaTopicTable:
 
         def attempt(table: DeltaTable) -> int:
             # Each commit leaves a valid table, and a call after a crash completes the rest.
-            missing = _find_missing_columns(self.uri, schema, get_delta_arrow_schema(table))
+            missing = find_missing_columns(self.uri, schema, get_delta_arrow_schema(table))
             if missing:
                 fields = [column.to_field() for column in missing]
                 table = self._enable_timestamps_without_zone(table, fields)
                 added = [Field.from_arrow(field) for field in fields]
                 table.alter.add_columns(added, commit_properties=WITHOUT_RETRIES)
                 table = self._open_synced()
-            for field in _find_changed_fields(schema, get_delta_arrow_schema(table)):
+            for field in find_changed_fields(schema, get_delta_arrow_schema(table)):
                 table.alter.set_column_metadata(
                     field.name, _build_field_metadata(field), commit_properties=WITHOUT_RETRIES
                 )
@@ -619,7 +594,7 @@ class DeltaTopicTable:
             version += 1
         if version != _read_stored_version(table):
             table.alter.set_table_properties(
-                _build_schema_properties(schema, version), raise_if_not_exists=False, commit_properties=WITHOUT_RETRIES
+                build_schema_properties(schema, version), raise_if_not_exists=False, commit_properties=WITHOUT_RETRIES
             )
             self._open_synced()
         return version
@@ -962,14 +937,9 @@ def _create_table(
             partition_by=list(spec.partitioning.columns),
             name=spec.topic if schema is None or schema.name is None else schema.name,
             configuration={
-                TOPIC: spec.topic,
-                TOPIC_ID: spec.topic_id,
-                KIND: spec.kind.value,
-                PARTITIONING: spec.partitioning.value,
-                DECODING_RULES_PROPERTY: str(_get_decoding_rules(spec.format)),
+                **build_spec_properties(spec),
                 "delta.checkpointInterval": CHECKPOINT_INTERVAL,
-                **_build_format_properties(spec.format),
-                **({} if schema is None else _build_schema_properties(schema, 1)),
+                **({} if schema is None else build_schema_properties(schema, 1)),
             },
             description=None if schema is None else schema.comment,
             storage_options=to_delta_options(storage_options),
@@ -987,37 +957,6 @@ def _create_table(
             with convert_delta_errors(uri):
                 raise error from None
     sync_log_entry(uri, 0)
-
-
-def _get_decoding_rules(format: RecordFormat) -> int:
-    """Return the version of this driver's decoding rules for a table."""
-    has_new_rules = format.is_typed or format.has_decoded_keys
-    return TYPED_DECODING_RULES_VERSION if has_new_rules else DECODING_RULES_VERSION
-
-
-def _build_format_properties(format: RecordFormat) -> dict[str, str]:
-    properties = {
-        VALUE_FORMAT: None if format.value is DataFormat.JSON else format.value.value,
-        KEY_FORMAT: None if format.key is DataFormat.RAW else format.key.value,
-        VALUE_WRITER_SCHEMA: None if format.value_schema is None else format_writer_schema(format.value_schema),
-        KEY_WRITER_SCHEMA: None if format.key_schema is None else format_writer_schema(format.key_schema),
-    }
-    return {name: value for name, value in properties.items() if value is not None}
-
-
-def _read_record_format(properties: Mapping[str, str]) -> RecordFormat:
-    """Return the formats that a table's properties name. Tables of earlier versions have JSON values and raw keys."""
-    value_schema, key_schema = properties.get(VALUE_WRITER_SCHEMA), properties.get(KEY_WRITER_SCHEMA)
-    return RecordFormat(
-        DataFormat(properties.get(VALUE_FORMAT, DataFormat.JSON)),
-        DataFormat(properties.get(KEY_FORMAT, DataFormat.RAW)),
-        None if value_schema is None else parse_writer_schema(value_schema),
-        None if key_schema is None else parse_writer_schema(key_schema),
-    )
-
-
-def _read_registry(properties: Mapping[str, str]) -> RegistrySettings | None:
-    return RegistrySettings(properties[REGISTRY_URL]) if REGISTRY_URL in properties else None
 
 
 def _read_value_schema(table: DeltaTable) -> TableSchema:
@@ -1067,39 +1006,9 @@ def _mark_as_rebuilt(table: DeltaTable, target: TableDescriptor) -> pa.Schema:
 
 
 def _read_schema_versions(table: DeltaTable) -> dict[int, TableSchema]:
-    prefix = f"{SCHEMA_PROPERTY}."
-    versions = {
-        int(name.removeprefix(prefix)): parse_schema_document(json.loads(text))
-        for name, text in table.metadata().configuration.items()
-        if name.startswith(prefix) and name.removeprefix(prefix).isdecimal()
-    }
+    versions = read_schema_versions(table.metadata().configuration)
     version, schema = _read_declared_schema(table)
     return {**versions, version: schema} if version else versions
-
-
-def _build_schema_properties(schema: TableSchema, version: int) -> dict[str, str]:
-    text = json.dumps(build_schema_document(schema))
-    properties = {
-        SCHEMA_PROPERTY: text,
-        SCHEMA_VERSION_PROPERTY: str(version),
-        f"{SCHEMA_PROPERTY}.{version}": text,
-    }
-    return {**schema.properties, **properties}
-
-
-def _find_changed_fields(schema: TableSchema, table: pa.Schema) -> Iterator[pa.Field]:
-    """Yield the fields of a table that a schema changes. Columns that it does not declare lose their settings."""
-    declared = {column.name: column for column in schema.columns}
-    for field in table:
-        column = declared.get(field.name)
-        if column is not None:
-            known = restore_column_from_field(field)
-            # Landing may have added nested fields, and names of fields of writers' schemas.
-            column = replace(column, data_type=known.data_type, origin=known.origin)
-            if known != column or not is_declared(field):
-                yield column.to_field()
-        elif is_declared(field):
-            yield without_declared_settings(restore_column_from_field(field)).to_field(is_declared=False)
 
 
 def _build_field_metadata(field: pa.Field) -> dict[str, str]:
@@ -1125,45 +1034,6 @@ def _is_creatable(column: Column) -> bool:
 def _has_map(data_type: pa.DataType) -> bool:
     is_map = bool(pa.types.is_map(data_type))
     return is_map or any(_has_map(data_type.field(index).type) for index in range(data_type.num_fields))
-
-
-def _find_missing_columns(uri: str, schema: TableSchema, table: pa.Schema) -> list[Column]:
-    """Return the declared columns that the table does not have. Raises SchemaConflictError."""
-    names = {column.name for column in schema.columns}
-    others = [column for column in schema.resolve_columns(table) if column.name not in names]
-    try:
-        check_column_paths([*schema.columns, *others])
-    except ConfigError as error:
-        raise SchemaConflictError(f"{uri}: {error}: remove a column with 'chronik pipeline rebuild'") from None
-    fields = {field.name.casefold(): field for field in table}
-    missing = []
-    for column in schema.columns:
-        field = fields.get(column.name.casefold())
-        if field is None:
-            missing.append(column)
-        elif field.name != column.name:
-            raise SchemaConflictError(f"{uri}: column {column.name!r} differs from column {field.name!r} only in case")
-        elif not reads_same_values(known := restore_column_from_field(field), column):
-            raise SchemaConflictError(
-                f"{uri}: column {column.name!r} {_describe_conflict(known, column)}: "
-                "change it with 'chronik pipeline rebuild'"
-            )
-    return missing
-
-
-def _describe_conflict(known: Column, declared: Column) -> str:
-    if known.path != declared.path:
-        return f"is read from {format_path(known.path)}, not from {format_path(declared.path)}"
-    if known.type_name != declared.type_name:
-        return f"has type {known.type_name}, not {declared.type_name}"
-    if known.format != declared.format:
-        return f"has format {known.format or 'default'}, not {declared.format or 'default'}"
-    return f"has zone {known.zone or 'UTC'}, not {declared.zone or 'UTC'}"
-
-
-def _describe_table_spec(spec: TableSpec) -> str:
-    values = f" {spec.format}" if spec.kind is TableKind.DECODED else ""
-    return f"topic {spec.topic} ({spec.topic_id}), {spec.kind}{values}, partitioned by {spec.partitioning}"
 
 
 def _build_add_action(file: WrittenFile, rows_change: bool = True) -> AddAction:

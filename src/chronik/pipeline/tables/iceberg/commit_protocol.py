@@ -174,9 +174,8 @@ class SnapshotCommit:
         if outcome is Outcome.ACCEPTED:
             self.action = Committed(self._request.snapshot_id)
             return
-        if outcome is Outcome.UNKNOWN:
-            self._sent_ids.add(self._request.snapshot_id)
-            self.is_undecided = True
+        self._sent_ids.add(self._request.snapshot_id)
+        self.is_undecided = self.is_undecided or outcome is Outcome.UNKNOWN
         self.action = Reload()
 
     def _check_action(self, expected: type[Action]) -> None:

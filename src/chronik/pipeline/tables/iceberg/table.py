@@ -1,0 +1,763 @@
+"""Topic tables as Iceberg tables: the topic's offsets are in the snapshots that add its rows.
+
+Rows are committed with `commit_protocol`, and never with PyIceberg's own appends. Changes of columns and properties are
+planned on the current metadata, and sent with the requirement that it has not changed; after any failure they are
+planned again, which finds what an earlier attempt has changed.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    AssertCurrentSchemaId,
+    AssertLastAssignedFieldId,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemoveSnapshotsUpdate,
+    SetCurrentSchemaUpdate,
+    SetPropertiesUpdate,
+)
+
+from chronik.pipeline.tables.as_of import AsOf, AsOfVersion, format_time
+from chronik.pipeline.tables.commit_plan import (
+    CommitRejectedError,
+    SchemaChangedError,
+    TaskOutput,
+    WrittenFile,
+    WrittenFilesLostError,
+    plan_commit,
+)
+from chronik.pipeline.tables.iceberg.catalogs import (
+    NAMESPACE,
+    convert_catalog_errors,
+    load_table,
+    open_catalog,
+    summarize_error,
+    to_table_identifier,
+)
+from chronik.pipeline.tables.iceberg.commit_protocol import (
+    Abandoned,
+    CommitRequest,
+    Committed,
+    Outcome,
+    Plan,
+    Reload,
+    Send,
+    SnapshotCommit,
+    TableHead,
+)
+from chronik.pipeline.tables.iceberg.data_files import (
+    DATA_DIRECTORY,
+    build_data_file,
+    iter_entries,
+    list_live_files,
+    read_file_statistics,
+    to_path,
+)
+from chronik.pipeline.tables.iceberg.landed_offsets import Ancestor, LandedOffsets, StoredOffsets, read_stored_offsets
+from chronik.pipeline.tables.iceberg.schemas import (
+    build_partition_spec,
+    build_schema,
+    build_sort_order,
+    collect_metadata,
+    decode_metadata,
+    encode_metadata,
+    insert_hidden_fields,
+    list_hidden_fields,
+    to_arrow_fields,
+)
+from chronik.pipeline.tables.iceberg.snapshot_writer import MAIN, CatalogRequest, SnapshotPlan, write_snapshot
+from chronik.pipeline.tables.iceberg.unused_files import (
+    list_expirable_snapshots,
+    list_metadata_files,
+    list_old_files,
+    list_reachable_files,
+)
+from chronik.pipeline.tables.layout import TIMESTAMP, TableKind, initial_schema
+from chronik.pipeline.tables.storage import TableStorage, local_directory
+from chronik.pipeline.tables.storage_options import resolve_storage_options
+from chronik.pipeline.tables.table_files import (
+    COMMIT_HOURS_MAX,
+    LiveFile,
+    TableDescriptor,
+    TableFiles,
+    find_uncommittable_files,
+)
+from chronik.pipeline.tables.table_properties import (
+    DECODING_RULES_PROPERTY,
+    REGISTRY_URL,
+    SCHEMA_VERSION_PROPERTY,
+    build_schema_properties,
+    build_spec_properties,
+    describe_table_spec,
+    find_changed_fields,
+    find_missing_columns,
+    get_decoding_rules,
+    read_decoding_rules,
+    read_record_format,
+    read_registry,
+    read_schema_versions,
+    read_spec,
+)
+from chronik.pipeline.tables.table_statistics import (
+    MaintenanceKind,
+    MaintenanceRecord,
+    TableStatistics,
+    decode_maintenance_record,
+    encode_maintenance_record,
+)
+from chronik.pipeline.tables.topic_table import (
+    CommitResult,
+    SequenceConflictError,
+    TableCommitError,
+    TableError,
+    TableFormat,
+    TableMismatchError,
+    TableMissingError,
+    TableSnapshot,
+    TableSpec,
+    VersionUnavailableError,
+)
+from chronik.pipeline.tables.values.field_statistics import FieldStatistics
+from chronik.pipeline.tables.values.json_decoder import check_codecs
+from chronik.pipeline.tables.values.schema_evolution import EvolvedSchema, has_unchanged_columns, plan_new_columns
+from chronik.pipeline.tables.values.table_schema import INFERRED, TableSchema
+from chronik.wording import pluralize
+
+ATTEMPTS_MAX = 20
+"""Maximum number of attempts to change columns or properties."""
+
+RETRY_DELAY_SECONDS_MAX = 0.2
+
+MAINTENANCE_PREFIX = "chronik.maintenance."
+"""Prefix of the table properties with the last maintenance record of each kind."""
+
+CREATED_PROPERTY = "chronik.created-ms"
+
+NEW_TABLE_PROPERTIES = {
+    "format-version": "2",
+    # Every commit writes the whole metadata to a new file.
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+
+Result = TypeVar("Result")
+
+
+class RolledBackError(TableMismatchError):
+    """A table does not have the rows of its last commit. The message names the offsets of both."""
+
+
+class IcebergTopicTable:
+    """A `TopicTable` stored as an Iceberg table of a catalog."""
+
+    def __init__(self, uri: str, catalog_url: str, storage_options: Mapping[str, str] | None = None) -> None:
+        """Open an existing table.
+
+        Raises:
+            TableMissingError: The catalog has no such table.
+            TableError: The catalog cannot be used.
+        """
+        self.uri = uri.rstrip("/")
+        self._catalog_url = catalog_url
+        self._given_options = storage_options
+        self._storage: tuple[Mapping[str, str], TableStorage] | None = None
+        table = self._load()
+        self._properties = table.properties
+        self._location = table.location()
+
+    @property
+    def _name(self) -> str:
+        return self.uri.rpartition("/")[2]
+
+    @property
+    def _storage_options(self) -> Mapping[str, str]:
+        """The current options. Credentials in a profile file may be renewed while the table is open."""
+        return resolve_storage_options(self.uri, self._given_options)
+
+    @property
+    def _catalog(self) -> Catalog:
+        return open_catalog(self._catalog_url, self._storage_options)
+
+    @property
+    def storage(self) -> TableStorage:
+        options = self._storage_options
+        if self._storage is None or self._storage[0] != options:
+            self._storage = options, TableStorage(self._data_uri, options)
+        return self._storage[1]
+
+    @property
+    def _data_uri(self) -> str:
+        """The table's location, as storage expects it: a directory, or a URI of an object store."""
+        return to_path(self._location)
+
+    @classmethod
+    def open_or_create(
+        cls,
+        uri: str,
+        catalog_url: str,
+        spec: TableSpec,
+        storage_options: Mapping[str, str] | None = None,
+        schema: TableSchema | None = None,
+    ) -> IcebergTopicTable:
+        """Open a table, or create it if it does not exist. A new table gets the declared schema, if any.
+
+        Raises:
+            TableMismatchError: The existing table has another topic, kind or partitioning.
+        """
+        try:
+            found = cls(uri, catalog_url, storage_options)
+        except TableMissingError:
+            _create_table(uri, catalog_url, spec, resolve_storage_options(uri, storage_options), schema)
+            found = cls(uri, catalog_url, storage_options)
+        if found.spec != spec:
+            raise TableMismatchError(
+                f"{uri} was created for {describe_table_spec(found.spec)}, not for {describe_table_spec(spec)}"
+            )
+        found._upgrade_decoding_rules()
+        return found
+
+    def _upgrade_decoding_rules(self) -> None:
+        """Upgrade the version of the decoding rules stored in the table, so that older drivers cannot commit."""
+        rules = get_decoding_rules(self.spec.format)
+        if read_decoding_rules(self.uri, self._properties) < rules:
+            self._set_properties({DECODING_RULES_PROPERTY: str(rules)})
+
+    @cached_property
+    def spec(self) -> TableSpec:
+        return read_spec(self.uri, self._properties, TableFormat.ICEBERG)
+
+    # Reading
+
+    def snapshot(self, as_of: AsOf | None = None) -> TableSnapshot:
+        with convert_catalog_errors(self._catalog_url):
+            table = self._load()
+            current = table.metadata.current_snapshot() if as_of is None else self._find_snapshot(table.metadata, as_of)
+            schema = _get_schema(table.metadata, current)
+            descriptor = self._build_descriptor(table, schema)
+            entries = [] if current is None else list(iter_entries(table, current))
+            files = list_live_files(table, entries, schema, self.spec.partitioning)
+            return TableSnapshot(
+                version=0 if current is None else current.snapshot_id,
+                spec=self.spec,
+                next_offsets=dict(_read_offsets(table.metadata, current).of_rows.next_offsets),
+                file_uris=tuple(self._build_file_uri(file) for file in files),
+                descriptor=descriptor,
+                live_files=files,
+                statistics=read_file_statistics(entries, files, schema, descriptor.schema, descriptor.partition_by),
+            )
+
+    def _build_file_uri(self, file: LiveFile) -> str:
+        return f"{self._data_uri}/{file.path}"
+
+    def _find_snapshot(self, metadata: TableMetadata, as_of: AsOf) -> Snapshot:
+        """Return the snapshot as of a point in time, which has all its files."""
+        if isinstance(as_of, AsOfVersion):
+            found = metadata.snapshot_by_id(as_of.version)
+            if found is None:
+                known = ", ".join(str(each.snapshot_id) for each in metadata.snapshots[:5]) or "none"
+                raise VersionUnavailableError(f"{self.uri}: no snapshot {as_of.version}; the oldest are {known}")
+            return found
+        at_ms = as_of.time.timestamp() * 1000
+        if at_ms > time.time() * 1000:
+            raise VersionUnavailableError(f"{self.uri}: {format_time(as_of.time)} is in the future")
+        earlier = [each for each in metadata.snapshot_log if each.timestamp_ms <= at_ms]
+        found = metadata.snapshot_by_id(earlier[-1].snapshot_id) if earlier else None
+        if found is None:
+            raise VersionUnavailableError(f"{self.uri}: no snapshot as of {format_time(as_of.time)}")
+        return found
+
+    def next_offsets(self) -> dict[int, int]:
+        return dict(self._read_landed(self._load()).next_offsets)
+
+    def descriptor(self) -> TableDescriptor:
+        table = self._load()
+        return self._build_descriptor(table, table.metadata.schema())
+
+    def files(self) -> TableFiles:
+        return self.snapshot().files
+
+    def _build_descriptor(self, table: Table, schema: Schema) -> TableDescriptor:
+        return TableDescriptor(
+            self._data_uri,
+            self._to_arrow(table, schema),
+            self.spec.partitioning.columns,
+            self._storage_options,
+            _read_value_schema(table.properties),
+            _read_schema_version(table.properties),
+            format=read_record_format(table.properties),
+            registry=read_registry(table.properties),
+            data_directory=DATA_DIRECTORY,
+        )
+
+    def _to_arrow(self, table: Table, schema: Schema | None = None) -> pa.Schema:
+        fields = to_arrow_fields(schema or table.metadata.schema(), decode_metadata(table.properties))
+        return insert_hidden_fields(fields, self.spec.partitioning)
+
+    # Appending
+
+    def commit(self, landed: Sequence[TaskOutput], written_with: pa.Schema | None = None) -> CommitResult:
+        # Dead-letter records are rare: without gaps, their table would need a commit for every range without any.
+        gaps = self.spec.kind is TableKind.DEAD_LETTERS
+        partitions = {span.partition for each in landed for span in each.ranges}
+
+        def plan(table: Table, request: CommitRequest) -> tuple[SnapshotPlan | None, CommitResult]:
+            self._check_written_with(table, written_with)
+            stored = self._read_landed(table)
+            before = {each: stored.next_offsets[each] for each in partitions if each in stored.next_offsets}
+            choice = plan_commit(landed, before, allow_gaps=gaps)
+            offsets, rows = before | choice.next_offsets, sum(each.rows for each in choice.new_outputs)
+            if not choice.new_outputs:
+                return None, CommitResult(request.parent_id or 0, offsets, 0, choice.committed_outputs)
+            files = [file for each in choice.new_outputs for file in each.files]
+            added = self._build_data_files(table, files, is_sorted=True)
+            result = CommitResult(request.snapshot_id, offsets, rows, choice.committed_outputs)
+            return SnapshotPlan(stored.advance(choice.next_offsets), added), result
+
+        return self._commit_snapshot(plan)
+
+    def append_in_sequence(
+        self, files: Sequence[WrittenFile], sequence: str, number: int, written_with: pa.Schema | None = None
+    ) -> None:
+        def plan(table: Table, _: CommitRequest) -> tuple[SnapshotPlan | None, None]:
+            self._check_written_with(table, written_with)
+            stored = self._read_landed(table)
+            expected = stored.sequences.get(sequence, 0)
+            if number != expected:
+                raise SequenceConflictError(
+                    f"{self.uri}: the next number of sequence {sequence} is {expected}, not {number}"
+                )
+            return SnapshotPlan(stored.advance_sequence(sequence), self._build_data_files(table, files)), None
+
+        self._commit_snapshot(plan)
+
+    def next_sequence_number(self, sequence: str) -> int:
+        return self._read_landed(self._load()).sequences.get(sequence, 0)
+
+    def _check_written_with(self, table: Table, written_with: pa.Schema | None) -> None:
+        """Check that files written with this schema and this driver's decoding rules may be appended."""
+        read_decoding_rules(self.uri, table.properties)
+        if written_with is not None and not has_unchanged_columns(self._to_arrow(table), written_with):
+            raise SchemaChangedError(f"{self.uri}: columns were changed, or the table was rebuilt")
+
+    def _build_data_files(self, table: Table, files: Sequence[WrittenFile], *, is_sorted: bool = False) -> list[Any]:
+        """Return the manifest entries of written files.
+
+        Raises:
+            WrittenFilesLostError: A vacuum has deleted or may delete any of the files.
+        """
+        lost = find_uncommittable_files(self.storage, files)
+        if lost:
+            message = f"{len(lost)} of {pluralize(len(files), 'file')} deleted or older than {COMMIT_HOURS_MAX} h"
+            raise WrittenFilesLostError(f"{self.uri}: cannot commit: {message}, for example {lost[0]}")
+        metadata = table.metadata
+        order = metadata.default_sort_order_id if is_sorted else None
+        return [
+            build_data_file(
+                file, table.location(), metadata.schema(), self.spec.partitioning, metadata.default_spec_id, order
+            )
+            for file in files
+        ]
+
+    def add_columns(self, unknown_fields: FieldStatistics) -> EvolvedSchema:
+        def attempt(table: Table) -> tuple[CatalogRequest | None, EvolvedSchema]:
+            arrow = self._to_arrow(table)
+            plan = plan_new_columns(_read_value_schema(table.properties), arrow, unknown_fields)
+            if not plan.added:
+                return None, EvolvedSchema(arrow, plan.rejected)
+            request, schema, metadata = self._build_schema_request(table, plan.added)
+            fields = to_arrow_fields(schema, metadata)
+            return request, EvolvedSchema(insert_hidden_fields(fields, self.spec.partitioning), plan.rejected)
+
+        return self._commit_metadata(attempt)
+
+    def _build_schema_request(
+        self, table: Table, changed: Sequence[pa.Field], properties: Mapping[str, str] | None = None
+    ) -> tuple[CatalogRequest, Schema, dict[int, dict[str, str]]]:
+        """Return a request that adds columns or replaces their types and metadata, and what it changes."""
+        known = table.metadata.schema()
+        by_name = {field.name: field for field in to_arrow_fields(known, decode_metadata(table.properties))}
+        by_name |= {field.name: field for field in changed}
+        schema_id = max(each.schema_id for each in table.metadata.schemas) + 1
+        schema = build_schema(by_name.values(), known, schema_id, table.metadata.last_column_id)
+        metadata = {**decode_metadata(table.properties), **collect_metadata(schema, changed)}
+        requirements = (
+            AssertTableUUID(uuid=table.metadata.table_uuid),
+            AssertCurrentSchemaId(current_schema_id=known.schema_id),
+            AssertLastAssignedFieldId(last_assigned_field_id=table.metadata.last_column_id),
+        )
+        updates: tuple[Any, ...] = (SetPropertiesUpdate(updates={**encode_metadata(metadata), **(properties or {})}),)
+        if schema.as_struct() != known.as_struct():
+            updates = (AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate(schema_id=-1), *updates)
+        return CatalogRequest(requirements, updates), schema, metadata
+
+    def set_schema(self, schema: TableSchema) -> int:
+        check_codecs(schema, self.spec.partitioning.columns)
+
+        def attempt(table: Table) -> tuple[CatalogRequest | None, int]:
+            arrow = self._to_arrow(table)
+            missing = [column.to_field() for column in find_missing_columns(self.uri, schema, arrow)]
+            changed = [*missing, *find_changed_fields(schema, arrow)]
+            version, known = _read_schema_version(table.properties), _read_value_schema(table.properties)
+            properties = {}
+            if version == 0 or known != schema:
+                version += 1
+                properties = {**build_schema_properties(schema, version), **_build_comment(schema)}
+            if not changed and not properties:
+                return None, version
+            return self._build_schema_request(table, changed, properties)[0], version
+
+        return self._commit_metadata(attempt)
+
+    def set_registry_url(self, url: str) -> None:
+        if self._load().properties.get(REGISTRY_URL) != url:
+            self._set_properties({REGISTRY_URL: url})
+
+    def enable_features(self, columns: pa.Schema) -> None:
+        """Do nothing: Iceberg's format version 2 has all types of columns."""
+
+    def schema_versions(self) -> dict[int, TableSchema]:
+        return read_schema_versions(self._load().properties)
+
+    # Maintenance
+
+    def statistics(self) -> TableStatistics:
+        snapshot = self.snapshot()
+        with convert_catalog_errors(self._catalog_url):
+            table = self._load()
+            current = table.metadata.current_snapshot()
+            manifests = 0 if current is None else len(current.manifests(table.io))
+        assert snapshot.statistics is not None
+        return TableStatistics(
+            format=TableFormat.ICEBERG,
+            version=snapshot.version,
+            versions_kept=len(table.metadata.snapshots),
+            metadata_files=manifests,
+            created_ms=int(table.properties.get(CREATED_PROPERTY, 0)),
+            files=snapshot.live_files,
+            oldest_data_ms=_find_bound(snapshot.statistics.lower.get(TIMESTAMP), min),
+            newest_data_ms=_find_bound(snapshot.statistics.upper.get(TIMESTAMP), max),
+            last_compaction=_read_record(table.properties, MaintenanceKind.COMPACTION),
+            last_vacuum=_read_record(table.properties, MaintenanceKind.VACUUM),
+            last_rebuild=_read_record(table.properties, MaintenanceKind.REBUILD),
+        )
+
+    def record_maintenance(self, record: MaintenanceRecord) -> None:
+        self._set_properties(_build_record_property(record))
+
+    def replace_files(
+        self,
+        removed: Sequence[LiveFile],
+        written: Sequence[WrittenFile],
+        *,
+        data_change: bool,
+        record: MaintenanceRecord | None = None,
+    ) -> bool:
+        paths = frozenset(f"{self._data_uri}/{file.path}" for file in removed)
+        sent: set[int] = set()
+
+        def plan(table: Table, request: CommitRequest) -> tuple[SnapshotPlan | None, bool]:
+            current = table.metadata.current_snapshot()
+            entries = [] if current is None else iter_entries(table, current)
+            live = {to_path(entry.data_file.file_path) for entry in entries}
+            # A commit adds all of them. If only some are left, another commit has replaced the others since.
+            if any(f"{self._data_uri}/{file.path}" in live for file in written):
+                return None, True
+            if not paths <= live:
+                raise CommitRejectedError(f"{self.uri}: other files have replaced those to replace")
+            sent.add(request.snapshot_id)
+            properties = {} if record is None else _build_record_property(record)
+            added = self._build_data_files(table, written)
+            plan = SnapshotPlan(self._read_landed(table), added, paths, properties, is_rewrite=not data_change)
+            return plan, True
+
+        try:
+            return self._commit_snapshot(plan)
+        except CommitRejectedError as rejected:
+            if not rejected.is_undecided:
+                self.storage.discard_files(file.path for file in written)
+            return False
+
+    def replace_rows(self, version: int, written: Sequence[WrittenFile], target: TableDescriptor) -> int | None:
+        raise TableError(f"{self.uri}: Iceberg tables cannot be rebuilt yet: land the topic under another --table-root")
+
+    def vacuum_files(self, hours: int, *, orphans: bool, dry_run: bool = False) -> list[str]:
+        before_s = time.time() - hours * 3600
+        with convert_catalog_errors(self._catalog_url):
+            return self._vacuum_orphans(before_s, dry_run) if orphans else self._vacuum_expired(before_s, dry_run)
+
+    def _vacuum_expired(self, before_s: float, dry_run: bool) -> list[str]:
+        """Expire snapshots, and delete the files that only they have."""
+        table = self._load()
+        expired = list_expirable_snapshots(table.metadata, int(before_s * 1000))
+        if not expired:
+            return []
+        candidates = list_reachable_files(table, expired)
+        if not dry_run:
+            self._expire(int(before_s * 1000))
+            table = self._load()
+        ids = {each.snapshot_id for each in expired}
+        kept = list_reachable_files(table, (each for each in table.metadata.snapshots if each.snapshot_id not in ids))
+        prefix = f"{self._data_uri}/"
+        unused = sorted(path.removeprefix(prefix) for path in candidates - kept if path.startswith(prefix))
+        return self._delete(unused, dry_run)
+
+    def _vacuum_orphans(self, before_s: float, dry_run: bool) -> list[str]:
+        """Delete files that no snapshot refers to. They are listed first: files that are committed later are kept."""
+        old = list_old_files(self.storage, before_s)
+        table = self._load()
+        used = list_reachable_files(table, table.metadata.snapshots) | list_metadata_files(table)
+        return self._delete([path for path in old if f"{self._data_uri}/{path}" not in used], dry_run)
+
+    def _delete(self, paths: Sequence[str], dry_run: bool) -> list[str]:
+        existing = list(self.storage.get_modification_times(paths))
+        if not dry_run:
+            for path in existing:
+                self.storage.remove(path)
+        return existing
+
+    def expire_versions(self, hours: int) -> int:
+        return self._expire(int((time.time() - hours * 3600) * 1000))
+
+    def _expire(self, before_ms: int) -> int:
+        """Remove snapshots from the table's metadata, and return their number."""
+        removed: set[int] = set()
+
+        def attempt(table: Table) -> tuple[CatalogRequest | None, int]:
+            ids = [each.snapshot_id for each in list_expirable_snapshots(table.metadata, before_ms)]
+            removed.update(ids)
+            if not ids:
+                return None, len(removed)  # an attempt whose response was lost has removed them
+            head = _get_head(table.metadata)
+            requirements = (
+                AssertTableUUID(uuid=table.metadata.table_uuid),
+                AssertRefSnapshotId(ref=MAIN, snapshot_id=head.snapshot_id),
+            )
+            return CatalogRequest(requirements, (RemoveSnapshotsUpdate(snapshot_ids=ids),)), len(removed)
+
+        return self._commit_metadata(attempt)
+
+    def compact_metadata(self) -> None:
+        def plan(table: Table, request: CommitRequest) -> tuple[SnapshotPlan | None, None]:
+            if request.parent_id is None:
+                return None, None
+            return SnapshotPlan(self._read_landed(table), is_rewrite=True, merges_manifests=True), None
+
+        self._commit_snapshot(plan)
+
+    # Commits
+
+    def _read_landed(self, table: Table) -> LandedOffsets:
+        """Return the offsets up to which a table has landed.
+
+        Raises:
+            RolledBackError: Someone has rolled the table back.
+        """
+        stored = _read_offsets(table.metadata, table.metadata.current_snapshot())
+        if stored.is_rolled_back:
+            rows = "unknown" if stored.in_snapshot is None else str(stored.in_snapshot)
+            raise RolledBackError(
+                f"{self.uri} was rolled back: its rows end at offsets {rows}, but its last commit ended at"
+                f" {stored.in_property}. Choose whether the records in between land again"
+            )
+        return stored.of_rows
+
+    def _commit_snapshot(self, plan: Callable[[Table, CommitRequest], tuple[SnapshotPlan | None, Result]]) -> Result:
+        """Commit a snapshot that `plan` describes exactly once, and return its result.
+
+        `plan` returns None instead of a snapshot if there is nothing to commit any more.
+
+        Raises:
+            CommitRejectedError: By `plan`. Its files must be kept if `is_undecided`.
+            TableCommitError: The commit did not succeed within its attempts.
+        """
+        commit = SnapshotCommit(lambda: random.getrandbits(63))
+        results: dict[int, Result] = {}
+        table: Table | None = None
+        request: CatalogRequest | None = None
+        error: Exception | None = None
+        while True:
+            match commit.action:
+                case Reload():
+                    try:
+                        table = self._load()
+                    except TableMissingError:
+                        raise
+                    except (TableError, OSError) as failure:
+                        error = failure
+                        commit.reload_failed()
+                        _pause()
+                    else:
+                        commit.reloaded(_get_head(table.metadata))
+                case Plan(wanted):
+                    assert table is not None
+                    try:
+                        prepared, results[wanted.snapshot_id] = plan(table, wanted)
+                    except CommitRejectedError as rejected:
+                        rejected.is_undecided = commit.is_undecided
+                        raise
+                    if prepared is None:
+                        return results[wanted.snapshot_id]
+                    with convert_catalog_errors(self._catalog_url):
+                        request = write_snapshot(table, wanted, prepared)
+                    commit.planned()
+                case Send():
+                    assert table is not None
+                    assert request is not None
+                    outcome, failed = self._send(table, request)
+                    commit.responded(outcome)
+                    if failed is not None:
+                        error = failed
+                        _pause()
+                case Committed(snapshot_id):
+                    return results[snapshot_id]
+                case Abandoned(reason):
+                    cause = "" if error is None else f": {summarize_error(error)}"
+                    raise TableCommitError(f"{self.uri}: {reason}{cause}") from error
+
+    def _send(self, table: Table, request: CatalogRequest) -> tuple[Outcome, Exception | None]:
+        catalog = self._catalog
+        try:
+            catalog.commit_table(table, request.requirements, request.updates)
+        except CommitFailedException as error:
+            # A REST catalog may answer so to the repetition of a request that it has applied.
+            return Outcome.REJECTED if isinstance(catalog, SqlCatalog) else Outcome.UNKNOWN, error
+        except Exception as error:
+            return Outcome.UNKNOWN, error
+        return Outcome.ACCEPTED, None
+
+    def _set_properties(self, properties: Mapping[str, str]) -> None:
+        def attempt(table: Table) -> tuple[CatalogRequest, None]:
+            requirements = (AssertTableUUID(uuid=table.metadata.table_uuid),)
+            return CatalogRequest(requirements, (SetPropertiesUpdate(updates=dict(properties)),)), None
+
+        self._commit_metadata(attempt)
+
+    def _commit_metadata(self, attempt: Callable[[Table], tuple[CatalogRequest | None, Result]]) -> Result:
+        """Commit a change of columns or properties. Attempts are planned again until one has nothing left to change.
+
+        Raises:
+            TableCommitError: The commit did not succeed within its attempts.
+        """
+        error: Exception | None = None
+        for _ in range(ATTEMPTS_MAX):
+            try:
+                table = self._load()
+            except TableMissingError:
+                raise
+            except (TableError, OSError) as failure:
+                error = failure
+            else:
+                request, result = attempt(table)
+                if request is None:
+                    return result
+                outcome, error = self._send(table, request)
+                if outcome is Outcome.ACCEPTED:
+                    return result
+            _pause()
+        assert error is not None
+        raise TableCommitError(f"{self.uri}: {summarize_error(error)}") from error
+
+    def _load(self) -> Table:
+        return load_table(self._catalog, self._catalog_url, self._name, self.uri)
+
+
+def _create_table(
+    uri: str, catalog_url: str, spec: TableSpec, storage_options: Mapping[str, str], schema: TableSchema | None
+) -> None:
+    columns = [] if schema is None else [column.to_field() for column in schema.columns]
+    if schema is not None:
+        check_codecs(schema, spec.partitioning.columns)
+    spec.partitioning.check_columns(pa.schema(columns))
+    hidden = {field.name for field in list_hidden_fields(spec.partitioning)}
+    system = initial_schema(spec.kind, spec.partitioning, is_typed=spec.format.is_typed)
+    fields = [*(field for field in system if field.name not in hidden), *columns]
+    iceberg = build_schema(fields)
+    directory = local_directory(uri)
+    catalog = open_catalog(catalog_url, storage_options)
+    # The table may exist, if another process has created it at the same time.
+    with convert_catalog_errors(catalog_url), suppress(TableAlreadyExistsError):
+        catalog.create_table(
+            (NAMESPACE, to_table_identifier(uri.rstrip("/").rpartition("/")[2])),
+            iceberg,
+            location=uri if directory is None else directory.absolute().as_uri(),
+            partition_spec=build_partition_spec(spec.partitioning, iceberg),
+            sort_order=build_sort_order(iceberg),
+            properties={
+                **NEW_TABLE_PROPERTIES,
+                **build_spec_properties(spec),
+                CREATED_PROPERTY: str(int(time.time() * 1000)),
+                **encode_metadata(collect_metadata(iceberg, fields)),
+                **({} if schema is None else build_schema_properties(schema, 1) | _build_comment(schema)),
+            },
+        )
+
+
+def _get_head(metadata: TableMetadata) -> TableHead:
+    current = metadata.current_snapshot()
+    return TableHead(
+        str(metadata.table_uuid),
+        None if current is None else current.snapshot_id,
+        metadata.current_schema_id,
+        frozenset(each.snapshot_id for each in metadata.snapshots),
+    )
+
+
+def _get_schema(metadata: TableMetadata, snapshot: Snapshot | None) -> Schema:
+    """Return the schema of a snapshot; for the current one, that of the table, which may have new columns."""
+    if snapshot is None or snapshot == metadata.current_snapshot() or snapshot.schema_id is None:
+        return metadata.schema()
+    return next(each for each in metadata.schemas if each.schema_id == snapshot.schema_id)
+
+
+def _read_offsets(metadata: TableMetadata, snapshot: Snapshot | None) -> StoredOffsets:
+    ancestors = (
+        Ancestor(each.sequence_number or 0, {} if each.summary is None else each.summary.additional_properties)
+        for each in ancestors_of(snapshot, metadata)
+    )
+    return read_stored_offsets(ancestors, metadata.properties)
+
+
+def _read_value_schema(properties: Mapping[str, str]) -> TableSchema:
+    return read_schema_versions(properties).get(_read_schema_version(properties), INFERRED)
+
+
+def _read_schema_version(properties: Mapping[str, str]) -> int:
+    return int(properties.get(SCHEMA_VERSION_PROPERTY, 0))
+
+
+def _build_comment(schema: TableSchema) -> dict[str, str]:
+    return {} if schema.comment is None else {"comment": schema.comment}
+
+
+def _build_record_property(record: MaintenanceRecord) -> dict[str, str]:
+    return {f"{MAINTENANCE_PREFIX}{record.kind}": encode_maintenance_record(record)}
+
+
+def _read_record(properties: Mapping[str, str], kind: MaintenanceKind) -> MaintenanceRecord | None:
+    text = properties.get(f"{MAINTENANCE_PREFIX}{kind}")
+    return None if text is None else decode_maintenance_record(text)
+
+
+def _find_bound(values: pa.Array | None, choose: Callable[[list[int]], int]) -> int | None:
+    known = [] if values is None else [each for each in values.cast(pa.int64()).to_pylist() if each is not None]
+    return choose(known) // 1000 if known else None
+
+
+def _pause() -> None:
+    time.sleep(random.uniform(0, RETRY_DELAY_SECONDS_MAX))
