@@ -84,6 +84,11 @@ def add_arguments(actions: Any) -> None:
         help="time between rounds with little traffic; longer intervals give fewer, larger files "
         "(default: %(default)g)",
     )
+    parser.add_argument(
+        "--standby",
+        action="store_true",
+        help="one of several drivers with the same options, of which one lands records and the others take over",
+    )
     parser.add_argument("--allow-data-loss", action="store_true", help="skip records that are no longer available")
     parser.add_argument("--master", metavar="URL", help="spark://HOST:PORT, sc://HOST:PORT, local[N]; also"
                         " CHRONIK_SPARK_MASTER (default: this machine)")  # fmt: skip
@@ -133,6 +138,7 @@ def run_landing(arguments: argparse.Namespace) -> int:
         on_spark_start=lambda: None if arguments.json else print(STARTING, file=sys.stderr),
         reporter=_create_reporter(arguments, pipeline),
         stop=_install_stop_handlers(),
+        standby=arguments.standby,
     )
     if not arguments.json:
         dead = sum(summary.dead_letters.values())

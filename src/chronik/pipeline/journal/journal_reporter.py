@@ -26,7 +26,7 @@ from chronik.pipeline.journal.journal_client import (
     encode_progress,
     encode_schema,
 )
-from chronik.pipeline.journal.reports import ProgressReporter, TopicReport
+from chronik.pipeline.journal.reports import DriverRole, ProgressReporter, TopicReport
 from chronik.pipeline_journal import LandingState, PipelineJournalState, PipelineTopicKey, TableColumns, TopicProgress
 from chronik.protocol.errors import KafkaError
 
@@ -82,6 +82,14 @@ class JournalReporter(ProgressReporter):
             if report.columns:
                 self._schemas[report.topic] = build_journal_schema(report.columns)
 
+    def report_role(self, role: DriverRole) -> None:
+        """Stop writing the progress of earlier rounds when another driver has become active."""
+        if role is DriverRole.STANDBY:
+            with self._lock:
+                self._latest.clear()
+                self._unsent.clear()
+                self._schemas.clear()
+
     def is_paused(self, topic: str) -> bool:
         """Return whether the topic was paused when the journal was last read."""
         self._first_read.wait(FIRST_READ_SECONDS_MAX)
@@ -132,7 +140,7 @@ class JournalReporter(ProgressReporter):
             return
         writer.write(encode_progress(PipelineTopicKey(self._pipeline, topic), each) for topic, each in batch.items())
         with self._lock:
-            self._unsent -= {topic for topic, each in batch.items() if self._latest[topic] is each}
+            self._unsent -= {topic for topic, each in batch.items() if self._latest.get(topic) is each}
         self._wrote_at = now
 
     def _write_schemas(self, writer: JournalWriter, journal: PipelineJournalState) -> None:

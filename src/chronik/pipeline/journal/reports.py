@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import TextIO
 
 from chronik.pipeline_journal import ColumnInfo, LandingState
@@ -57,6 +59,15 @@ class TopicReport:
         return self.round_rows / self.round_seconds if self.round_seconds > 0 else 0.0
 
 
+class DriverRole(StrEnum):
+    """The role of a driver among the drivers that stand by for each other."""
+
+    ACTIVE = "active"
+    """The driver writes records to tables."""
+    STANDBY = "standby"
+    """The driver waits until the active one fails."""
+
+
 class ProgressReporter:
     """A receiver of progress reports; this base class ignores them.
 
@@ -65,6 +76,9 @@ class ProgressReporter:
 
     def report(self, report: TopicReport) -> None:
         """Receive a report, after each round of a topic and when its state changes."""
+
+    def report_role(self, role: DriverRole) -> None:
+        """Receive the role of a driver that runs with others, of which one is active, after each change of the role."""
 
     def is_paused(self, topic: str) -> bool:
         """Return whether a topic is paused; called before each round."""
@@ -83,6 +97,10 @@ class CombinedReporter(ProgressReporter):
     def report(self, report: TopicReport) -> None:
         for reporter in self._reporters:
             reporter.report(report)
+
+    def report_role(self, role: DriverRole) -> None:
+        for reporter in self._reporters:
+            reporter.report_role(role)
 
     def is_paused(self, topic: str) -> bool:
         return any(reporter.is_paused(topic) for reporter in self._reporters)
@@ -123,6 +141,9 @@ class ConsoleReporter(ProgressReporter):
         if line is not None:
             self._print_once(report.topic, line)
 
+    def report_role(self, role: DriverRole) -> None:
+        print(f"driver role: {role}", file=self._stream, flush=True)
+
     def _print_once(self, key: str, line: str) -> None:
         if self._last_lines.get(key) != line:
             self._last_lines[key] = line
@@ -137,3 +158,6 @@ class JsonReporter(ProgressReporter):
 
     def report(self, report: TopicReport) -> None:
         print(json.dumps(asdict(report) | {"lag": report.lag}), file=self._stream, flush=True)
+
+    def report_role(self, role: DriverRole) -> None:
+        print(json.dumps({"role": role, "pid": os.getpid()}), file=self._stream, flush=True)

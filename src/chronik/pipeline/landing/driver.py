@@ -19,8 +19,9 @@ from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
 from chronik.errors import ChronikError, ConfigError
 from chronik.limits import MIB
-from chronik.pipeline.journal.reports import ProgressReporter, TopicReport
+from chronik.pipeline.journal.reports import DriverRole, ProgressReporter, TopicReport
 from chronik.pipeline.landing import failpoints
+from chronik.pipeline.landing.election import DriverElection
 from chronik.pipeline.landing.landing_task import LandingTask
 from chronik.pipeline.landing.local_runner import LandingTaskRunner
 from chronik.pipeline.landing.round_plan import RecordsDeletedError, TopicDemand, share_round
@@ -39,6 +40,11 @@ logger = logging.getLogger("chronik.pipeline")
 
 RETRY_DELAY_SECONDS_MIN, RETRY_DELAY_DOUBLINGS_MAX = 0.5, 7
 """Delay before a failed topic is retried: doubled after each further failure, up to a minute."""
+
+STANDBY_UPDATE_SECONDS = 10.0
+"""Time between two checks of a standby driver for new topics, whose tables it opens."""
+
+STOP_POLL_SECONDS = 0.2
 
 COMMIT_THREADS = 8
 """Number of tables to which a round is committed concurrently."""
@@ -140,6 +146,7 @@ class LandingDriver:
         reporter: ProgressReporter,
         stop: threading.Event,
         monotonic: Callable[[], float] = time.monotonic,
+        election: DriverElection | None = None,
     ) -> None:
         self._settings = settings
         self._cluster = cluster
@@ -147,6 +154,8 @@ class LandingDriver:
         self._reporter = reporter
         self._stop = stop
         self._monotonic = monotonic
+        self._election = election
+        self._role: DriverRole | None = None
         self._topics: dict[str, _TopicState] = {}
         self._started = monotonic()
 
@@ -160,6 +169,9 @@ class LandingDriver:
         """
         try:
             while not self._stop.is_set():
+                if not self._is_active():
+                    self._stand_by()
+                    continue
                 started = self._monotonic()
                 self._update_topics()
                 has_more = self._run_round(list(self._topics.values()))
@@ -192,6 +204,32 @@ class LandingDriver:
         finally:
             self._report_stopped_topics()
 
+    # Standby
+
+    def _is_active(self) -> bool:
+        """Return whether this driver may land records, and report a change of its role."""
+        if self._election is None:
+            return True
+        is_active = self._election.is_active()
+        role = DriverRole.ACTIVE if is_active else DriverRole.STANDBY
+        if role is not self._role:
+            if is_active or self._role is not None:
+                logger.info("pipeline %s: driver role changed: role=%s", self._settings.group, role)
+            self._role = role
+            self._reporter.report_role(role)
+        return is_active
+
+    def _stand_by(self) -> None:
+        """Open the tables, so that the first round starts quickly, and wait for the role to change."""
+        assert self._election is not None
+        self._update_topics(is_standby=True)
+        new = [topic for topic in self._topics.values() if not topic.landing.is_open]
+        if new:
+            self._measure_backlogs(new, once=False)
+        deadline = self._monotonic() + STANDBY_UPDATE_SECONDS
+        while not self._stop.is_set() and self._monotonic() < deadline and not self._election.wait(STOP_POLL_SECONDS):
+            pass
+
     def _list_unfinished_topics(self) -> list[_TopicState]:
         return [topic for topic in self._topics.values() if not topic.done]
 
@@ -202,7 +240,7 @@ class LandingDriver:
 
     # Topics
 
-    def _update_topics(self) -> None:
+    def _update_topics(self, *, is_standby: bool = False) -> None:
         names = self._settings.topics
         if names is None:
             try:
@@ -213,7 +251,9 @@ class LandingDriver:
         for name in names:
             self._add_topic(name)
         for name in self._topics.keys() - set(names):
-            self._report_topic_state(self._topics.pop(name), LandingState.STOPPED)
+            topic = self._topics.pop(name)
+            if not is_standby:
+                self._report_topic_state(topic, LandingState.STOPPED)
 
     def _add_topic(self, name: str) -> None:
         if name not in self._topics:
@@ -233,6 +273,9 @@ class LandingDriver:
         topic_rounds = self._measure_backlogs(due, once)
         self._plan_shares(topic_rounds)
         self._run_tasks([topic_round for topic_round in topic_rounds if topic_round.round is not None])
+        if not self._is_active():
+            self._discard_rounds(topic_rounds)
+            return False
         self._commit_rounds([each for each in topic_rounds if each.round is not None and each.error is None])
         unfinished = [self._complete_round(topic_round, once) for topic_round in topic_rounds]
         return any(unfinished)
@@ -318,6 +361,13 @@ class LandingDriver:
                 topic_round.round.add_results(results)
         return True
 
+    def _discard_rounds(self, topic_rounds: list[_TopicRound]) -> None:
+        """Delete the files of rounds that another driver lands, because this one has lost its role meanwhile."""
+        logger.info("pipeline %s: landing round discarded: another driver is active", self._settings.group)
+        for topic_round in topic_rounds:
+            if topic_round.round is not None and topic_round.error is None and topic_round.round.has_results:
+                topic_round.round.discard_files()
+
     def _commit_rounds(self, topic_rounds: list[_TopicRound]) -> None:
         """Commit the topics' rounds to their tables, several at a time, because a commit mostly waits for the store."""
         committing = [each for each in topic_rounds if each.round is not None and each.round.has_results]
@@ -387,6 +437,8 @@ class LandingDriver:
         self, topic: _TopicState, state: LandingState, done: RoundResult | None = None, seconds: float = 0.0
     ) -> None:
         landing = topic.landing
+        if self._role is DriverRole.STANDBY:
+            return  # the active driver reports the topics
         now = self._monotonic()
         if done is None and not topic.has_news(state) and now < topic.reported_at + REPORT_SECONDS_MAX:
             return

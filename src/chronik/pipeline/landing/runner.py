@@ -15,6 +15,7 @@ from chronik.pipeline.journal.journal_reporter import JournalReporter
 from chronik.pipeline.journal.reports import ProgressReporter
 from chronik.pipeline.journal.sample_responder import SampleResponder
 from chronik.pipeline.landing.driver import LandingDriver, LandingSummary
+from chronik.pipeline.landing.election import DriverElection, describe_selection
 from chronik.pipeline.landing.local_runner import LOCAL_RECORDS_MAX, LandingTaskRunner, LocalFirstTaskRunner
 from chronik.pipeline.landing.settings import (
     ROUND_INTERVAL_SECONDS,
@@ -62,6 +63,7 @@ def run(
     on_spark_start: Callable[[], None] = lambda: None,
     reporter: ProgressReporter | None = None,
     stop: threading.Event | None = None,
+    standby: bool = False,
 ) -> LandingSummary:
     """Write the records of topics to tables: with `once`, those that exist now; otherwise, until `stop` is set.
 
@@ -96,6 +98,7 @@ def run(
         on_spark_start: Called before a session is started here.
         reporter: Receiver of progress reports; None for the pipeline journal.
         stop: An event that ends the landing after the current round.
+        standby: Whether several drivers of this pipeline run, of which one is active and the others stand by.
 
     Raises:
         LandingFailedError: A topic did not land (with `once`).
@@ -108,6 +111,8 @@ def run(
     """
     if topics is not None and not topics:
         raise ConfigError("no topic was given; name at least one, or omit topics to land all enabled ones")
+    if standby and once:
+        raise ConfigError("a run with once does not stand by for other drivers: omit once or standby")
     root = to_absolute_root(table_root)
     settings = LandingSettings(
         bootstrap,
@@ -133,11 +138,16 @@ def run(
     answerer = SampleResponder(
         bootstrap, settings.group, lambda topic, rows: read_sample_rows_as_json(root, topic, rows, storage_options)
     )
+    election = None
+    if standby:
+        election = DriverElection(bootstrap, settings.group, describe_selection(root, settings.topics))
     try:
         with ClusterClient(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
-            driver = LandingDriver(settings, cluster, jobs, reporter, stop or threading.Event())
+            driver = LandingDriver(settings, cluster, jobs, reporter, stop or threading.Event(), election=election)
             return driver.run_once() if once else driver.run()
     finally:
+        if election is not None:
+            election.close()
         answerer.close()
         reporter.close()
         jobs.close()

@@ -224,6 +224,11 @@ class TopicLanding:
         self.measure_backlog(positions[self.topic], up_to)
         return self.plan_round(tasks_max, up_to)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the topic's tables have been opened."""
+        return self._opened is not None
+
     def is_idle(self, positions: TopicPositions) -> bool:
         """Return whether the topic has no records to land, as far as is known without reading its table.
 
