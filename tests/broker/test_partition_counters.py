@@ -43,3 +43,11 @@ def test_new_deleted_and_replayed_partitions_are_not_counted() -> None:
     assert counted(topic(WHOLE), None) == (0, 0, 0, 0)
     assert counted(topic(WHOLE), topic(WHOLE, WHOLE)) == (0, 0, 0, 0)
     assert counted(topic(WHOLE), topic(SHRUNK), is_counting=False) == (0, 0, 0, 0)
+
+
+def test_isr_shrinks_are_taken_by_partition() -> None:
+    changes = PartitionChangeCounters(1, lambda: True)
+    for _ in range(2):
+        changes.apply_delta(Delta(1, topics=(RecordChange(topic(WHOLE, WHOLE), topic(WHOLE, SHRUNK)),)))
+    assert changes.take_isr_shrinks() == {"orders-1": 2}
+    assert changes.take_isr_shrinks() == {}

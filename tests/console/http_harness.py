@@ -13,6 +13,7 @@ from chronik.config import Address
 from chronik.console.connection import HttpLimits
 from chronik.console.listener import HttpListener
 from chronik.console.status_source import Metric, NodeStats, Sample
+from chronik.health.reports import HealthReport
 
 DEADLINE_SECONDS = 60.0
 
@@ -22,6 +23,7 @@ class FakeSource:
 
     def __init__(self) -> None:
         self.reason: str | None = None
+        self.report: HealthReport | None = None
         self.groups: dict[str, dict[str, Any]] = {}
         self.status_value: dict[str, Any] = {"node_id": 1, "role": "leader"}
 
@@ -33,6 +35,9 @@ class FakeSource:
 
     def unready_reason(self) -> str | None:
         return self.reason
+
+    async def health(self) -> HealthReport | None:
+        return self.report
 
     def node_stats(self) -> NodeStats:
         return NodeStats(0, 0, 0, 0, 0, None, 0.0, (), ())

@@ -17,6 +17,8 @@ from chronik.console.http import HttpError, HttpRequest
 from chronik.console.http_client import NodeRequestError, fetch_group, fetch_status, fetch_unready_reason, http_get
 from chronik.console.listener import HttpListener
 from chronik.console.status_pages import ROWS_PER_CHUNK, PageAuthorizer
+from chronik.health.problems import Problem, ProblemSeverity, problem_to_json
+from chronik.health.reports import HealthReport
 from chronik.principals import Principal
 from tests.console.http_harness import DEADLINE_SECONDS, FakeSource, RawHttpClient, encode_request, serve_console
 
@@ -43,6 +45,28 @@ def test_readyz_returns_reason_when_not_ready() -> None:
             source.reason = "no leader is known"
             answer = await node.get("/readyz")
             assert (answer.status, answer.body) == (503, b"not ready: no leader is known\n")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("reason", "status"), [(None, 200), ("draining", 503)])
+def test_health_page_lists_problems_and_has_the_status_of_readiness(reason: str | None, status: int) -> None:
+    async def scenario() -> None:
+        source = FakeSource()
+        source.reason = reason
+        async with serve_console(source) as node:
+            answer = await node.get("/health")
+            assert (answer.status, answer.json) == (
+                status,
+                {"status": "unknown", "ready": reason is None, "unready_reason": reason},
+            )
+            lost = Problem("no-leader", ProblemSeverity.CRITICAL, "", 5.0, "no controller", "start voters", "/nodes")
+            source.report = HealthReport(node_id=2, checked_at_s=7.0, problems=(lost,))
+            answer = await node.get("/health")
+            assert answer.status == status, "problems of the cluster do not change the readiness of a node"
+            assert (answer.json["status"], answer.json["checked_ms"]) == ("critical", 7000)
+            (problem,) = answer.json["problems"]
+            assert problem == problem_to_json(lost)
 
     asyncio.run(scenario())
 
@@ -77,7 +101,7 @@ def test_unknown_path_returns_not_found_with_available_pages() -> None:
             for path in ("/", "/statusx", "/status/groups", "/healthz/"):
                 answer = await node.get(path)
                 assert answer.status == 404
-                assert "/healthz, /readyz, /metrics, /status" in answer.json["error"]
+                assert "/healthz, /readyz, /health, /metrics, /status" in answer.json["error"]
 
     asyncio.run(scenario())
 

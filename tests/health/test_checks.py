@@ -89,7 +89,7 @@ UNHEALTHY = {
     "no-leader": (facts(quorum=ObservedQuorum(has_controller=False)), CRITICAL, "has no controller"),
     "no-voter-to-spare": (with_node(status="offline"), WARNING, "2 of 3 voters are up, the minimum"),
     "diverged-states": (facts(quorum=ObservedQuorum(is_same_state=False, compared_index=7)), CRITICAL, "index 7"),
-    "unreachable-node": (with_node(unreachable_why="connection refused"), CRITICAL, "node 2 is not reachable: conn"),
+    "unreachable-node": (with_node(unreachable_why="connection refused"), CRITICAL, "node 2 does not respond: conn"),
     "unresponsive-node": (with_node(unreachable_why="timeout", is_unresponsive=True), CRITICAL, "node 2 is unresp"),
     "fenced-node": (with_node(status="fenced"), CRITICAL, "node 2 is running but fenced"),
     "absent-node": (with_node(status="absent"), INFO, "node 2 was added but has not joined yet"),

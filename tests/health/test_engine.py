@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from chronik.health.engine import HealthEngine, assess
+from chronik.health.engine import ADOPTED_S, HealthEngine, assess
 from chronik.health.facts import HealthFacts, ObservedDisk, ObservedGroup, ObservedStalls, TimedValue
 from chronik.health.problems import KINDS, Problem, ProblemSeverity
 from tests.health.test_checks import HEALTHY, NOW_S, UNHEALTHY
@@ -82,19 +82,29 @@ def test_other_engine_continues_the_problems_with_their_start() -> None:
     first, second = HealthEngine(), HealthEngine()
     for seconds in (0, 10):
         first.evaluate(at(BEHIND, seconds))
-    second.adopt(first.problems)
+    second.adopt(first.problems, NOW_S + 60)
     (problem,) = second.evaluate(at(BEHIND, 60))
     assert problem.since_s == NOW_S, "without waiting, and with the original start"
-    second.adopt(first.problems)
+    second.adopt(first.problems, NOW_S + 60)
     assert kinds(second.evaluate(at(HEALTHY, 61))) == ["under-replicated"]
     assert second.evaluate(at(HEALTHY, 200)) == ()
 
 
-def test_adopted_problem_without_its_condition_is_forgotten() -> None:
+def test_adopted_problem_is_kept_until_the_facts_are_complete() -> None:
     engine = HealthEngine()
-    engine.adopt(assess(BEHIND))
-    assert engine.evaluate(at(HEALTHY, 0)) == ()
-    assert engine.evaluate(at(BEHIND, 1)) == ()
+    engine.adopt(assess(BEHIND), NOW_S)
+    assert kinds(engine.evaluate(at(HEALTHY, ADOPTED_S - 1))) == ["under-replicated"]
+    assert engine.evaluate(at(HEALTHY, ADOPTED_S)) == ()
+
+
+def test_adopted_lag_continues_until_its_trend_is_known() -> None:
+    engine = HealthEngine()
+    (growing,) = assess(at(UNHEALTHY["lagging-group"][0], 0))
+    engine.adopt([growing], NOW_S)
+    unknown = (ObservedGroup("billing", (TimedValue(NOW_S, 72_000),), True),)
+    for second in (0, 30, 59):
+        (problem,) = engine.evaluate(HealthFacts(now_s=NOW_S + second, groups=unknown))
+        assert (problem.kind, problem.since_s) == ("lagging-group", growing.since_s)
 
 
 def test_clock_that_is_set_back_leaves_no_problem_behind() -> None:
@@ -155,7 +165,7 @@ def test_evaluation_is_repeatable_and_survives_a_new_engine(sequence: list[str],
         assert engine.evaluate(facts) == problems
         assert list(problems) == sorted(problems, key=lambda each: -each.severity)
     successor = HealthEngine()
-    successor.adopt(problems)
+    successor.adopt(problems, facts.now_s)
     current = {each.id: each for each in successor.evaluate(facts)}
     for kept in (each for each in problems if each.id in current):
         assert current[kept.id].since_s == kept.since_s

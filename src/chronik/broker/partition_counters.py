@@ -6,9 +6,13 @@ Only the leader's node counts a change, so the counters of all nodes can be summ
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from chronik.metadata.delta import Delta
 from chronik.metadata.records import Partition
+
+SHRUNK_PARTITIONS_MAX: Final = 1000
+"""Maximum number of partitions whose ISR shrinks are counted separately."""
 
 
 class PartitionChangeCounters:
@@ -27,6 +31,12 @@ class PartitionChangeCounters:
 
         Records may have been lost.
         """
+        self._shrinks_by_partition: dict[str, int] = {}
+
+    def take_isr_shrinks(self) -> dict[str, int]:
+        """Return the number of ISR shrinks by partition since the previous call."""
+        taken, self._shrinks_by_partition = self._shrinks_by_partition, {}
+        return taken
 
     def apply_delta(self, delta: Delta) -> None:
         """Count the ISR changes and leader elections in a metadata delta."""
@@ -34,16 +44,21 @@ class PartitionChangeCounters:
             return
         for change in delta.topics:
             if change.old is not None and change.new is not None:
-                for old, new in zip(change.old.partitions, change.new.partitions, strict=False):
+                pairs = zip(change.old.partitions, change.new.partitions, strict=False)
+                for index, (old, new) in enumerate(pairs):
                     if old is not new and new.leader == self._node_id:
-                        self._count_partition_changes(old, new)
+                        self._count_partition_changes(change.new.name, index, old, new)
 
-    def _count_partition_changes(self, old: Partition, new: Partition) -> None:
+    def _count_partition_changes(self, topic: str, index: int, old: Partition, new: Partition) -> None:
         if old.leader_epoch != new.leader_epoch:
             self.elections += 1
             self.unclean_elections += self._node_id not in old.isr
         if old.isr is new.isr or old.isr == new.isr:
             return
         before, after = set(old.isr), set(new.isr)
-        self.isr_shrinks += not before <= after
+        if not before <= after:
+            self.isr_shrinks += 1
+            partition, shrinks = f"{topic}-{index}", self._shrinks_by_partition
+            if partition in shrinks or len(shrinks) < SHRUNK_PARTITIONS_MAX:
+                shrinks[partition] = shrinks.get(partition, 0) + 1
         self.isr_expands += not after <= before

@@ -426,7 +426,14 @@ class HttpConnection(asyncio.BufferedProtocol):
             return
         if request.path not in PUBLIC_PATHS:
             self._charge_account_of_principal(ANONYMOUS)
+        if listener.pages.must_prepare(request.path):
+            self._respond_in_task(self._respond_with_prepared_page(request))
+            return
         self._start_response(request, listener.pages.render(request.path))
+
+    async def _respond_with_prepared_page(self, request: HttpRequest) -> None:
+        await self._listener.pages.prepare(request.path)
+        self._start_response(request, self._listener.pages.render(request.path))
 
     async def _respond_with_application(
         self, application: HttpApplication, request: HttpRequest, body: bytes, prepared: PreparedRequest | None
@@ -451,7 +458,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         except HttpError:
             self._charge_account_of_principal(None)
             raise
-        self._start_response(request, self._listener.pages.render(request.path))
+        await self._respond_with_prepared_page(request)
 
     def _respond_in_task(self, answering: Coroutine[None, None, None]) -> None:
         """Respond to the request in an asyncio task. The connection has no idle timeout while the task runs."""

@@ -1,4 +1,4 @@
-"""The status pages of the HTTP port: `/healthz`, `/readyz`, `/metrics`, `/status` and `/status/groups/GROUP`.
+"""The status pages of the HTTP port: health, readiness, problems, metrics, status and committed offsets.
 
 Access is open on loopback listeners; other listeners require the token or a client certificate. `/healthz` is public.
 """
@@ -17,10 +17,12 @@ import msgspec
 from chronik.console.http import HttpError, HttpResponse
 from chronik.console.prometheus import CONTENT_TYPE, iter_exposition_chunks
 from chronik.console.status_source import StatusSource
+from chronik.health.reports import HealthReport
 
 logger = logging.getLogger("chronik.console")
 
 GROUPS_PREFIX: Final = "/status/groups/"
+HEALTH_PATH: Final = "/health"
 JSON_CONTENT_TYPE: Final = "application/json"
 
 ROWS_PER_CHUNK: Final = 100
@@ -36,9 +38,11 @@ class StatusPages:
 
     def __init__(self, source: StatusSource) -> None:
         self._source = source
+        self._health: HealthReport | None = None
         self._by_path: dict[str, Callable[[], HttpResponse]] = {
             "/healthz": self._render_health,
             "/readyz": self._render_readiness,
+            HEALTH_PATH: self._render_problems,
             "/metrics": self._render_metrics,
             "/status": self._render_status,
         }
@@ -46,6 +50,15 @@ class StatusPages:
     def has_page(self, path: str) -> bool:
         """Return whether a path is one of the HTTP status pages."""
         return path in self._by_path or path.startswith(GROUPS_PREFIX)
+
+    def must_prepare(self, path: str) -> bool:
+        """Return whether `prepare` must be awaited before the page is rendered."""
+        return path == HEALTH_PATH
+
+    async def prepare(self, path: str) -> None:
+        """Collect what a page shows, if that takes more than one event-loop iteration."""
+        if self.must_prepare(path):
+            self._health = await self._source.health()
 
     def render(self, path: str) -> HttpResponse:
         """Render a status page. An exception is logged and becomes a 500 response; this method never raises."""
@@ -71,6 +84,13 @@ class StatusPages:
             return _build_text_page(HTTPStatus.OK, "ready")
         return _build_text_page(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {reason}")
 
+    def _render_problems(self) -> HttpResponse:
+        """Return the problems of the cluster. The status code depends on the node's readiness only, as at /readyz."""
+        reason = self._source.unready_reason()
+        health = {"status": "unknown"} if self._health is None else self._health.to_json()
+        body = {**health, "ready": reason is None, "unready_reason": reason}
+        return _build_json_page(HTTPStatus.OK if reason is None else HTTPStatus.SERVICE_UNAVAILABLE, body)
+
     def _render_metrics(self) -> HttpResponse:
         return HttpResponse(HTTPStatus.OK, CONTENT_TYPE, chunks=iter_exposition_chunks(self._source.metrics()))
 
@@ -90,6 +110,13 @@ class NoStatusPages:
     def has_page(self, path: str) -> bool:
         """Return False."""
         return False
+
+    def must_prepare(self, path: str) -> bool:
+        """Return False."""
+        return False
+
+    async def prepare(self, path: str) -> None:
+        """Do nothing."""
 
     def render(self, path: str) -> HttpResponse:
         """Return a 404 response."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from chronik.health.reports import HealthReport
 from chronik.histogram import Histogram, quantile
 
 BucketCounts = tuple[int, ...]
@@ -88,6 +89,9 @@ class StatusSource(Protocol):
 
     def unready_reason(self) -> str | None:
         """Return the reason why load balancers should not route clients to this node, or None if it is ready."""
+
+    async def health(self) -> HealthReport | None:
+        """Return the problems of the cluster, as of about now, or None if the node does not monitor them."""
 
     def node_stats(self) -> NodeStats:
         """Return the node's cumulative statistics."""

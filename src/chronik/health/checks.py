@@ -92,12 +92,13 @@ def check_quorum(facts: HealthFacts) -> Iterator[HealthCondition]:
     """Find a missing controller, and a quorum without a voter to spare."""
     quorum = facts.quorum
     if quorum.is_isolated or not quorum.has_controller:
-        why = "no majority of the voters responds" if quorum.is_isolated else "the voters have elected no leader"
         yield HealthCondition(
             "no-leader",
             "",
             CRITICAL,
-            f"the cluster has no controller: {why}",
+            "no majority of nodes responds: the cluster cannot be changed, and this view may be outdated"
+            if quorum.is_isolated
+            else "the cluster has no controller: the voters have elected no leader",
             "start the voters that are down; observers have no vote",
         )
     voters = [node for node in facts.nodes if node.is_voter and node.status != "absent"]
@@ -151,8 +152,7 @@ def _check_node(node: ObservedNode) -> Iterator[HealthCondition]:
             "unreachable-node",
             subject,
             CRITICAL,
-            f"node {node.id} is {'offline' if node.unreachable_why is None else 'not reachable'}"
-            + (f": {node.unreachable_why}" if node.unreachable_why else ": it has stopped"),
+            f"node {node.id} does not respond{f': {node.unreachable_why}' if node.unreachable_why else ''}",
             "check whether its process runs, and the end of its log; then start it: chronik start --config FILE",
         )
     elif node.status == "fenced":
@@ -266,8 +266,10 @@ def _check_group(group: ObservedGroup, facts: HealthFacts, *, is_over_budget: bo
 
 
 def _is_growing(growth: float | None, lag: float) -> bool | None:
-    """Return whether a lag is growing; None if it grows too slowly to raise a problem, but too much to end one."""
-    if growth is None or growth <= 0:
+    """Return whether a lag is growing; None if that neither raises a problem nor ends one, or is not known yet."""
+    if growth is None:
+        return None
+    if growth <= 0:
         return False
     return True if growth >= max(LAG_GROWTH_MIN, LAG_GROWTH_RATIO * lag) else None
 
@@ -401,13 +403,13 @@ def check_pipelines(facts: HealthFacts) -> Iterator[HealthCondition]:
         severity, held = grade(lag, facts.lag_budget)
         growth = measure_growth(each.lag, LAG_SPAN_MIN_S)
         is_growing = _is_growing(growth, lag)
-        if held is not None and is_growing is not False and growth is not None:
+        if held is not None and is_growing is not False:
             yield HealthCondition(
                 "lagging-pipeline",
                 subject,
                 severity if is_growing else None,
-                f"pipeline {each.pipeline} is {pluralize(int(lag), 'record')} behind topic {each.topic}, "
-                f"{int(growth):,} more than {_format_span(each.lag)} ago",
+                f"pipeline {each.pipeline} is {pluralize(int(lag), 'record')} behind topic {each.topic}"
+                + ("" if growth is None else f", {int(growth):,} more than {_format_span(each.lag)} ago"),
                 "give the driver more cores, or run it on a Spark cluster; chronik pipeline status shows its rate",
                 held,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -14,12 +15,16 @@ ProblemKey = tuple[str, str]
 """The kind and the subject of a problem."""
 
 
+ADOPTED_S: Final = 30.0
+"""Time in seconds for which adopted problems are kept until the facts for their checks are complete."""
+
+
 class _TrackedCondition(msgspec.Struct):
     """A condition that persists, and its problem if it was raised."""
 
     since_s: float
-    seen_s: float
-    """The last time at which the condition was strong enough to raise or to keep its problem."""
+    keep_until_s: float
+    """The time at which the problem is cleared if its condition is not found until then."""
     problem: Problem | None = None
 
 
@@ -32,7 +37,6 @@ class HealthEngine:
 
     def __init__(self) -> None:
         self._tracked: dict[ProblemKey, _TrackedCondition] = {}
-        self._inherited: dict[ProblemKey, Problem] = {}
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -42,12 +46,17 @@ class HealthEngine:
             problem for problem in raised.values() if (KINDS[problem.kind].superseded_by, problem.subject) not in raised
         )
 
-    def adopt(self, problems: Iterable[Problem]) -> None:
-        """Adopt the problems of an engine that is not available any more, such as that of the previous controller.
+    def adopt(self, problems: Iterable[Problem], now_s: float) -> None:
+        """Adopt the problems of an engine that is not used any more, such as that of the previous controller.
 
-        If the next evaluation finds their conditions, the problems continue with their original start times.
+        They keep their start times, and are cleared as usual if their conditions are not found.
         """
-        self._inherited = {(each.kind, each.subject): each for each in problems if each.kind in KINDS}
+        for problem in problems:
+            if problem.kind in KINDS:
+                tracked = self._tracked.setdefault((problem.kind, problem.subject), _TrackedCondition(now_s, 0.0))
+                tracked.since_s = min(tracked.since_s, problem.since_s)
+                tracked.keep_until_s = max(tracked.keep_until_s, now_s + ADOPTED_S)
+                tracked.problem = tracked.problem or problem
 
     def evaluate(self, facts: HealthFacts) -> tuple[Problem, ...]:
         """Check new facts, and return the current problems, the most severe first."""
@@ -56,31 +65,22 @@ class HealthEngine:
         for key, condition in found.items():
             self._track(key, condition, now_s)
         for key, tracked in list(self._tracked.items()):
-            if key not in found:
-                tracked.since_s = min(tracked.since_s, now_s)
-                clear_after_s = KINDS[key[0]].clear_after_s if tracked.problem is not None else 0.0
-                if not tracked.seen_s <= now_s < tracked.seen_s + clear_after_s:
-                    del self._tracked[key]
-        self._inherited = {}
+            kept_s = max(KINDS[key[0]].clear_after_s, ADOPTED_S) if tracked.problem is not None else 0.0
+            if key not in found and not 0 < tracked.keep_until_s - now_s <= kept_s:  # longer if the clock was set back
+                del self._tracked[key]
         return self.problems
 
     def _track(self, key: ProblemKey, condition: HealthCondition, now_s: float) -> None:
         tracked = self._tracked.get(key)
-        inherited = self._inherited.get(key)
+        if condition.severity is None and (tracked is None or tracked.problem is None):
+            self._tracked.pop(key, None)  # too weak to become a problem
+            return
         if tracked is None:
-            if condition.severity is None and inherited is None:
-                return
-            tracked = _TrackedCondition(now_s, now_s)
-            if inherited is not None:
-                tracked.since_s, tracked.problem = min(inherited.since_s, now_s), inherited
-            self._tracked[key] = tracked
-        elif inherited is not None:
-            tracked.since_s = min(tracked.since_s, inherited.since_s)
-            tracked.problem = tracked.problem or inherited
-        tracked.since_s, tracked.seen_s = min(tracked.since_s, now_s), now_s
-        if tracked.problem is None and condition.severity is None:
-            del self._tracked[key]  # too weak before it became a problem
-        elif tracked.problem is not None or now_s - tracked.since_s >= KINDS[condition.kind].raise_after_s:
+            tracked = self._tracked[key] = _TrackedCondition(now_s, now_s)
+        kind = KINDS[condition.kind]
+        tracked.since_s = min(tracked.since_s, now_s)
+        tracked.keep_until_s = now_s + kind.clear_after_s
+        if tracked.problem is not None or now_s - tracked.since_s >= kind.raise_after_s:
             severity = choose_severity(condition, None if tracked.problem is None else tracked.problem.severity)
             tracked.problem = build_problem(condition, severity, tracked.since_s)
 

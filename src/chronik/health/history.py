@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
 from chronik.health.facts import Series, TimedValue
@@ -53,9 +53,9 @@ class SampleHistory(Generic[K]):
         """Return the samples of a quantity; empty if it is unknown."""
         return tuple(self._series.get(key, ()))
 
-    def keys(self) -> Iterable[K]:
-        """Return the keys of all quantities."""
-        return self._series.keys()
+    def __iter__(self) -> Iterator[K]:
+        """Return an iterator over the keys of all quantities."""
+        return iter(self._series)
 
 
 def measure_growth(series: Series, span_min_s: float) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -229,8 +229,17 @@ class ClusterMode:
     def serve_transactions(self, parts: TransactionComponents) -> None:
         self.transaction_peers.serve(parts.appender, parts.joiner)
 
-    def serve_other_nodes(self, dispatch: Dispatch, scheduler: Scheduler, status: Callable[[], dict[str, Any]]) -> None:
-        self.other_nodes.serve(dispatch, scheduler, status)
+    def serve_other_nodes(
+        self,
+        dispatch: Dispatch,
+        scheduler: Scheduler,
+        status: Callable[[], dict[str, Any]],
+        receive_health: Callable[[bytes], Awaitable[bytes]],
+    ) -> None:
+        self.other_nodes.serve(dispatch, scheduler, status, receive_health)
+
+    async def report_health(self, node_id: int, report: bytes, timeout_s: float) -> bytes:
+        return await self.other_nodes.report_health(node_id, report, timeout_s)
 
     async def bind(self) -> None:
         await self._transport.bind()

@@ -56,6 +56,8 @@ from chronik.transactions.coordinator import TransactionComponents, TransactionC
 
 if TYPE_CHECKING:
     from chronik.console.https import HttpTls
+    from chronik.health.reports import HealthReport
+    from chronik.node.health.monitor import HealthMonitor
     from chronik.node.http.server import NodeHttpServer
     from chronik.node.status import NodeStatusSource
 from chronik.groups.config import GroupConfig
@@ -74,6 +76,10 @@ STOP_SECONDS: Final = 2.0
 
 RESPONSE_SECONDS_MIN: Final = 0.25
 """The part of STOP_SECONDS reserved for completing pending requests, in seconds."""
+
+
+HEALTH_START_SECONDS: Final = 5.0
+"""The time in seconds after its start at which a node starts to monitor the cluster's health, unless it is asked."""
 
 
 class _NodeComponents(msgspec.Struct, frozen=True):
@@ -121,6 +127,7 @@ class Node:
         self._http_server: NodeHttpServer | None = None
         self._open_registry: Callable[[Address], Awaitable[str]] | None = None
         self._node_status: NodeStatusSource | None = None
+        self._health_monitor: HealthMonitor | None = None
         self._started_at = self._clock.monotonic()
         self._stops_at = float("inf")
 
@@ -178,8 +185,13 @@ class Node:
         self.router = parts.router
         self.transactions = parts.services.transactions
         parts.node_mode.serve_other_nodes(
-            parts.router.dispatch, parts.services.scheduler, lambda: self._get_status_source(parts).status()
+            parts.router.dispatch,
+            parts.services.scheduler,
+            lambda: self._get_status_source(parts).status(),
+            partial(self._receive_health_report, parts),
         )
+        parts.services.find_health = partial(self._find_health, parts)
+        parts.services.latest_health = lambda: None if self._health_monitor is None else self._health_monitor.latest
         await self._open(parts)
         await self._join(parts)
         # Waiting requests are answered first; otherwise, stopping would take as long as the longest wait.
@@ -417,8 +429,29 @@ class Node:
         if self._first_user is not None:
             add_user = partial(add_first_user, node_mode.store, self._first_user)
             await add_user() if node_mode.is_up_to_date else jobs.append(add_user)
+        jobs.append(partial(self._monitor_health, parts))
         self._start_supervised_tasks(jobs)
         self._cleanup.append(self._cancel_tasks)
+
+    async def _monitor_health(self, parts: _NodeComponents) -> None:
+        """Monitor the cluster's health, but not while the node starts: its start is more urgent."""
+        await asyncio.sleep(HEALTH_START_SECONDS)
+        await (await self._load_health_monitor(parts)).run()
+
+    async def _load_health_monitor(self, parts: _NodeComponents) -> HealthMonitor:
+        """Return the health monitor, which is imported on first use because nodes start faster without it."""
+        if self._health_monitor is None:
+            make = await asyncio.to_thread(_import_health_monitor)
+            if self._health_monitor is None:  # another task may have created it in the meantime
+                watchdog = self._get_status_source(parts).watchdog
+                self._health_monitor = make(parts.services, parts.node_mode, parts.changes, watchdog)
+        return self._health_monitor
+
+    async def _find_health(self, parts: _NodeComponents) -> HealthReport:
+        return await (await self._load_health_monitor(parts)).current()
+
+    async def _receive_health_report(self, parts: _NodeComponents, payload: bytes) -> bytes:
+        return await (await self._load_health_monitor(parts)).receive_report(payload)
 
     def _create_node_mode(self, folder: DataDirectory) -> NodeMode:
         if not self._config.peers:
@@ -488,6 +521,12 @@ class Node:
             logger.critical("node is stopping: %s", self._failure, exc_info=exc_info_if_unexpected(error))
             if self._stopped is not None:
                 self._stopped.set()
+
+
+def _import_health_monitor() -> type[HealthMonitor]:
+    from chronik.node.health.monitor import HealthMonitor
+
+    return HealthMonitor
 
 
 async def _allocate_producer_ids(node_mode: NodeMode, node_id: int, count: int) -> int:

@@ -111,8 +111,17 @@ class NodeMode(Protocol):
     def other_nodes(self) -> OtherNodes:
         """Return the interface through which the web console queries other nodes."""
 
-    def serve_other_nodes(self, dispatch: Dispatch, scheduler: Scheduler, status: Callable[[], dict[str, Any]]) -> None:
-        """Register the handlers of web console requests from other nodes. Called before any component starts."""
+    def serve_other_nodes(
+        self,
+        dispatch: Dispatch,
+        scheduler: Scheduler,
+        status: Callable[[], dict[str, Any]],
+        receive_health: Callable[[bytes], Awaitable[bytes]],
+    ) -> None:
+        """Register the handlers of requests and health reports of other nodes. Called before any component starts."""
+
+    async def report_health(self, node_id: int, report: bytes, timeout_s: float) -> bytes:
+        """Send this node's health report to the controller, and return its response."""
 
     async def bind(self) -> None:
         """Bind the port of the peer listener. Raises OSError."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -87,8 +87,17 @@ class StandaloneMode:
 
         return NoOtherNodes()
 
-    def serve_other_nodes(self, dispatch: Dispatch, scheduler: Scheduler, status: Callable[[], dict[str, Any]]) -> None:
+    def serve_other_nodes(
+        self,
+        dispatch: Dispatch,
+        scheduler: Scheduler,
+        status: Callable[[], dict[str, Any]],
+        receive_health: Callable[[bytes], Awaitable[bytes]],
+    ) -> None:
         """Do nothing: there are no other nodes."""
+
+    async def report_health(self, node_id: int, report: bytes, timeout_s: float) -> bytes:
+        raise LookupError(f"node {node_id} does not exist: this node is standalone")
 
     async def bind(self) -> None:
         """Do nothing: there is no peer port."""

@@ -22,6 +22,7 @@ from chronik.server.listener import ClientListeners
 if TYPE_CHECKING:
     from chronik.console.metrics.collector import MetricsCollector
     from chronik.console.metrics.partition_stats import CollectionSteps, PartitionStats
+    from chronik.health.reports import HealthReport
 
 REPORTED_DAMAGES_MAX: Final = 100
 """The maximum number of damaged partitions listed in the node's status."""
@@ -47,7 +48,7 @@ class NodeStatusSource:
         self._listener = listener
         self._sync_times = sync_times
         self._changes = changes
-        self._watchdog = node_mode.watchdog or EventLoopWatchdog()
+        self.watchdog = node_mode.watchdog or EventLoopWatchdog()
         self._started_at = began
         self._started_at_seconds = services.clock.now_ms() / 1000 - (services.clock.monotonic() - began)
         self._metrics: MetricsCollector | None = None
@@ -55,12 +56,12 @@ class NodeStatusSource:
     def start(self) -> None:
         """Start the event-loop watchdog unless the node's mode already runs one."""
         if self._node_mode.watchdog is None:
-            self._watchdog.start()
+            self.watchdog.start()
 
     def stop(self) -> None:
         """Stop the event-loop watchdog that `start` has started."""
         if self._node_mode.watchdog is None:
-            self._watchdog.stop()
+            self.watchdog.stop()
 
     def status(self) -> dict[str, Any]:
         """Return the node's status as a JSON-compatible dict."""
@@ -91,6 +92,10 @@ class NodeStatusSource:
             return "draining"
         return "this broker is fenced: it has no connection to a majority" if self._node_mode.is_fenced else None
 
+    async def health(self) -> HealthReport | None:
+        """Return the problems of the cluster, as of about now."""
+        return None if self._services.find_health is None else await self._services.find_health()
+
     def metrics(self) -> Iterable[Metric | None]:
         """Return the node's metrics, as exported to Prometheus."""
         return self._get_metrics_collector().collect()
@@ -120,7 +125,7 @@ class NodeStatusSource:
                     self._changes,
                     self._sync_times,
                     lambda: node_mode.sync_times,
-                    self._watchdog,
+                    self.watchdog,
                     node_mode.raft_metrics,
                     self._started_at_seconds,
                 )

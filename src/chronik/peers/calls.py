@@ -65,6 +65,7 @@ class CallKind(IntEnum):
     JOIN_TRANSACTION = 22  # to a transaction coordinator: add a partition or group to the transaction
     ADMIN = 23  # from a node's console: execute a request on behalf of a logged-in user
     STATUS = 24  # from a node's console: return the node's status
+    HEALTH = 25  # to the controller: report the node's health facts; the response has the cluster's problems
 
 
 _PING_KIND: Final = int(CallKind.PING)  # an enum member lookup is eight times as slow

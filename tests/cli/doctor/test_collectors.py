@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chronik.cli.doctor.config_facts import InvalidCertificate, collect_config_facts, is_loopback, parse_certificates
+from chronik.cli.doctor.config_facts import collect_config_facts, is_loopback, parse_certificates
 from chronik.cli.doctor.directory_facts import NODE_IS_RUNNING, collect_directory_facts
 from chronik.cli.doctor.local_facts import DataDirectoryFacts
 from chronik.cli.doctor.target import collect_disk_facts, collect_limit_facts
@@ -20,6 +20,7 @@ from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
 from chronik.config import load_config
 from chronik.tls.certificate_authority import CERTIFICATE_DAYS, CertificateAuthority
+from chronik.tls.certificate_dates import InvalidCertificate
 from tests.cli.monitoring.in_process_node import run_node_in_process
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -33,6 +33,7 @@ from chronik.security.quotas.token_buckets import ClientRateLimiter
 from chronik.transactions.coordinator import TransactionCoordinator, TransactionJoiner
 
 if TYPE_CHECKING:
+    from chronik.health.reports import HealthReport
     from chronik.security.authorizer import Authorizer
     from chronik.security.sasl.authenticator import Authenticator
 
@@ -87,6 +88,10 @@ class Services(msgspec.Struct):
     outbox: UnsentByteCounter = msgspec.field(default_factory=UnsentByteCounter)
     scheduler: Scheduler = msgspec.field(default_factory=Scheduler)
     registry_meter: RegistryRequestMeter = msgspec.field(default_factory=RegistryRequestMeter)
+    find_health: Callable[[], Awaitable[HealthReport]] | None = None
+    """Return the problems of the cluster, as of about now; None if this node does not monitor its health."""
+    latest_health: Callable[[], HealthReport | None] = lambda: None
+    """Return the latest problems of the cluster without waiting; None if they are not known yet."""
     authenticator: Authenticator | None = None
     """The SASL authenticator; None if no listener uses SASL."""
 

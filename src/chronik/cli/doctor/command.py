@@ -22,7 +22,7 @@ from chronik.cli.arguments import (
     parse_positive_seconds,
 )
 from chronik.cli.doctor.checks import run_all_checks
-from chronik.cli.doctor.config_facts import InvalidCertificate, parse_certificates
+from chronik.cli.doctor.config_facts import parse_certificates
 from chronik.cli.doctor.findings import (
     DoctorFinding,
     compute_exit_code,
@@ -41,6 +41,7 @@ from chronik.cli.output import print_json
 from chronik.client.access.settings import BootstrapAccess
 from chronik.client.errors import ClientError
 from chronik.protocol.errors import KafkaError
+from chronik.tls.certificate_dates import InvalidCertificate
 from chronik.wording import pluralize
 
 REBALANCE_OBSERVATION_S: Final = 5.0

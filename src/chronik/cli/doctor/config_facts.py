@@ -1,21 +1,14 @@
-"""Facts about a node's config file: its values, listeners, certificates and the resolvability of hosts.
-
-Certificates are read with a minimal DER parser: brokers have no library for certificates except OpenSSL, and Python's
-`ssl` returns dates of verified certificates only.
-"""
+"""Facts about a node's config file: its values, listeners, certificates and the resolvability of hosts."""
 
 from __future__ import annotations
 
 import ipaddress
-import re
 import socket
-import ssl
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from chronik.cli.doctor.local_facts import ConfigFacts, ListenerFacts
 from chronik.cli.monitoring.facts import CertificateFacts
@@ -24,12 +17,8 @@ from chronik.configs.broker_key_lookup import find_broker_key
 from chronik.configs.validation import validate_static_config
 from chronik.errors import ConfigError
 from chronik.listeners import ListenerConfig
+from chronik.tls.certificate_dates import InvalidCertificate, parse_pem_certificates
 from chronik.wording import format_spelling_suggestion
-
-_CERTIFICATE: Final = re.compile(f"{ssl.PEM_HEADER}.*?{ssl.PEM_FOOTER}", re.DOTALL)
-
-INTEGER, SEQUENCE, SET, UTC_TIME, GENERALIZED_TIME, EXPLICIT_0 = 0x02, 0x30, 0x31, 0x17, 0x18, 0xA0
-COMMON_NAME: Final = bytes((0x55, 0x04, 0x03))
 
 READABLE_BY_OTHERS: Final = stat.S_IROTH | stat.S_IRGRP
 STORES: Final = ("http_keystore", "http_truststore", "peer_keystore", "peer_truststore")
@@ -38,69 +27,9 @@ CLIENT_AUTH: Final = "ssl.client.auth"
 INLINE_KEYS: Final = ("ssl.keystore.certificate.chain", "ssl.truststore.certificates")
 
 
-class InvalidCertificate(ValueError):
-    """An error for a text that is not a valid PEM certificate."""
-
-
-class _DerElement(NamedTuple):
-    tag: int
-    body: bytes
-
-
 def parse_certificates(pem: str, where: str) -> list[CertificateFacts]:
     """Parse all certificates in a PEM text; raise InvalidCertificate if one is malformed."""
-    return [_parse_certificate(ssl.PEM_cert_to_DER_cert(text), where) for text in _CERTIFICATE.findall(pem)]
-
-
-def _parse_certificate(der: bytes, where: str) -> CertificateFacts:
-    """Return the subject and the expiry time of a DER-encoded certificate.
-
-    A certificate is a SEQUENCE whose first element has the fields version [0] (optional), serial number, algorithm,
-    issuer, validity, subject, …
-    """
-    try:
-        (whole,) = _parse_elements(der)
-        fields = _parse_elements(_parse_elements(whole.body)[0].body)
-        if fields[0].tag == EXPLICIT_0:
-            fields = fields[1:]
-        _, _, _, validity, subject = fields[:5]
-        _, end = _parse_elements(validity.body)
-        return CertificateFacts(where, _find_common_name(subject.body) or "(no common name)", _parse_time(end))
-    except (ValueError, IndexError, UnicodeDecodeError) as error:
-        raise InvalidCertificate(f"{where}: not a valid certificate: {error}") from None
-
-
-def _parse_elements(data: bytes) -> list[_DerElement]:
-    found, position = [], 0
-    while position < len(data):
-        tag, length = data[position], data[position + 1]
-        position += 2
-        if length & 0x80:
-            count = length & 0x7F
-            length = int.from_bytes(data[position : position + count], "big")
-            position += count
-        if position + length > len(data):
-            raise ValueError("truncated")
-        found.append(_DerElement(tag, data[position : position + length]))
-        position += length
-    return found
-
-
-def _find_common_name(subject: bytes) -> str:
-    for part in _parse_elements(subject):
-        for pair in _parse_elements(part.body):
-            name, value = _parse_elements(pair.body)
-            if name.body == COMMON_NAME:
-                return value.body.decode()
-    return ""
-
-
-def _parse_time(element: _DerElement) -> float:
-    """Parse an ASN.1 time into a timestamp. In UTCTime, the two-digit years 50 to 99 belong to the 20th century."""
-    text = element.body.decode("ascii").removesuffix("Z")
-    if element.tag == UTC_TIME:
-        text = ("19" if int(text[:2]) >= 50 else "20") + text
-    return datetime.strptime(text, "%Y%m%d%H%M%S").replace(tzinfo=UTC).timestamp()
+    return [CertificateFacts(where, each.subject, each.not_after_s) for each in parse_pem_certificates(pem, where)]
 
 
 def collect_config_facts(path: Path) -> tuple[ConfigFacts, NodeConfig | None]:

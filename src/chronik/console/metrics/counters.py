@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
@@ -21,6 +22,8 @@ from chronik.broker.flusher import SyncMetrics
 from chronik.broker.partition_counters import PartitionChangeCounters
 from chronik.console.metrics.families import FAMILIES, build_single_sample_metric
 from chronik.console.status_source import BucketCounts, Metric, NodeStats, Sample
+from chronik.health.problems import KINDS
+from chronik.health.reports import HealthReport
 from chronik.histogram import Histogram
 from chronik.metadata.commands.brokers import BrokerStatus
 from chronik.metadata.image import Image
@@ -101,6 +104,7 @@ class MetricSources(msgspec.Struct, frozen=True):
 
 def iter_counter_metrics(parts: MetricSources) -> Iterator[Metric]:
     """Yield the metrics whose number of time series does not grow with the number of topics and groups."""
+    yield from iter_health_metrics(parts.services.latest_health())
     yield from iter_api_metrics(parts.router.meters)
     yield from iter_registry_metrics(parts.services.registry_meter)
     yield from _iter_network_metrics(parts)
@@ -142,6 +146,20 @@ def iter_api_metrics(meters: Mapping[int, ApiMeter]) -> Iterator[Metric]:
         for api, meter in named
         for code, count in meter.errors.items()
     )
+
+
+def iter_health_metrics(report: HealthReport | None) -> Iterator[Metric]:
+    """Yield the number of problems by kind and severity. Kinds without a problem have the value 0."""
+    counts = Counter((each.kind, each.severity.label) for each in report.problems) if report is not None else Counter()
+    without = {kind for kind in KINDS if kind not in {found for found, _ in counts}} if report is not None else ()
+    yield FAMILIES["chronik_problems"].with_samples(
+        [
+            *(Sample(count, {"kind": kind, "severity": severity}) for (kind, severity), count in counts.items()),
+            *(Sample(0, {"kind": kind, "severity": KINDS[kind].severity.label}) for kind in sorted(without)),
+        ]
+    )
+    checked_at_s = report.checked_at_s if report is not None else 0
+    yield build_single_sample_metric("chronik_problems_checked_seconds", checked_at_s)
 
 
 def iter_registry_metrics(meter: RegistryRequestMeter) -> Iterator[Metric]:

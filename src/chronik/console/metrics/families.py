@@ -39,6 +39,23 @@ class MetricSection(NamedTuple):
 
 SECTIONS: Final = (
     MetricSection(
+        "Health",
+        (
+            MetricFamily(
+                "chronik_problems",
+                GAUGE,
+                "Problems of the cluster by kind and severity (critical, warning, info), as in GET /health. All nodes "
+                "report the same: take the maximum over nodes.",
+                ("kind", "severity"),
+            ),
+            MetricFamily(
+                "chronik_problems_checked_seconds",
+                GAUGE,
+                "Time of the latest health check, in seconds since 1970; 0 before the first one.",
+            ),
+        ),
+    ),
+    MetricSection(
         "Requests",
         (
             MetricFamily("chronik_requests_total", COUNTER, "Kafka requests by API.", ("api",)),

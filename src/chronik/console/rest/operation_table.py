@@ -14,6 +14,7 @@ from chronik.console.rest.models.cluster import (
     ClusterView,
     ConfigChanges,
     Configs,
+    Health,
     NewNode,
     Node,
     NodeDetails,
@@ -138,6 +139,9 @@ OPERATIONS: Final = (
     # Cluster
     _o("GET", "/cluster", "cluster:show", "Describe the state of the cluster, and what needs attention.",
        "Describe Cluster", response=ClusterView),
+    _o("GET", "/health", "cluster:health", "List the problems of the cluster, the most severe first.",
+       "Describe Cluster; names of groups and transactional ids need Describe, those of pipelines Read Topic "
+       "__chronik_pipelines", response=Health),
     _o("GET", "/stream", "live:stream", "Stream the state of the cluster every two seconds.",
        "Describe Cluster; Describe Group for the groups' lag", events={"overview": Overview}),
     _o("GET", "/nodes", "nodes:list_all", "List the nodes.", "Describe Cluster", query=Paging, response=Page[Node]),

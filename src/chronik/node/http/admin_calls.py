@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -33,7 +33,13 @@ class AdminCalls:
     def __init__(self, calls: PeerCalls) -> None:
         self._calls = calls
 
-    def serve(self, dispatch: Dispatch, scheduler: Scheduler, status: Callable[[], dict[str, Any]]) -> None:
+    def serve(
+        self,
+        dispatch: Dispatch,
+        scheduler: Scheduler,
+        status: Callable[[], dict[str, Any]],
+        receive_health: Callable[[bytes], Awaitable[bytes]],
+    ) -> None:
         """Register the handlers of other nodes' console calls. Must be called before the peer transport starts."""
 
         async def answer(peer: int, payload: Buffer) -> Sequence[Buffer]:
@@ -53,6 +59,13 @@ class AdminCalls:
         async def answer_status(peer: int, payload: Buffer) -> Sequence[Buffer]:
             return [msgspec.json.encode(status())]
 
+        async def answer_health(peer: int, payload: Buffer) -> Sequence[Buffer]:
+            try:
+                return [await receive_health(bytes(payload))]
+            except msgspec.DecodeError as error:
+                raise CallRejected(f"the report cannot be decoded: {error}") from error
+
+        self._calls.register(CallKind.HEALTH, answer_health)
         self._calls.register(CallKind.ADMIN, answer)
         self._calls.register(CallKind.STATUS, answer_status)
 
@@ -72,3 +85,7 @@ class AdminCalls:
             return msgspec.json.decode(answer, type=dict[str, Any])
         except msgspec.DecodeError as error:
             raise CallRejected(f"the response of node {node_id} cannot be decoded: {error}") from error
+
+    async def report_health(self, node_id: int, report: bytes, timeout_s: float) -> bytes:
+        """Send this node's health report to the controller, and return its response."""
+        return bytes(await self._calls.call(node_id, CallKind.HEALTH, report, timeout_s))

@@ -93,6 +93,40 @@ class Attention(msgspec.Struct):
     """The console page with details, as a path such as /topics/orders."""
 
 
+class Problem(msgspec.Struct):
+    """A problem of the cluster."""
+
+    id: str
+    """The stable id of the problem: its kind and its subject."""
+    kind: str
+    severity: Literal["critical", "warning", "info"]
+    subject: str
+    """What has the problem: a group, a node id, a transactional id, …; empty for the whole cluster."""
+    since_ms: int
+    """The time since which the problem exists, in milliseconds since 1970."""
+    message: str
+    effect: str
+    action: str
+    """What to do."""
+    console: str
+    """The console page with details, as a path such as /groups/billing."""
+    docs: str
+    """The section of the documentation about problems of this kind."""
+
+
+class Health(msgspec.Struct):
+    """The health of the cluster."""
+
+    status: Literal["ok", "info", "warning", "critical"]
+    """The severity of the worst problem."""
+    node_id: int
+    """The node that has found the problems: the controller or, if none is reachable, this node."""
+    checked_ms: int
+    """The time of the latest check, in milliseconds since 1970."""
+    problems: list[Problem]
+    """All problems, the most severe first."""
+
+
 class Summary(msgspec.Struct):
     """A summary of the cluster's state."""
 
@@ -118,6 +152,9 @@ class Summary(msgspec.Struct):
     groups: int
     open_transactions: int
     attention: list[Attention]
+    """The problems of `health`, in a shorter form."""
+    health: Health | None = None
+    """The health of the cluster; null if this node does not know it."""
 
 
 class ClusterView(Summary, kw_only=True):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from http import HTTPStatus
+from typing import Any, Final, Literal
 
 from chronik.client.errors import ClientError
 from chronik.console.rest.context import OperationContext
+from chronik.console.rest.errors import RestError
+from chronik.console.rest.health_view import build_health, fetch_health
 from chronik.console.rest.internal_client import InternalConnection
-from chronik.console.rest.models.cluster import Attention, ClusterView, Node
+from chronik.console.rest.models.cluster import Attention, ClusterView, Health, Node
 from chronik.console.rest.models.common import NoQuestion
 from chronik.console.rest.node_interface import NodeInterface
 from chronik.console.state_comparison import compare_states
@@ -25,8 +28,7 @@ from chronik.security import audit
 STATUS_TIMEOUT_SECONDS: Final = 1.0
 """Timeout of a status request. A node that does not respond in time is shown as unreachable."""
 
-LISTED_PARTITIONS_MAX: Final = 5
-LONG_TRANSACTION_MS: Final = 15 * 60 * 1000
+UNCONFIRMED: Final = "no majority of nodes responds: the cluster cannot be changed, and this view may be outdated"
 
 StatusFields = dict[str, Any]
 
@@ -221,7 +223,8 @@ def build_cluster_view(context: OperationContext) -> ClusterView:
     nodes = build_nodes(context, described, statuses, counted)
     verdict, agrees, index = _compare_node_metadata(nodes, statuses)
     controller = context.node.services.controller_id()
-    open_since = [each.began_ms for each in list(image.unfinished_transactions()) if _is_open(each.state)]
+    open_transactions = sum(_is_open(each.state) for each in list(image.unfinished_transactions()))
+    report = fetch_health(context)
     view = ClusterView(
         cluster_id=described.cluster_id,
         level=described.level,
@@ -237,16 +240,18 @@ def build_cluster_view(context: OperationContext) -> ClusterView:
         under_replicated=len(counted.under_replicated),
         offline=len(counted.offline),
         groups=len(image.groups),
-        open_transactions=len(open_since),
+        open_transactions=open_transactions,
         attention=[],
         nodes=nodes,
     )
-    now_ms = context.node.services.clock.now_ms()
-    oldest_ms = now_ms - min(open_since) if open_since else 0
-    view.attention = list(_find_problems(view, counted, oldest_ms, statuses))
-    if not is_confirmed:
-        text = "no majority of nodes responds: the cluster cannot be changed, and this view may be outdated"
-        view.attention.insert(0, Attention("error", text, "/nodes"))
+    if report is not None:
+        view.health = build_health(report)
+        view.attention = [
+            Attention(_ATTENTION_SEVERITIES[each.severity.label], each.message, each.console)
+            for each in report.problems
+        ]
+    if not is_confirmed and not any(each.text == UNCONFIRMED for each in view.attention):
+        view.attention.insert(0, Attention("error", UNCONFIRMED, "/nodes"))
     return view
 
 
@@ -269,42 +274,17 @@ def _compare_node_metadata(
     return f"{len(agreement.hashes)} different states among {len(responding)} nodes", False, agreement.index
 
 
-def _find_problems(
-    view: ClusterView, counted: PartitionCounts, oldest_ms: int, statuses: dict[int, StatusFields]
-) -> Iterable[Attention]:
-    """Yield the problems of the cluster that an operator should look at, most severe first."""
-    if view.agrees is False:
-        yield Attention("error", f"metadata differs between nodes: {view.verdict}", "/nodes")
-    if counted.offline:
-        yield Attention(
-            "error",
-            f"{_list_partitions(counted.offline, 'no leader')}",
-            f"/topics/{_get_topic_name(counted.offline[0])}",
-        )
-    for node in view.nodes:
-        for damage in statuses.get(node.id, {}).get("damaged", ())[:LISTED_PARTITIONS_MAX]:
-            yield Attention("error", f"node {node.id} has lost records: {damage}", f"/nodes/{node.id}")
-        if not node.reachable and node.status == "absent":
-            yield Attention("info", f"node {node.id} was added but has not joined yet", f"/nodes/{node.id}")
-        elif not node.reachable:
-            yield Attention("error", f"node {node.id} does not respond", f"/nodes/{node.id}")
-        elif node.status in ("fenced", "offline"):
-            yield Attention("error", f"node {node.id} is {node.status}", f"/nodes/{node.id}")
-        elif node.draining or node.status == "maintenance":
-            yield Attention("info", f"node {node.id} is drained", f"/nodes/{node.id}")
-    if counted.under_replicated:
-        text = _list_partitions(counted.under_replicated, "replicas out of sync")
-        yield Attention("warning", text, f"/topics/{_get_topic_name(counted.under_replicated[0])}")
-    if oldest_ms > LONG_TRANSACTION_MS:
-        yield Attention("warning", f"a transaction has been open for {oldest_ms // 60_000} minutes", "/transactions")
+_ATTENTION_SEVERITIES: Final[dict[str, Literal["error", "warning", "info"]]] = {
+    "critical": "error",
+    "warning": "warning",
+    "info": "info",
+}
 
 
-def _list_partitions(partitions: Sequence[str], what: str) -> str:
-    named = ", ".join(partitions[:LISTED_PARTITIONS_MAX])
-    more = f" and {len(partitions) - LISTED_PARTITIONS_MAX} more" if len(partitions) > LISTED_PARTITIONS_MAX else ""
-    verb = "has" if len(partitions) == 1 else "have"
-    return f"{named}{more} {verb} {what}"
-
-
-def _get_topic_name(partition: str) -> str:
-    return partition.rpartition("-")[0]
+def health(context: OperationContext, params: NoQuestion) -> Health:
+    """List the problems of the cluster."""
+    require_describe_cluster(context)
+    report = fetch_health(context)
+    if report is None:
+        raise RestError(HTTPStatus.SERVICE_UNAVAILABLE, "the problems are not known yet: try again later")
+    return build_health(report)

@@ -1,0 +1,1 @@
+"""Collection of a node's health facts, and exchange of them with the controller."""
