@@ -1,4 +1,4 @@
-// The overview: conditions that need attention, the comparison of the nodes, their state, and charts of the load.
+// The overview: the problems of the cluster, the comparison of the nodes, their state, and charts of the load.
 
 import { get } from "../api.js";
 import { live } from "../live.js";
@@ -48,7 +48,7 @@ export function overviewPage() {
       fill(verdict, h("div", { class: "verdict-box", role: "status" }));
     }
     drawVerdict(verdict.firstChild, cluster);
-    redraw(attention, attentionCard(cluster.attention ?? []));
+    redraw(attention, problemsCard(cluster.health));
     redraw(totals, tiles(cluster));
     redraw(nodes, (cluster.nodes ?? []).map((each) => nodeCard(each, cluster)));
   }
@@ -69,7 +69,8 @@ export function overviewPage() {
 
 function drawVerdict(element, cluster) {
   const whole = (cluster.nodes ?? []).every((node) => node.reachable !== false);
-  const tone = cluster.agrees === false ? "error" : cluster.agrees && whole ? "ok" : "warning";
+  const worst = { critical: "error", warning: "warning" }[cluster.health?.status];
+  const tone = cluster.agrees === false || worst === "error" ? "error" : cluster.agrees && whole && !worst ? "ok" : "warning";
   const glyph = { ok: "check", warning: "info", error: "warning" }[tone];
   element.className = `verdict-box verdict-${tone}`;
   const where = [cluster.compared_index === null || cluster.compared_index === undefined ? null : `compared at index ${format.count(cluster.compared_index)}`, cluster.leader_id === null || cluster.leader_id === undefined || cluster.leader_id < 0 ? "no leader" : `leader: node ${cluster.leader_id}`, `term ${format.count(cluster.term)}`].filter(Boolean).join(" · ");
@@ -78,13 +79,21 @@ function drawVerdict(element, cluster) {
   else fill(element, h("span", { class: "verdict-mark" }, icon(glyph)), h("div", {}, h("p", { class: "verdict-text" }, cluster.verdict ?? "Unknown"), h("p", { class: "verdict-more muted", "aria-live": "off" }, where)));
 }
 
-function attentionCard(items) {
-  const glyphs = { error: "error", warning: "warning", info: "info" };
-  const order = ["error", "warning", "info"];
-  const sorted = [...items].sort((a, b) => order.indexOf(a.severity) - order.indexOf(b.severity));
-  const rows = sorted.map(({ severity, text, link: href }) => h("li", { class: `attention attention-${severity}` }, icon(glyphs[severity] ?? "info"), href ? h("a", { href: local(href) }, text) : h("span", {}, text)));
-  return card("Needs attention", { extra: "attention-card" }, rows.length ? h("ul", { class: "attentions" }, rows) : h("p", { class: "all-well" }, icon("check"), "No problems found."));
+const TONES = { critical: "error", warning: "warning", info: "info" };
+
+/** Lists the problems, the most severe first. It says that there are none only if a check has found none. */
+function problemsCard(health) {
+  const problems = health?.problems ?? [];
+  const row = (each) => {
+    const since = `For ${format.duration(Math.max(0, (Date.now() - each.since_ms) / 1000))}. ${each.effect}.`;
+    const text = h("div", {}, h("a", { href: local(each.console), "data-focus": `problem-${each.id}` }, sentence(each.message)), h("p", { class: "muted small", "aria-live": "off" }, since), h("p", { class: "small" }, `What to do: ${each.action}`));
+    return h("li", { class: `attention attention-${TONES[each.severity]}` }, icon(TONES[each.severity]), text);
+  };
+  const none = health ? h("p", { class: "all-well" }, icon("check"), "No problems found.") : h("p", { class: "muted" }, "The problems are not known yet.");
+  return card("Problems", { extra: "attention-card" }, problems.length ? h("ul", { class: "attentions" }, problems.map(row)) : none);
 }
+
+const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
 
 const local = (href) => (href.startsWith("#") ? href : `#${href.startsWith("/") ? "" : "/"}${href}`);
 
