@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,11 @@ import pytest
 from chronik.client.cluster import ClusterClient
 from chronik.ids import format_id
 from chronik.pipeline.query import topic_snapshots
+from chronik.pipeline.query.time_travel import AsOfOffsets
 from chronik.pipeline.query.topic_snapshots import SnapshotReader, TopicSnapshot
 from chronik.pipeline.source.offset_ranges import OffsetRange
-from chronik.pipeline.tables.catalog import open_or_create_table
+from chronik.pipeline.tables.as_of import AsOfVersion
+from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.storage import table_uri
 from chronik.pipeline.tables.topic_table import TableSpec
@@ -169,3 +171,62 @@ def test_rejected_list_offsets_does_not_affect_other_topics(root: str) -> None:
     found = take_snapshots(brokers, root, "customer", "orders")
     assert found["orders"].tail == TAIL
     assert "TOPIC_AUTHORIZATION_FAILED: customer-0" in str(found["customer"].tail_error)
+
+
+# Snapshots as of offsets. The topic has two partitions that end at END; offsets 0 and 1 of partition 0 have landed.
+
+
+def take_past_snapshot(root: str, *end_offsets: tuple[int, int], brokers: Brokers | None = None) -> TopicSnapshot:
+    brokers = brokers or Brokers(lambda name, _: describe_topic(name, 1, 1))
+    return SnapshotReader(brokers, root).take_snapshot_as_of("orders", AsOfOffsets(end_offsets))
+
+
+def read_files(snapshot: TopicSnapshot) -> Sequence[tuple[int, int]]:
+    assert snapshot.table_snapshot is not None
+    return sorted(file.offsets for file in snapshot.table_snapshot.live_files)
+
+
+def test_offsets_within_the_landed_rows_have_no_tail(root: str) -> None:
+    commit_rows(open_table(table_uri(root, "orders")), 0, build_record_columns([2, 3], [b"c", b"d"]))
+    for end, files in ((0, []), (1, [(0, 1)]), (2, [(0, 1)]), (3, [(0, 1), (2, 3)])):
+        found = take_past_snapshot(root, (0, end), (1, 0))
+        assert (found.tail, found.tail_error, found.end_offsets) == ((), None, ((0, end),))
+        assert read_files(found) == files
+    assert take_past_snapshot(root, (0, 4), (1, 0)).end_offsets == ()
+
+
+def test_offsets_in_the_live_tail_limit_it(root: str) -> None:
+    found = take_past_snapshot(root, (0, 4), (1, 1))
+    assert found.tail == (OffsetRange("orders", 0, 2, 4), OffsetRange("orders", 1, 0, 1))
+    assert (read_files(found), found.end_offsets) == ([(0, 1)], ())
+    latest = take_past_snapshot(root, (0, -1), (1, -1))
+    assert latest.tail == (OffsetRange("orders", 0, 2, END), OffsetRange("orders", 1, 0, END))
+
+
+@pytest.mark.parametrize(
+    ("end_offsets", "message"),
+    [
+        (((0, 1),), "orders OFFSETS AS OF: no offset of partition 1; name every partition (-1: its end)"),
+        (((0, 1), (1, 1), (2, 1)), "orders OFFSETS AS OF: the topic has no partition 2"),
+        (((0, 1), (1, END + 1)), f"orders-1: offset {END + 1} does not exist yet: the partition ends at {END}"),
+    ],
+)
+def test_offsets_that_do_not_exist_are_rejected(
+    root: str,
+    end_offsets: tuple[tuple[int, int], ...],
+    message: str,
+) -> None:
+    assert take_past_snapshot(root, *end_offsets).tail_error == message
+
+
+@pytest.mark.usefixtures("short_timeouts")
+def test_offsets_of_a_deleted_topic_must_have_landed(root: str) -> None:
+    gone = Brokers(lambda name, _: describe_error(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    assert take_past_snapshot(root, (0, 2), brokers=gone).tail_error is None
+    assert "up to offset 1 only" in str(take_past_snapshot(root, (0, 3), brokers=gone).tail_error)
+
+
+def test_version_of_a_topic_that_has_not_landed_is_rejected(tmp_path: Path) -> None:
+    brokers = Brokers(lambda name, _: describe_topic(name, 1))
+    found = SnapshotReader(brokers, str(tmp_path)).take_snapshot_as_of("orders", AsOfVersion(1))
+    assert found.table_error == found.tail_error == "orders has not landed, so that it has no versions"

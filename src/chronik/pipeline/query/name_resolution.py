@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from chronik.errors import ChronikError
 from chronik.pipeline.query.lexer import SqlToken, TokenKind, tokenize_sql
+from chronik.pipeline.query.time_travel import PointInTime
 
 
 class AmbiguousNameError(ChronikError):
@@ -38,6 +39,7 @@ class TopicView(NamedTuple):
     """The name of the view in Spark."""
     topic: str
     half: TopicViewScope
+    as_of: PointInTime | None = None
 
 
 class _Candidate(NamedTuple):

@@ -50,8 +50,12 @@ def query(
     Through Spark Connect, results are computed when they are fetched, from the views at that time: fetch them before
     the next query replaces the views.
 
+    After the name of a topic or of one of its halves, a statement may have `VERSION AS OF 3`, `TIMESTAMP AS OF
+    '2026-11-19 08:30:00'` or `OFFSETS AS OF '{"0": 100, "1": 57}'`.
+
     Raises:
         AmbiguousNameError: A name could refer to several topics.
+        AsOfClauseError: An `AS OF` clause is invalid.
         UnreadableTopicError: The landed rows or the live tail of a topic cannot be read.
         RawFieldError: The statement uses a JSON field of a raw topic.
         ClientError: No broker responds.
@@ -77,7 +81,7 @@ def query(
                 storage_options=storage_options,
                 registry=registry,
             )
-            return _analyze_statement(spark, statement, prepared)
+            return _analyze_statement(spark, prepared)
     return _run_with_missing_views(spark, statement, bootstrap, table_root, storage_options, registry)
 
 
@@ -107,7 +111,7 @@ def _run_with_missing_views(
             registry=registry,
         )
         try:
-            return _analyze_statement(spark, statement, prepared)
+            return _analyze_statement(spark, prepared)
         except AnalysisException as error:
             name = _extract_missing_view_name(error)
             # A script may already have had effects, so it is not repeated.
@@ -116,14 +120,14 @@ def _run_with_missing_views(
             missing_names.append(name)
 
 
-def _analyze_statement(spark: SparkSession, statement: str, prepared: PreparedViews) -> DataFrame:
+def _analyze_statement(spark: SparkSession, prepared: PreparedViews) -> DataFrame:
     from pyspark.errors import AnalysisException
 
     for name, error_of_view in prepared.rejected.items():
         if spark.catalog.tableExists(f"`{name}`"):
             raise error_of_view  # Spark would use a table of its own instead of the topic
     try:
-        frame = spark.sql(statement)
+        frame = spark.sql(prepared.statement)
         _ = frame.schema  # Spark Connect analyses the statement only when the schema is read
     except AnalysisException as error:
         missing = _extract_missing_view_name(error)

@@ -8,8 +8,8 @@ never ahead of them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -19,14 +19,17 @@ from chronik.client.records import TopicPartition
 from chronik.errors import ChronikError, ConfigError
 from chronik.formats.registry_client import RegistrySettings
 from chronik.ids import format_id
+from chronik.pipeline.query.time_travel import LATEST_OFFSET, AsOfOffsets, PointInTime
 from chronik.pipeline.registry_access import find_registry, resolve_registry
 from chronik.pipeline.source.offset_ranges import OffsetRange
 from chronik.pipeline.source.offset_resolver import OffsetResolver
 from chronik.pipeline.source.options import IsolationLevel
+from chronik.pipeline.tables.as_of import AsOf
 from chronik.pipeline.tables.catalog import list_table_names, open_table
 from chronik.pipeline.tables.layout import TableKind, initial_schema
 from chronik.pipeline.tables.storage import DEAD_LETTERS_SUFFIX, table_uri
 from chronik.pipeline.tables.storage_errors import TableStorageError
+from chronik.pipeline.tables.table_files import LiveFile
 from chronik.pipeline.tables.topic_table import TableError, TableMissingError, TableSnapshot
 from chronik.pipeline.tables.values.data_format import JSON_VALUES, RecordFormat
 from chronik.pipeline.tables.values.table_schema import INFERRED, TableSchema
@@ -71,6 +74,8 @@ class TopicSnapshot:
     """Whether the topic is unknown to the brokers, so that only landed rows are available."""
     registry: RegistrySettings | None = None
     """The registry with the schemas of the records; None if none is needed."""
+    end_offsets: tuple[tuple[int, int], ...] = ()
+    """Partitions of which the table has more rows than the snapshot, with the first offset that is not in it."""
 
     @property
     def kind(self) -> TableKind:
@@ -102,8 +107,11 @@ def compute_tail(
     next_offsets: Mapping[int, int],
     earliest: Mapping[TopicPartition, int],
     latest: Mapping[TopicPartition, int],
+    end_offsets: Mapping[int, int] | None = None,
 ) -> list[OffsetRange]:
     """Return the live tail: the offset ranges from the table's next offsets to the ends of the partitions.
+
+    With `end_offsets`, the tail ends at these offsets, and partitions that have landed up to them are not examined.
 
     Raises:
         UnreadableTopicError: Records were deleted before they landed, or a partition ends before the table does.
@@ -113,6 +121,9 @@ def compute_tail(
         # A partition without a next offset never landed: all its records are live tail. (0 is a valid offset.)
         landed_to = next_offsets.get(each.partition)
         start = earliest[each] if landed_to is None else landed_to
+        end = latest[each] if end_offsets is None else end_offsets[each.partition]
+        if end_offsets is not None and end <= start:
+            continue
         if start < earliest[each]:
             raise UnreadableTopicError(
                 f"{each}: offsets {start} to {earliest[each] - 1} are missing: retention deleted them before landing"
@@ -124,8 +135,8 @@ def compute_tail(
                 f"{each}: the table has records up to offset {start - 1}, but the partition ends at {latest[each]}:"
                 f" it lost records that had landed; query {each.topic}_cold for the landed rows"
             )
-        if start < latest[each]:
-            ranges.append(OffsetRange(*each, start, latest[each]))
+        if start < end:
+            ranges.append(OffsetRange(*each, start, end))
     return ranges
 
 
@@ -176,6 +187,49 @@ class SnapshotReader:
             found, has_gap = self._take_snapshots_once(wanted)
         return found
 
+    def take_snapshot_as_of(self, topic: str, as_of: PointInTime) -> TopicSnapshot:
+        """Take a snapshot of a topic as of a point in time; errors are part of it.
+
+        A version of the table has no live tail. The records below given offsets may be in both halves.
+
+        Raises:
+            ClientError: No broker responds.
+        """
+        if not isinstance(as_of, AsOfOffsets):
+            landed = self._read_table_snapshot(topic, as_of)
+            if landed is None:
+                landed = TableError(f"{topic} has not landed, so that it has no versions")
+            if isinstance(landed, TableError):
+                return TopicSnapshot(topic, None, (), str(landed), str(landed))
+            return TopicSnapshot(topic, landed, ())
+        landed = self._read_table_snapshot(topic)
+        if isinstance(landed, TableError):
+            return TopicSnapshot(topic, None, (), str(landed), str(landed))
+        described = self._describe_topics([topic])[topic]
+        next_offsets = {} if landed is None else landed.next_offsets
+        is_unknown = described.error_code in NO_SUCH_TOPIC
+        known = set(next_offsets) | {each.partition_index for each in described.partitions}
+        if mistake := _check_partitions(topic, dict(as_of.end_offsets), known):
+            return TopicSnapshot(topic, None, (), mistake, mistake)
+        tail: tuple[OffsetRange, ...] = ()
+        tail_error, registry = None, None
+        try:
+            if is_unknown and landed is not None:
+                _check_landed(topic, dict(as_of.end_offsets), next_offsets)
+            else:
+                tail = tuple(self._compute_topic_tail(landed, described, topic, dict(as_of.end_offsets)))
+                registry = self._find_registry(landed) if tail else None
+        except (UnreadableTopicError, KafkaError) as error:
+            tail, tail_error = (), str(error)
+        ends = tuple(
+            (partition, end)
+            for partition, end in as_of.end_offsets
+            if end != LATEST_OFFSET and end < next_offsets.get(partition, 0)
+        )
+        if landed is not None and ends:
+            landed = _restrict_to_offsets(landed, dict(ends))
+        return TopicSnapshot(topic, landed, tail, tail_error, None, is_unknown, registry, ends)
+
     def _take_snapshots_once(self, topics: list[str]) -> tuple[dict[str, TopicSnapshot], bool]:
         """Take snapshots once; also return whether a table and its topic have a gap that a retry may close."""
         tables = {topic: self._read_table_snapshot(topic) for topic in topics}
@@ -216,10 +270,10 @@ class SnapshotReader:
         except ConfigError as error:
             raise UnreadableTopicError(str(error)) from None
 
-    def _read_table_snapshot(self, topic: str) -> TableSnapshot | TableError | None:
+    def _read_table_snapshot(self, topic: str, as_of: AsOf | None = None) -> TableSnapshot | TableError | None:
         uri = table_uri(self._table_root, topic)
         try:
-            return open_table(uri, self._storage_options).snapshot()
+            return open_table(uri, self._storage_options).snapshot(as_of)
         except TableMissingError:
             return None
         except TableError as error:
@@ -242,9 +296,15 @@ class SnapshotReader:
             time.sleep(DESCRIBE_RETRY_SECONDS)
 
     def _compute_topic_tail(
-        self, landed: TableSnapshot | None, topic: MetadataResponseTopic, name: str
+        self,
+        landed: TableSnapshot | None,
+        topic: MetadataResponseTopic,
+        name: str,
+        end_offsets: Mapping[int, int] | None = None,
     ) -> list[OffsetRange]:
         """Return the offset ranges of a topic's live tail, the records that are not in its table yet.
+
+        With `end_offsets`, the tail ends at these offsets.
 
         Raises:
             UnreadableTopicError: There is a gap, or the table belongs to another topic.
@@ -266,7 +326,63 @@ class SnapshotReader:
             self._positions.fetch_earliest_offsets(partitions),
             self._positions.fetch_latest_offsets(partitions),
         )
-        return compute_tail(partitions, next_offsets, earliest, latest)
+        if end_offsets is not None:
+            end_offsets = _resolve_end_offsets(end_offsets, latest)
+        return compute_tail(partitions, next_offsets, earliest, latest, end_offsets)
+
+
+def select_files(snapshot: TableSnapshot, positions: Sequence[int]) -> TableSnapshot:
+    """Return a table's snapshot with only the files at these positions, and without statistics."""
+    return replace(
+        snapshot,
+        file_uris=tuple(snapshot.file_uris[position] for position in positions),
+        live_files=tuple(snapshot.live_files[position] for position in positions),
+        statistics=None,
+    )
+
+
+def _restrict_to_offsets(landed: TableSnapshot, end_offsets: Mapping[int, int]) -> TableSnapshot:
+    """Return the snapshot without files that have only records from the end offsets on."""
+
+    def may_have_rows(file: LiveFile) -> bool:
+        (partition, last), (lowest, _) = file.partitions, file.offsets
+        return partition != last or lowest < end_offsets.get(partition, lowest + 1)
+
+    return select_files(landed, [position for position, file in enumerate(landed.live_files) if may_have_rows(file)])
+
+
+def _check_partitions(topic: str, end_offsets: Mapping[int, int], known: set[int]) -> str | None:
+    """Return what is wrong with the partitions of an OFFSETS clause, or None."""
+    if unknown := sorted(set(end_offsets) - known):
+        return f"{topic} OFFSETS AS OF: the topic has no partition {unknown[0]}"
+    if missing := sorted(known - set(end_offsets)):
+        names = ", ".join(map(str, missing))
+        return f"{topic} OFFSETS AS OF: no offset of partition {names}; name every partition ({LATEST_OFFSET}: its end)"
+    return None
+
+
+def _check_landed(topic: str, end_offsets: Mapping[int, int], next_offsets: Mapping[int, int]) -> None:
+    for partition, end in end_offsets.items():
+        if end > next_offsets.get(partition, 0):
+            raise UnreadableTopicError(
+                f"topic {topic} does not exist on the cluster, and its table has records of partition {partition} up to"
+                f" offset {next_offsets.get(partition, 0) - 1} only"
+            )
+
+
+def _resolve_end_offsets(end_offsets: Mapping[int, int], latest: Mapping[TopicPartition, int]) -> dict[int, int]:
+    """Return the offsets with the current ends of partitions.
+
+    Raises:
+        UnreadableTopicError: An offset is beyond the end of its partition.
+    """
+    found = {}
+    for partition, end in latest.items():
+        wanted = end_offsets[partition.partition]
+        if wanted > end:
+            raise UnreadableTopicError(f"{partition}: offset {wanted} does not exist yet: the partition ends at {end}")
+        found[partition.partition] = end if wanted == LATEST_OFFSET else wanted
+    return found
 
 
 def _retry_period_s(topic: MetadataResponseTopic) -> float:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -45,9 +45,18 @@ from chronik.pipeline.query.name_resolution import (
 )
 from chronik.pipeline.query.s3a import build_s3a_options, has_s3a, to_s3a_uri
 from chronik.pipeline.query.spark_schema import to_spark_schema
+from chronik.pipeline.query.time_travel import (
+    AsOfClause,
+    AsOfClauseError,
+    AsOfOffsets,
+    PointInTime,
+    evaluate_clause,
+    evaluate_time_in_spark,
+    parse_as_of_clauses,
+)
 from chronik.pipeline.query.topic_snapshots import SnapshotReader, TopicSnapshot, UnreadableTopicError
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings
-from chronik.pipeline.tables.layout import PARTITION, RESERVED_NAMES, VALUE, TableKind
+from chronik.pipeline.tables.layout import OFFSET, PARTITION, RESERVED_NAMES, VALUE, TableKind
 from chronik.pipeline.tables.parquet import directories_contain_values
 from chronik.pipeline.tables.storage import local_directory, to_absolute_root
 from chronik.pipeline.tables.storage_options import is_s3
@@ -126,6 +135,10 @@ def _build_cold_dataframe(
     landed = snapshot.table_snapshot
     if landed is None or not _has_files(snapshot):
         return spark.createDataFrame([], to_spark_schema(_select_fields(snapshot.schema, names)))
+    if snapshot.end_offsets:
+        positions = [name for name in (PARTITION, OFFSET) if name not in names]
+        rows = _build_cold_dataframe(spark, replace(snapshot, end_offsets=()), [*names, *positions], False)
+        return rows.where(_build_offset_condition(snapshot.end_offsets)).select([f"`{name}`" for name in names])
     has_values = directories_contain_values(landed.file_uris, len(landed.partition_by))
     if not has_values or (is_s3(landed.uri) and not has_s3a(spark)):
         scan = LandedScan(landed.files, tuple(names))
@@ -136,6 +149,11 @@ def _build_cold_dataframe(
     reader = spark.read.options(basePath=base_path, **NO_GLOBBING, **options)
     rows = reader.schema(to_spark_schema(snapshot.schema)).parquet(*_decode_file_paths(landed))
     return rows.select([f"`{name}`" for name in names])
+
+
+def _build_offset_condition(end_offsets: Iterable[tuple[int, int]]) -> str:
+    excluded = " OR ".join(f"({PARTITION} = {partition} AND {OFFSET} >= {end})" for partition, end in end_offsets)
+    return f"NOT ({excluded})"
 
 
 def _decode_file_paths(landed: TableSnapshot) -> list[str]:
@@ -241,6 +259,8 @@ class CreatedViews:
 class PreparedViews:
     """The views that were created for a statement."""
 
+    statement: str
+    """The statement with the names of the created views instead of `AS OF` clauses."""
     names: TopicNames
     rejected: dict[str, ChronikError]
     """Views that could not be created, with the reasons. Using such a name as a view is an error."""
@@ -350,6 +370,8 @@ def prepare_views(
 
     Raises:
         AmbiguousNameError: Two names differ only in case, but refer to different topics.
+        AsOfClauseError: An `AS OF` clause is invalid.
+        UnreadableTopicError: A topic cannot be read as of a point in time.
         ClientError: No broker responds.
         KafkaError: A broker rejects a request.
         TableStorageError: The object store of the tables cannot be listed.
@@ -358,15 +380,26 @@ def prepare_views(
     with ClusterClient(bootstrap, client_id=CLIENT_ID) as cluster:
         snapshots = SnapshotReader(cluster, to_absolute_root(table_root), storage_options, registry)
         names = TopicNames(snapshots.list_topics())
-        named = names.resolve_statement(statement, others)
-        _drop_earlier_views(spark, {view.name.casefold() for view in named.views})
-        topic_snapshots = snapshots.take_snapshots(dict.fromkeys(view.topic for view in named.views))
+        parsed = parse_as_of_clauses(statement, lambda name: names.resolve(name) is not None)
+        named = names.resolve_statement(parsed.text_without_clauses, others)
+        past_views = {each.view: _resolve_clause(spark, names, each) for each in parsed.clauses}
+        all_views = [*named.views, *past_views.values()]
+        _drop_earlier_views(spark, {view.name.casefold() for view in all_views})
+        topic_snapshots: dict[tuple[str, PointInTime | None], TopicSnapshot] = {
+            (topic, None): snapshot
+            for topic, snapshot in snapshots.take_snapshots(dict.fromkeys(view.topic for view in named.views)).items()
+        }
+        for view in past_views.values():
+            if view.as_of is not None and (view.topic, view.as_of) not in topic_snapshots:
+                past = snapshots.take_snapshot_as_of(view.topic, view.as_of)
+                topic_snapshots[view.topic, view.as_of] = past
+    statement = parsed.text
     refused: dict[str, ChronikError] = dict(named.ambiguous)
     only_landed: dict[str, None] = {}
     raw: dict[str, RawTopic] = {}
     is_single_scan = executes_once and not others and has_single_scan(statement)
-    for view in named.views:
-        snapshot = topic_snapshots[view.topic]
+    for view in all_views:
+        snapshot = topic_snapshots[view.topic, view.as_of]
         columns = find_referenced_columns(statement, snapshot.schema.names) if prune else None
         try:
             _create_view(
@@ -379,6 +412,8 @@ def prepare_views(
                 is_single_scan=is_single_scan,
             )
         except UnreadableTopicError as error:
+            if view.as_of is not None:
+                raise
             refused[view.name] = error
         if snapshot.is_table_only and view.half is not TopicViewScope.COLD:
             only_landed[view.topic] = None
@@ -386,7 +421,19 @@ def prepare_views(
             raw[view.name] = RawTopic(view.topic, snapshot.table_snapshot is not None)
     for name in refused:
         _drop_view(spark, name)
-    return PreparedViews(names, refused, tuple(only_landed), raw)
+    return PreparedViews(statement, names, refused, tuple(only_landed), raw)
+
+
+def _resolve_clause(spark: SparkSession, names: TopicNames, clause: AsOfClause) -> TopicView:
+    found = names.resolve(clause.name)
+    assert found is not None, "the clause was found by its topic"
+    as_of = evaluate_clause(clause, lambda expression: evaluate_time_in_spark(spark, expression))
+    if found.half is TopicViewScope.HOT and not isinstance(as_of, AsOfOffsets):
+        raise AsOfClauseError(
+            f"{clause}: a version of a table has no live tail; query {found.topic} or {found.topic}_cold, or use"
+            " OFFSETS AS OF"
+        )
+    return TopicView(clause.view, found.topic, found.half, as_of)
 
 
 def warn_about_missing_topics(topics: Iterable[str]) -> None:
