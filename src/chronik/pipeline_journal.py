@@ -83,6 +83,8 @@ class TopicProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     """Time of the report according to the driver's clock, in milliseconds since the epoch."""
     round_engine: str = ""
     """Where the last round with rows ran: `driver` or `spark`."""
+    round_bytes_max: int = 0
+    """Maximum bytes of a landing round of all topics while it is reduced, because the store is slow; 0 otherwise."""
     round_misfits: dict[str, int] = {}
     """Number of values in the last round that did not fit their column, for columns with more than 1 % of them."""
 

@@ -12,7 +12,7 @@ from chronik.client.admin import NewTopic, create_topics, delete_topics
 from chronik.client.cluster import ClusterClient
 from chronik.client.records import OutgoingRecord
 from chronik.pipeline.journal.reports import ProgressReporter, TopicReport
-from chronik.pipeline.landing import driver as driver_module
+from chronik.pipeline.landing import round_budget
 from chronik.pipeline.landing.driver import LandingDriver
 from chronik.pipeline.landing.landing_task import LandingTask, LandingTaskResult, run_landing_task
 from chronik.pipeline.landing.local_runner import LandingTaskRunner
@@ -94,7 +94,8 @@ def test_topics_of_round_run_in_one_job_with_fair_shares(topics: LandedTopics, m
     topics.send(huge, 600)
     for name in small:
         topics.send(name, 10)
-    monkeypatch.setattr(driver_module, "ROUND_BYTES_MAX", 200 * 1024)  # of records of unknown size
+    monkeypatch.setattr(round_budget, "ROUND_BYTES_START", 200 * 1024)  # of records of unknown size
+    monkeypatch.setattr(round_budget, "ROUND_BYTES_MIN", 1)
     runner, reporter = InThisProcess(), RecordingReporter(topics.names)
     topics.driver(runner, reporter).run()
     counts = [{task.topic: task.offset_count for task in job} for job in runner.jobs]
@@ -102,6 +103,35 @@ def test_topics_of_round_run_in_one_job_with_fair_shares(topics: LandedTopics, m
     assert len(counts) > 1
     for name, expected in ((huge, 600), *((name, 10) for name in small)):
         assert topics.offsets(name) == list(range(expected))
+
+
+class ThrottledOnce(InThisProcess):
+    """A task runner whose first job is throttled by the store."""
+
+    def run(self, tasks: Sequence[LandingTask]) -> list[LandingTaskResult]:
+        if not self.jobs:
+            self.jobs.append(list(tasks))
+            return [LandingTaskResult(error="s3://lake: SlowDown: reduce your request rate") for _ in tasks]
+        return super().run(tasks)
+
+
+def test_throttling_store_gets_smaller_rounds(
+    topics: LandedTopics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = topics.names[0]
+    topics.send(name, 300)
+    monkeypatch.setattr(round_budget, "ROUND_BYTES_START", 200 * 1024)
+    monkeypatch.setattr(round_budget, "ROUND_BYTES_MIN", 1)
+    runner, reporter = ThrottledOnce(), RecordingReporter([name])
+    driver = topics.driver(runner, reporter)
+    driver.run()
+    assert "landing rounds reduced: the store throttles requests" in caplog.text
+    reporter.restart()
+    driver.run()
+    counts = [sum(task.offset_count for task in job) for job in runner.jobs]
+    assert counts[:2] == [200, 100]
+    assert reporter.reports[0].round_bytes_max == 100 * 1024
+    assert topics.offsets(name) == list(range(300))
 
 
 def test_idle_topic_is_planned_without_reading_its_table(topics: LandedTopics) -> None:

@@ -180,6 +180,7 @@ def _merge_progress(previous: TopicProgress, report: TopicReport, now_ms: int) -
         round_seconds=report.round_seconds if landed else previous.round_seconds,
         round_engine=report.round_engine or "" if landed else previous.round_engine,
         round_misfits=dict(report.round_misfits) if landed else previous.round_misfits,
+        round_bytes_max=report.round_bytes_max,
         total_rows=report.total_rows,
         total_dead_letters=report.total_dead_letters,
         last_error=report.last_error,

@@ -33,6 +33,8 @@ class TopicReport:
     round_dead_letters: int = 0
     round_bytes: int = 0
     """Size in bytes of the files committed in this round."""
+    round_bytes_max: int = 0
+    """Maximum bytes of a round of all topics while it is reduced, because the store is slow; 0 otherwise."""
     round_seconds: float = 0.0
     round_engine: str | None = None
     """Where the round ran: `driver` (in this process) or `spark`; None if it read nothing."""

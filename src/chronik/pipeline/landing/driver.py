@@ -24,6 +24,7 @@ from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.election import DriverElection
 from chronik.pipeline.landing.landing_task import LandingTask
 from chronik.pipeline.landing.local_runner import LandingTaskRunner
+from chronik.pipeline.landing.round_budget import RoundBudget, is_throttling_error
 from chronik.pipeline.landing.round_plan import RecordsDeletedError, TopicDemand, share_round
 from chronik.pipeline.landing.settings import LandingSettings, list_enabled_topics
 from chronik.pipeline.landing.topic_landing import LandingRound, RoundResult, TopicLanding, commit_group_offsets
@@ -57,10 +58,6 @@ REPORT_SECONDS_MAX = 10.0
 
 PERMANENT_ERRORS = (ConfigError, RecordsDeletedError, TableMismatchError, TableStorageAccessError)
 """Errors that a retry cannot fix, because they need a change by an operator."""
-
-
-ROUND_BYTES_MAX = 4096 * MIB
-"""Maximum bytes of keys and values that a round reads from all topics. Each topic gets a fair share."""
 
 
 class LandingFailedError(ChronikError):
@@ -155,6 +152,7 @@ class LandingDriver:
         self._stop = stop
         self._monotonic = monotonic
         self._election = election
+        self._budget = RoundBudget()
         self._role: DriverRole | None = None
         self._topics: dict[str, _TopicState] = {}
         self._started = monotonic()
@@ -263,6 +261,7 @@ class LandingDriver:
 
     def _run_round(self, topics: list[_TopicState], *, once: bool = False) -> bool:
         """Write the next records of each topic to its table; return whether another round should follow immediately."""
+        started = self._monotonic()
         due = []
         for topic in topics:
             if self._reporter.is_paused(topic.landing.topic):
@@ -277,6 +276,7 @@ class LandingDriver:
             self._discard_rounds(topic_rounds)
             return False
         self._commit_rounds([each for each in topic_rounds if each.round is not None and each.error is None])
+        self._adapt_budget(topic_rounds, self._monotonic() - started)
         unfinished = [self._complete_round(topic_round, once) for topic_round in topic_rounds]
         return any(unfinished)
 
@@ -322,7 +322,7 @@ class LandingDriver:
             for each in planned
         ]
         parallelism = self._jobs.parallelism()
-        for topic_round, records in zip(planned, share_round(demands, ROUND_BYTES_MAX), strict=True):
+        for topic_round, records in zip(planned, share_round(demands, self._budget.bytes_max), strict=True):
             topic = topic_round.topic
             topic.waited_rounds = topic.waited_rounds + 1 if topic_round.backlog and not records else 0
             if topic.waited_rounds:
@@ -330,6 +330,26 @@ class LandingDriver:
                 continue
             with _capture_round_error(topic_round):
                 topic_round.round = topic.landing.plan_round(parallelism, topic.end_offsets, max(1, records))
+
+    def _adapt_budget(self, topic_rounds: list[_TopicRound], seconds: float) -> None:
+        """Adapt the size of the next rounds to the duration of this one, and log a reduction and its end."""
+        read = [each.round.read_bytes for each in topic_rounds if each.round is not None and each.round.has_results]
+        is_throttled = any(each.error is not None and is_throttling_error(str(each.error)) for each in topic_rounds)
+        if not read and not is_throttled:
+            return
+        before, was_reduced = self._budget.bytes_max, self._budget.is_reduced
+        self._budget.record_round(sum(read), seconds, len(read), is_throttled=is_throttled)
+        after = self._budget.bytes_max
+        if after < before and self._budget.is_reduced:
+            logger.warning(
+                "pipeline %s: landing rounds reduced: %s; round_mib=%d, before=%d",
+                self._settings.group,
+                "the store throttles requests" if is_throttled else f"a round took {seconds:.0f} s",
+                after // MIB,
+                before // MIB,
+            )
+        elif was_reduced and not self._budget.is_reduced:
+            logger.warning("pipeline %s: landing rounds restored: round_mib=%d", self._settings.group, after // MIB)
 
     def _run_tasks(self, topic_rounds: list[_TopicRound]) -> None:
         """Run the tasks of all topics in one Spark job, and run tasks again that requested new columns."""
@@ -452,6 +472,7 @@ class LandingDriver:
             round_rows=0 if done is None else done.rows + done.dead_letters,
             round_dead_letters=0 if done is None else done.dead_letters,
             round_bytes=0 if done is None else done.size_bytes,
+            round_bytes_max=int(self._budget.bytes_max) if self._budget.is_reduced else 0,
             round_seconds=seconds,
             round_engine=None if done is None else done.engine,
             round_misfits={} if done is None else done.misfits,

@@ -486,6 +486,11 @@ class LandingRound:
         """Whether there is anything to commit."""
         return bool(self._empty) or any(outcome.output is not None for outcome in self._outcomes)
 
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of the keys and values that the finished tasks have read."""
+        return sum(outcome.read_bytes for outcome in self._outcomes)
+
     def commit(self) -> RoundResult:
         """Commit the files of all tasks to the tables, after the tasks have run, and the offsets to the group.
 
