@@ -333,6 +333,36 @@ def code_of(writer: TransactionalWriter, epoch: int, sequence: int, *, transacti
     return refused.value.code
 
 
+def test_reused_sequence_numbers_of_ended_transaction_are_rejected() -> None:
+    """librdkafka sends them after an abort, if a batch was appended but not acknowledged."""
+    writer = TransactionalWriter()
+    for sequence in range(8):
+        send(writer, 1, 0, sequence)
+    writer.end(1, commit=False)
+    reused = [code_of(writer, 0, sequence) for sequence in range(8)]
+    assert reused == [ErrorCode.UNKNOWN_PRODUCER_ID] * 8, "Kafka acknowledges duplicates of the last five"
+    assert code_of(writer, 0, 9) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    send(writer, 1, 0, 8)
+    assert code_of(writer, 0, 7) == ErrorCode.UNKNOWN_PRODUCER_ID
+    send(writer, 1, 1, 0)
+
+
+def test_reused_sequence_numbers_in_other_batches_are_rejected() -> None:
+    writer = TransactionalWriter()
+    writer.write(1, b"a", b"b", b"c")
+    writer.end(1, commit=False)
+    assert [code_of(writer, 0, sequence) for sequence in range(3)] == [ErrorCode.UNKNOWN_PRODUCER_ID] * 3
+
+
+def test_retry_within_open_transaction_is_duplicate() -> None:
+    writer = TransactionalWriter()
+    send(writer, 1, 0, 0)
+    writer.end(1, commit=True)
+    offsets = [send(writer, 1, 0, sequence) for sequence in range(1, 9)]
+    assert [send(writer, 1, 0, sequence) for sequence in range(4, 9)] == offsets[3:]
+    assert send(writer, 1, 0, 2) == -1, "the offset of an older retry is unknown"
+
+
 def marker_code(writer: TransactionalWriter, epoch: int, coordinator_epoch: int) -> ErrorCode:
     end = writer.log.log_end_offset
     with pytest.raises(KafkaError) as refused:

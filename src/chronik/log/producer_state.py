@@ -129,8 +129,8 @@ class ProducerStateManager:
         """Check the sequence numbers of batches. Return the stored batch if they are a retry, or None if they are new.
 
         Raises:
-            KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, or INVALID_TXN_STATE for a batch outside
-                the producer's open transaction.
+            KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID for sequence numbers
+                of an ended transaction, or INVALID_TXN_STATE for a batch outside the producer's open transaction.
             InvalidRecord: A request has several batches of idempotent producers for the partition. Clients send only
                 one, and a partial duplicate has no defined result.
         """
@@ -143,6 +143,8 @@ class ProducerStateManager:
         if producer is None:
             return None
         duplicate = _find_stored_batch(producer, header)
+        if header.is_transactional:
+            self._check_sequence_of_transaction(header, producer, duplicate)
         if duplicate is None:
             _check_sequence_order(header, producer)
             if self.transactions.open and not header.is_transactional and header.producer_id in self.transactions.open:
@@ -151,6 +153,31 @@ class ProducerStateManager:
                     f"Producer {header.producer_id} has an open transaction here and sent a batch outside of it",
                 )
         return duplicate
+
+    def _check_sequence_of_transaction(
+        self, header: BatchHeader, producer: ProducerStateEntry, duplicate: ProducerBatch | None
+    ) -> None:
+        """Raise KafkaError if a transaction's batch has sequence numbers of the producer's earlier transactions.
+
+        Producers know the outcome of each batch before they end its transaction, so this is not a retry. librdkafka
+        assigns the sequence numbers of a batch again if it was appended but not acknowledged before its transaction was
+        aborted. Kafka acknowledges such a batch as a duplicate without storing it, or returns
+        OUT_OF_ORDER_SEQUENCE_NUMBER, which is fatal in librdkafka. After UNKNOWN_PRODUCER_ID, clients abort the
+        transaction and get a new epoch, which starts at sequence number 0.
+        """
+        if header.producer_epoch != producer.epoch or not producer.batches:
+            return
+        open_from = self.transactions.open.get(header.producer_id)
+        if duplicate is not None:
+            is_reused = open_from is None or duplicate.last_offset < open_from
+        else:
+            behind = _next_sequence(producer) - header.base_sequence & INT32_MAX
+            is_reused = open_from is None and 0 < behind <= INT32_MAX // 2
+        if is_reused:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_PRODUCER_ID,
+                f"Producer {header.producer_id} sent sequence number {header.base_sequence} of an ended transaction",
+            )
 
     def check_marker(self, header: BatchHeader, marker: TransactionMarker) -> None:
         """Check that the producer epoch and the coordinator epoch of a transaction marker are current.
