@@ -267,6 +267,12 @@ TOPIC_KEYS = _index_topic_keys(
         json_object_or_empty,
     ),
     define_string_config(
+        "columnar.table",
+        "",
+        "The format of the table; empty for the default of the pipeline.",
+        one_of_or_empty("delta", "iceberg"),
+    ),
+    define_string_config(
         "columnar.writer.schema",
         "",
         "The schema of values that do not name a registered schema.",

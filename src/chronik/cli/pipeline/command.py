@@ -14,6 +14,7 @@ from chronik.cli.arguments import (
 from chronik.cli.output import format_table, print_json
 from chronik.cli.pipeline import audit as pipeline_audit
 from chronik.cli.pipeline import rebuild as pipeline_rebuild
+from chronik.cli.pipeline import repair as pipeline_repair
 from chronik.cli.pipeline import run as pipeline_run
 from chronik.cli.pipeline import schema as pipeline_schema
 from chronik.cli.pipeline import sql as pipeline_sql
@@ -39,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     pipeline_audit.add_arguments(actions)
     pipeline_tables.add_arguments(actions)
     pipeline_rebuild.add_arguments(actions)
+    pipeline_repair.add_arguments(actions)
 
 
 def add_master_argument(parser: argparse.ArgumentParser) -> None:

@@ -66,6 +66,11 @@ def add_arguments(actions: Any) -> None:
     parser.add_argument("--writer-schema", metavar="FILE", help="schema of values that do not name a registered schema")
     add_registry_argument(parser)
     parser.add_argument(
+        "--table-format",
+        choices=("delta", "iceberg"),
+        help="format of new tables (default: columnar.table, else delta)",
+    )
+    parser.add_argument(
         "--partition-by",
         metavar="LIST",
         help="partitioning of new tables: date (default), hour, none, NAME, day(NAME), hour(NAME), bucket(N, NAME)",
@@ -124,6 +129,7 @@ def run_landing(arguments: argparse.Namespace) -> int:
         partition_by=arguments.partition_by,
         key_format=arguments.key_format,
         writer_schema=_read_writer_schema(arguments.writer_schema),
+        table_format=arguments.table_format,
         registry=parse_registry_argument(arguments),
         group=pipeline,
         round_records_max=arguments.max_records_per_round or ROUND_RECORDS_MAX,

@@ -6,6 +6,9 @@ import argparse
 
 from chronik.cli.arguments import parse_key_values
 
+CATALOG_OPTION = "iceberg_catalog"
+"""Storage option with the URL of the Iceberg catalog: `storage_options.ICEBERG_CATALOG`, which takes long to import."""
+
 S3_HELP = "or s3://BUCKET/PREFIX"
 
 
@@ -21,8 +24,17 @@ def add_table_root_arguments(
         metavar="NAME=VALUE",
         help="option of the object store, such as aws_region=eu-west-1; also AWS_… variables and profiles (repeatable)",
     )
+    parser.add_argument(
+        "--catalog",
+        metavar="URL",
+        help="Iceberg catalog: http(s):// (REST), sqlite:/// or postgresql://; also CHRONIK_ICEBERG_CATALOG"
+        " (default: a SQLite database in a local table root)",
+    )
 
 
 def parse_storage_options(arguments: argparse.Namespace) -> dict[str, str] | None:
-    """Return the storage options; raise InvalidInput if one has no value."""
-    return parse_key_values(arguments.storage_option, "--storage-option") or None
+    """Return the storage options, with the URL of the Iceberg catalog; raise InvalidInput if one has no value."""
+    options = parse_key_values(arguments.storage_option, "--storage-option")
+    if arguments.catalog:
+        options[CATALOG_OPTION] = arguments.catalog
+    return options or None

@@ -58,6 +58,7 @@ def run(
     start: Mapping[str, StartPosition] | None = None,
     key_format: str | None = None,
     writer_schema: str | None = None,
+    table_format: str | None = None,
     registry: RegistrySettings | str | None = None,
     spark_settings: Mapping[str, str] | None = None,
     on_spark_start: Callable[[], None] = lambda: None,
@@ -92,6 +93,7 @@ def run(
         key_format: Format of keys: `raw`, `json`, `avro`, `protobuf`, `json-schema` or `auto`; None for the topic's
             config, else the existing table's format, else raw.
         writer_schema: The schema of values that do not name theirs, as text.
+        table_format: `delta` or `iceberg`; None for the topic's config, else the existing table's, else delta.
         registry: The schema registry, or its URL; None for that of the brokers.
         start: Where new tables start, by topic; the empty name stands for all other topics.
         spark_settings: Settings of a session that is started here.
@@ -118,7 +120,7 @@ def run(
         bootstrap,
         root,
         None if topics is None else tuple(dict.fromkeys(topics)),
-        parse_table_settings(format, partition_by, key_format, writer_schema),
+        parse_table_settings(format, partition_by, key_format, writer_schema, table_format),
         group or derive_group_name(root),
         round_records_max,
         interval_s,

@@ -15,7 +15,7 @@ from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.parquet import CODEC
 from chronik.pipeline.tables.partitioning import Partitioning, parse_partitioning
-from chronik.pipeline.tables.topic_table import TableSpec
+from chronik.pipeline.tables.topic_table import TableFormat, TableSpec
 from chronik.pipeline.tables.values.data_format import JSON_VALUES, DataFormat, RecordFormat, check_record_format
 from chronik.pipeline.tables.values.table_schema import TableSchema, parse_schema_json
 from chronik.protocol.messages.describe_configs import (
@@ -38,6 +38,7 @@ have not landed from the brokers.
 
 ENABLED_CONFIG, FORMAT_CONFIG, PARTITION_BY_CONFIG = "columnar.enabled", "columnar.format", "columnar.partition.by"
 SCHEMA_CONFIG = "columnar.schema"
+TABLE_CONFIG = "columnar.table"
 KEY_FORMAT_CONFIG, WRITER_SCHEMA_CONFIG = "columnar.key.format", "columnar.writer.schema"
 
 Configs = dict[str, str]
@@ -61,10 +62,11 @@ class TableSettings:
     is_auto: bool | None = None
     """Whether the format of values is decided from a sample of the records when the table is created."""
     has_auto_keys: bool | None = None
+    table_format: TableFormat | None = None
 
     def with_fallback(self, other: TableSettings) -> TableSettings:
         """Return these settings, with those of `other` where nothing is requested."""
-        names = ["partitioning"]
+        names = ["partitioning", "table_format"]
         if self.kind is None and not self.is_auto:
             names += ["kind", "value_format", "value_schema", "is_auto"]
         elif self.kind is TableKind.DECODED and self.value_format is None:
@@ -93,15 +95,23 @@ class TableSettings:
         )
 
 
-DEFAULT_TABLE_SETTINGS = TableSettings(TableKind.RAW, Partitioning.DATE)
+DEFAULT_TABLE_SETTINGS = TableSettings(TableKind.RAW, Partitioning.DATE, table_format=TableFormat.DELTA)
 
 
 def build_table_settings(spec: TableSpec) -> TableSettings:
     """Return the settings of an existing table."""
     if spec.kind is TableKind.RAW:
-        return TableSettings(spec.kind, spec.partitioning)
+        return TableSettings(spec.kind, spec.partitioning, table_format=spec.table_format)
     format = spec.format
-    return TableSettings(spec.kind, spec.partitioning, format.value, format.key, format.value_schema, format.key_schema)
+    return TableSettings(
+        spec.kind,
+        spec.partitioning,
+        format.value,
+        format.key,
+        format.value_schema,
+        format.key_schema,
+        table_format=spec.table_format,
+    )
 
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -171,7 +181,8 @@ def parse_table_settings_from_configs(configs: Mapping[str, str]) -> TableSettin
         configs.get(PARTITION_BY_CONFIG) or None,
         configs.get(KEY_FORMAT_CONFIG) or None,
         configs.get(WRITER_SCHEMA_CONFIG) or None,
-        names=(FORMAT_CONFIG, PARTITION_BY_CONFIG, KEY_FORMAT_CONFIG, WRITER_SCHEMA_CONFIG),
+        configs.get(TABLE_CONFIG) or None,
+        names=(FORMAT_CONFIG, PARTITION_BY_CONFIG, KEY_FORMAT_CONFIG, WRITER_SCHEMA_CONFIG, TABLE_CONFIG),
     )
 
 
@@ -180,8 +191,15 @@ def parse_table_settings(
     partition_by: str | None = None,
     key_format: str | None = None,
     writer_schema: str | None = None,
+    table_format: str | None = None,
     *,
-    names: tuple[str, str, str, str] = ("format", "partition_by", "key_format", "writer_schema"),
+    names: tuple[str, str, str, str, str] = (
+        "format",
+        "partition_by",
+        "key_format",
+        "writer_schema",
+        "table_format",
+    ),
 ) -> TableSettings:
     """Parse table settings; `names` are the names of the options in error messages.
 
@@ -205,7 +223,15 @@ def parse_table_settings(
         schema,
         is_auto=True if _is_auto(format) else None,
         has_auto_keys=True if _is_auto(key_format) else None,
+        table_format=None if table_format is None else _parse_table_format(table_format, names[4]),
     )
+
+
+def _parse_table_format(text: str, name: str) -> TableFormat:
+    try:
+        return TableFormat(text.strip().lower())
+    except ValueError:
+        raise ConfigError(f"invalid {name} = {text!r}: expected {' or '.join(TableFormat)}") from None
 
 
 def _is_auto(format: str | None) -> bool:
@@ -294,6 +320,7 @@ def _build_topic_resource(name: str) -> DescribeConfigsResource:
         SCHEMA_CONFIG,
         KEY_FORMAT_CONFIG,
         WRITER_SCHEMA_CONFIG,
+        TABLE_CONFIG,
     ]
     return DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=keys)
 

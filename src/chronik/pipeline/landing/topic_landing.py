@@ -355,8 +355,9 @@ def open_topic_tables(settings: LandingSettings, now: TopicDescription, cluster:
     table_settings = table_settings.with_fallback(DEFAULT_TABLE_SETTINGS)
     assert table_settings.kind is not None
     assert table_settings.partitioning is not None
-    format = table_settings.build_format()
-    spec = TableSpec(now.name, now.topic_id, table_settings.kind, table_settings.partitioning, format)
+    assert table_settings.table_format is not None
+    format, table_format = table_settings.build_format(), table_settings.table_format
+    spec = TableSpec(now.name, now.topic_id, table_settings.kind, table_settings.partitioning, format, table_format)
     if schema is not None and spec.kind is TableKind.RAW:
         raise ConfigError(f"topic {now.name} has a schema, but lands raw values: use format json")
     data = open_or_create_table(uri, spec, options, schema)
@@ -366,7 +367,7 @@ def open_topic_tables(settings: LandingSettings, now: TopicDescription, cluster:
         data.set_schema(schema)
     if format.needs_registry:
         data.set_registry_url(resolve_registry(settings.registry, cluster).display_url)
-    dead_spec = TableSpec(now.name, now.topic_id, TableKind.DEAD_LETTERS)
+    dead_spec = TableSpec(now.name, now.topic_id, TableKind.DEAD_LETTERS, table_format=table_format)
     dead_uri = build_dead_letters_uri(settings.table_root, now.name)
     return TopicTables(data, open_or_create_table(dead_uri, dead_spec, options))
 
@@ -529,8 +530,9 @@ class LandingRound:
             dead_rows = self._commit_dead_letters()
             committed = self._tables.data.commit(landed, self._written_with)
         except CommitRejectedError as refused:
-            # Not after TableCommitError: only a rejected commit guarantees that no table version references the files.
-            _discard_files(self._tables.data, (file for each in landed for file in each.files))
+            # Not after TableCommitError or an undecided commit: a table version may reference the files.
+            if not refused.is_undecided:
+                _discard_files(self._tables.data, (file for each in landed for file in each.files))
             if isinstance(refused, WrittenFilesLostError):
                 self._warnings.append(f"{refused}; the files are written again")
             return self._discard_round(str(refused))

@@ -88,10 +88,7 @@ class PartitionedParquetWriter:
         file_bytes: int = FILE_BYTES_TARGET,
         buffered_bytes_max: int = BUFFERED_BYTES_MAX,
         open_files_max: int = OPEN_FILES_MAX,
-        directory: str = "",
     ) -> None:
-        """Create a writer of files below a directory of the table."""
-        self._directory = f"{directory}/" if directory else ""
         self._storage = storage
         self._partition_by = partition_by
         # Files of Iceberg tables have all columns of the table, and so those by whose values it is partitioned.
@@ -164,7 +161,7 @@ class PartitionedParquetWriter:
         directories = [
             f"{_name_partition_directory(name, value)}/" for name, value in self._name_partition_values(values)
         ]
-        path = f"{self._directory}{''.join(directories)}part-{uuid.uuid4()}.{self._codec}.parquet"
+        path = f"{''.join(directories)}part-{uuid.uuid4()}.{self._codec}.parquet"
         stream = self._storage.create(path)
         metadata: list[Any] = []
         ascending_columns = [name for name in (PARTITION, OFFSET) if name in self._file_schema.names]

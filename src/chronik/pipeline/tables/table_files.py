@@ -81,8 +81,6 @@ class TableDescriptor:
     """The formats of the records' keys and values."""
     registry: RegistrySettings | None = None
     """The registry with the schemas of keys and values; None if it is not needed."""
-    data_directory: str = ""
-    """Directory of the table in which tasks write data files; empty for the table's own."""
 
     @property
     def storage(self) -> TableStorage:
@@ -99,7 +97,6 @@ class TableDescriptor:
             self.earlier_schemas,
             self.format,
             self.registry,
-            self.data_directory,
             files,
         )
 
@@ -121,7 +118,6 @@ class TableDescriptor:
             self.partition_by,
             codec=codec,
             file_bytes=file_bytes,
-            directory=self.data_directory,
         )
 
 

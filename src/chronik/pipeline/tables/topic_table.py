@@ -220,6 +220,17 @@ class TopicTable(Protocol):
     def schema_versions(self) -> dict[int, TableSchema]:
         """Return all versions of the declared schema."""
 
+    def repair_offsets(self, *, lands_again: bool) -> dict[int, int]:
+        """Resolve a rollback of the table by another tool, and return the offsets at which landing continues.
+
+        With `lands_again`, it continues at the table's rows, and the removed records land again; otherwise, it
+        continues after the last commit. A table that was not rolled back is not changed.
+
+        Raises:
+            TableMismatchError: The offsets of the table's rows are unknown.
+            TableCommitError: The commit did not succeed within its attempts.
+        """
+
     # Maintenance
 
     def statistics(self) -> TableStatistics:

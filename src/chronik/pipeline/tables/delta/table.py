@@ -622,6 +622,10 @@ class DeltaTopicTable:
         with convert_delta_errors(self.uri):
             return _read_schema_versions(self._open_current())
 
+    def repair_offsets(self, *, lands_again: bool) -> dict[int, int]:
+        """Return the next offsets: a restored Delta table has the transactions, and so the offsets, of its rows."""
+        return self.next_offsets()
+
     # Maintenance
 
     def statistics(self) -> TableStatistics:

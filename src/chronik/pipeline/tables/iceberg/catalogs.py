@@ -72,7 +72,10 @@ def _load(url: str, file_io: Mapping[str, str]) -> Catalog:
     if parts.scheme in ("http", "https"):
         # Parameters of the URL are properties of the catalog, such as ?warehouse=s3://lake.
         uri = urlunsplit(parts._replace(query=""))
-        catalog = load_catalog(PYICEBERG_CATALOG, type="rest", uri=uri, **dict(parse_qsl(parts.query)), **properties)
+        properties.update(parse_qsl(parts.query))
+        if "credential" in properties:
+            properties.setdefault("oauth2-server-uri", f"{uri.rstrip('/')}/v1/oauth/tokens")
+        catalog = load_catalog(PYICEBERG_CATALOG, type="rest", uri=uri, **properties)
         session = getattr(catalog, "_session", None)
         if session is not None:
             session.mount(f"{parts.scheme}://", _LimitedAdapter())
@@ -174,5 +177,5 @@ def summarize_error(error: Exception) -> str:
 
 
 def hide_password(url: str) -> str:
-    """Return a URL without its password."""
-    return re.sub("(//[^/@:]*):[^/@]*@", r"\1:…@", url)
+    """Return a URL without its password, and without the parameters of a REST catalog."""
+    return re.sub("(//[^/@:]*):[^/@]*@", r"\1:…@", url).partition("?")[0]

@@ -53,7 +53,7 @@ def build_data_file(
     }
     found = DataFile.from_args(
         content=DataFileContent.DATA,
-        file_path=f"{location}/{file.path}",
+        file_path=f"{location}/{DATA_DIRECTORY}/{file.path}",
         file_format=FileFormat.PARQUET,
         partition=to_partition_record(partitioning, file.partition_values, schema),
         record_count=file.rows,
@@ -114,7 +114,7 @@ def list_live_files(
         TableMismatchError: A file is outside of the table's location, or has another partitioning.
     """
     written_ms = {each.snapshot_id: each.timestamp_ms for each in table.metadata.snapshots}
-    prefix = f"{to_path(table.location())}/"
+    prefix = f"{to_path(table.location())}/{DATA_DIRECTORY}/"
     bounds_of = {name: schema.find_field(name).field_id for name in (PARTITION, OFFSET)}
     found = []
     for entry in entries:

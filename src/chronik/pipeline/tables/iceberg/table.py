@@ -83,13 +83,15 @@ from chronik.pipeline.tables.iceberg.schemas import (
 )
 from chronik.pipeline.tables.iceberg.snapshot_writer import MAIN, CatalogRequest, SnapshotPlan, write_snapshot
 from chronik.pipeline.tables.iceberg.unused_files import (
+    METADATA_DIRECTORY,
+    METADATA_SUFFIXES,
     list_expirable_snapshots,
     list_metadata_files,
     list_old_files,
     list_reachable_files,
 )
 from chronik.pipeline.tables.layout import TIMESTAMP, TableKind, initial_schema
-from chronik.pipeline.tables.storage import TableStorage, local_directory
+from chronik.pipeline.tables.storage import TableStorage, get_parent_uri, local_directory
 from chronik.pipeline.tables.storage_options import resolve_storage_options
 from chronik.pipeline.tables.table_files import (
     COMMIT_HOURS_MAX,
@@ -202,9 +204,13 @@ class IcebergTopicTable:
         return self._storage[1]
 
     @property
+    def _metadata_storage(self) -> TableStorage:
+        return TableStorage(f"{to_path(self._location)}/{METADATA_DIRECTORY}", self._storage_options)
+
+    @property
     def _data_uri(self) -> str:
-        """The table's location, as storage expects it: a directory, or a URI of an object store."""
-        return to_path(self._location)
+        """The location of the data files, as storage expects it: a directory, or a URI of an object store."""
+        return f"{to_path(self._location)}/{DATA_DIRECTORY}"
 
     @classmethod
     def open_or_create(
@@ -302,7 +308,6 @@ class IcebergTopicTable:
             _read_schema_version(table.properties),
             format=read_record_format(table.properties),
             registry=read_registry(table.properties),
-            data_directory=DATA_DIRECTORY,
         )
 
     def _to_arrow(self, table: Table, schema: Schema | None = None) -> pa.Schema:
@@ -493,6 +498,20 @@ class IcebergTopicTable:
                 self.storage.discard_files(file.path for file in written)
             return False
 
+    def repair_offsets(self, *, lands_again: bool) -> dict[int, int]:
+        def plan(table: Table, _: CommitRequest) -> tuple[SnapshotPlan | None, LandedOffsets]:
+            stored = _read_offsets(table.metadata, table.metadata.current_snapshot())
+            if not stored.is_rolled_back:
+                return None, stored.of_rows
+            chosen = stored.in_snapshot if lands_again else stored.in_property
+            if chosen is None:
+                raise TableMismatchError(
+                    f"{self.uri}: the offsets of its rows are unknown, since the snapshots that had them have expired"
+                )
+            return SnapshotPlan(chosen, is_rewrite=True), chosen
+
+        return dict(self._commit_snapshot(plan).next_offsets)
+
     def replace_rows(self, version: int, written: Sequence[WrittenFile], target: TableDescriptor) -> int | None:
         raise TableError(f"{self.uri}: Iceberg tables cannot be rebuilt yet: land the topic under another --table-root")
 
@@ -513,23 +532,30 @@ class IcebergTopicTable:
             table = self._load()
         ids = {each.snapshot_id for each in expired}
         kept = list_reachable_files(table, (each for each in table.metadata.snapshots if each.snapshot_id not in ids))
-        prefix = f"{self._data_uri}/"
+        prefix = f"{to_path(table.location())}/"
         unused = sorted(path.removeprefix(prefix) for path in candidates - kept if path.startswith(prefix))
         return self._delete(unused, dry_run)
 
     def _vacuum_orphans(self, before_s: float, dry_run: bool) -> list[str]:
         """Delete files that no snapshot refers to. They are listed first: files that are committed later are kept."""
-        old = list_old_files(self.storage, before_s)
+        data = list_old_files(self.storage, before_s)
+        metadata = list_old_files(self._metadata_storage, before_s, METADATA_SUFFIXES)
         table = self._load()
+        location = to_path(table.location())
         used = list_reachable_files(table, table.metadata.snapshots) | list_metadata_files(table)
-        return self._delete([path for path in old if f"{self._data_uri}/{path}" not in used], dry_run)
+        old = [f"{DATA_DIRECTORY}/{path}" for path in data] + [f"{METADATA_DIRECTORY}/{path}" for path in metadata]
+        return self._delete([path for path in old if f"{location}/{path}" not in used], dry_run)
 
     def _delete(self, paths: Sequence[str], dry_run: bool) -> list[str]:
-        existing = list(self.storage.get_modification_times(paths))
-        if not dry_run:
-            for path in existing:
-                self.storage.remove(path)
-        return existing
+        """Delete files, by their paths relative to the table's location, and return the paths of those that existed."""
+        removed = []
+        for directory, storage in ((DATA_DIRECTORY, self.storage), (METADATA_DIRECTORY, self._metadata_storage)):
+            names = [path.removeprefix(f"{directory}/") for path in paths if path.startswith(f"{directory}/")]
+            for name in storage.get_modification_times(names):
+                removed.append(f"{directory}/{name}")
+                if not dry_run:
+                    storage.remove(name)
+        return removed
 
     def expire_versions(self, hours: int) -> int:
         return self._expire(int((time.time() - hours * 3600) * 1000))
@@ -573,7 +599,8 @@ class IcebergTopicTable:
             rows = "unknown" if stored.in_snapshot is None else str(stored.in_snapshot)
             raise RolledBackError(
                 f"{self.uri} was rolled back: its rows end at offsets {rows}, but its last commit ended at"
-                f" {stored.in_property}. Choose whether the records in between land again"
+                f" {stored.in_property}. Choose whether the records in between land again: chronik pipeline repair"
+                f" {self.spec.topic} --table-root {get_parent_uri(self.uri)} --removed-records land-again|skip"
             )
         return stored.of_rows
 

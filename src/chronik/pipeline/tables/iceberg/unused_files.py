@@ -15,7 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from chronik.pipeline.tables.iceberg.data_files import DATA_DIRECTORY, to_path
+from chronik.pipeline.tables.iceberg.data_files import to_path
 from chronik.pipeline.tables.storage import TableStorage
 
 METADATA_DIRECTORY: Final = "metadata"
@@ -58,14 +58,14 @@ def list_metadata_files(table: Table) -> set[str]:
     return {to_path(each) for each in [*own, *(each.statistics_path for each in metadata.statistics)]}
 
 
-def list_old_files(storage: TableStorage, before_s: float) -> list[str]:
-    """Return the paths of the table's data and metadata files that were written before a time."""
-    found = []
-    for directory in (DATA_DIRECTORY, METADATA_DIRECTORY):
-        selector = fs.FileSelector(storage.full_path(directory), allow_not_found=True, recursive=True)
-        for info in storage.filesystem.get_file_info(selector):
-            is_known = directory == DATA_DIRECTORY or info.path.endswith(METADATA_SUFFIXES)
-            is_old = info.mtime is not None and info.mtime.timestamp() < before_s
-            if info.type is fs.FileType.File and is_known and is_old:
-                found.append(info.path.removeprefix(storage.full_path("")).lstrip("/"))
-    return sorted(found)
+def list_old_files(storage: TableStorage, before_s: float, suffixes: tuple[str, ...] = ("",)) -> list[str]:
+    """Return the paths of files with one of the suffixes that were written before a time, in all directories."""
+    selector = fs.FileSelector(storage.full_path(""), allow_not_found=True, recursive=True)
+    return sorted(
+        info.path.removeprefix(storage.full_path("")).lstrip("/")
+        for info in storage.filesystem.get_file_info(selector)
+        if info.type is fs.FileType.File
+        and info.path.endswith(suffixes)
+        and info.mtime is not None
+        and info.mtime.timestamp() < before_s
+    )
