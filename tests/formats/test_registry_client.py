@@ -194,6 +194,36 @@ def test_stopped_registry_is_unavailable_until_its_start(registry: HttpRegistry,
     assert client.fetch_schema(id).text == '"int"'
 
 
+def test_patient_client_waits_for_the_registry(
+    registry: HttpRegistry, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    id = registry.add("a", '"int"')
+    settings = RegistrySettings(registry.url, patience_s=20.0)
+    client = RegistryClient(settings, monotonic=clock.monotonic, sleep=clock.sleep)
+    registry.failures += [(503, {"message": "starting"})] * 8
+    assert client.fetch_schema(id).text == '"int"'
+    assert clock.slept == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
+    assert [each.getMessage() for each in caplog.records if each.name == "chronik.formats"] == [
+        f"schema registry {registry.url} is not available: HTTP status 503: starting; retrying for 19 s"
+    ]
+    client.close()
+
+
+def test_patient_client_waits_once_per_outage(registry: HttpRegistry, clock: Clock) -> None:
+    id = registry.add("a", '"int"')
+    settings = RegistrySettings(registry.url, patience_s=20.0)
+    client = RegistryClient(settings, monotonic=clock.monotonic, sleep=clock.sleep)
+    registry.stop()
+    for waited in (20.0, 0.7):
+        began = clock.now
+        with pytest.raises(RegistryUnavailableError):
+            client.fetch_schema(id)
+        assert waited <= clock.now - began < waited + 2.1
+    registry.start()
+    assert client.fetch_schema(id).text == '"int"'
+    client.close()
+
+
 def test_next_url_is_used_if_one_fails(registry: HttpRegistry, connect: Connect) -> None:
     id = registry.add("a", '"int"')
     stopped = HttpRegistry()

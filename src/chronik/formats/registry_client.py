@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import logging
 import ssl
 import threading
 import time
@@ -25,6 +26,8 @@ from chronik.formats.codec import ReferencedSchema, UnsupportedSchemaError, Valu
 from chronik.formats.framing import SchemaKey
 from chronik.wording import format_spelling_suggestion
 
+logger = logging.getLogger("chronik.formats")
+
 TIMEOUT_SECONDS: Final = 10.0
 
 ATTEMPTS_MAX: Final = 4
@@ -32,6 +35,11 @@ ATTEMPTS_MAX: Final = 4
 
 RETRY_DELAY_SECONDS: Final = 0.1
 """Delay before the second attempt of a request; each further delay is twice as long."""
+
+RETRY_DELAY_SECONDS_MAX: Final = 2.0
+
+IMPATIENT_SECONDS: Final = 60.0
+"""Time for which a client does not wait again for a registry for which it has waited in vain."""
 
 CONFIRMATION_DELAY_SECONDS: Final = 0.2
 """Delay before an unknown schema is requested again: the replica that responded may not have it yet."""
@@ -113,6 +121,8 @@ class RegistrySettings(NamedTuple):
     identification: str = "https"
     """Endpoint identification algorithm: "https" verifies the host name; an empty string disables the check."""
     timeout_s: float = TIMEOUT_SECONDS
+    patience_s: float = 0.0
+    """Time for which requests are retried while the registry is not available, after the usual attempts."""
 
     def __repr__(self) -> str:
         return f"<registry {self.display_url}>"
@@ -223,6 +233,8 @@ class RegistryClient:
         self._schemas: OrderedDict[SchemaKey, WriterSchema] = OrderedDict()
         self._unknown: OrderedDict[SchemaKey, float] = OrderedDict()
         """Time until which an unknown schema is not requested again."""
+        self._impatient_until = 0.0
+        """Time until which requests get only the usual attempts."""
 
     # Reading
 
@@ -369,23 +381,30 @@ class RegistryClient:
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
         """Send a request until the registry responds, and return the JSON object of the response."""
-        delay = RETRY_DELAY_SECONDS
-        for attempt in range(max(ATTEMPTS_MAX, len(self._endpoints))):
-            if attempt:
-                self._sleep(delay)
-                delay *= 2
+        delay, attempts_max = RETRY_DELAY_SECONDS, max(ATTEMPTS_MAX, len(self._endpoints))
+        now = self._monotonic()
+        patient_until = now + self.settings.patience_s if now >= self._impatient_until else now
+        attempt = 0
+        while True:
+            attempt += 1
             try:
                 status, content = self._send(method, path, body)
+                if status not in _RETRIED_STATUSES:
+                    return self._parse_response(status, content)
+                problem = f"HTTP status {status}{_format_message(content)}"
             except (OSError, http.client.HTTPException) as error:
                 problem = _describe_connection_error(error, self.settings.timeout_s)
-                self._use_next_endpoint()
-                continue
-            if status in _RETRIED_STATUSES:
-                problem = f"HTTP status {status}{_format_message(content)}"
-                self._use_next_endpoint()
-                continue
-            return self._parse_response(status, content)
-        raise RegistryUnavailableError(f"schema registry {self.settings.display_url} is not available: {problem}")
+            self._use_next_endpoint()
+            message = f"schema registry {self.settings.display_url} is not available: {problem}"
+            now = self._monotonic()
+            if attempt >= attempts_max and now >= patient_until:
+                if self.settings.patience_s:
+                    self._impatient_until = now + IMPATIENT_SECONDS
+                raise RegistryUnavailableError(message)
+            if attempt == attempts_max:
+                logger.warning("%s; retrying for %.0f s", message, patient_until - now)
+            self._sleep(delay)
+            delay = min(2 * delay, RETRY_DELAY_SECONDS_MAX)
 
     def _parse_response(self, status: int, content: bytes) -> dict[str, Any]:
         document: Any = None
@@ -490,7 +509,8 @@ def _create_tls_context(settings: RegistrySettings) -> ssl.SSLContext:
 def _describe_connection_error(error: Exception, timeout_s: float) -> str:
     if isinstance(error, TimeoutError):
         return f"no response within {timeout_s:g} s"
-    return (str(error) or type(error).__name__).splitlines()[0]
+    reason = error.strerror if isinstance(error, OSError) else None
+    return (reason or str(error) or type(error).__name__).splitlines()[0]
 
 
 def _format_message(content: bytes) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from chronik.client.cluster import ClusterClient
 from chronik.client.registry_discovery import discover_registry
 from chronik.errors import ConfigError
 from chronik.formats.registry_client import RegistrySettings
+
+PATIENCE_SECONDS: Final = 20.0
+"""Time for which commands wait for a registry that is not available. Landing retries its rounds instead."""
 
 
 def find_registry(
@@ -34,3 +39,10 @@ def resolve_registry(
     if found is None:
         raise ConfigError("the records name schemas, but there is no schema registry: set its URL with --registry")
     return found
+
+
+def with_patience(registry: RegistrySettings | None) -> RegistrySettings | None:
+    """Return a registry for which requests wait while it is not available, for commands that are not repeated."""
+    if registry is None or registry.patience_s:
+        return registry
+    return registry._replace(patience_s=PATIENCE_SECONDS)

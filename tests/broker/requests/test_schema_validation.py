@@ -62,6 +62,36 @@ def test_schema_of_another_subject_is_reported(world: RegistryWorld, subject: st
     assert find_errors(world, schema_id) == {0: f"schema id 7 of the value {expected}"}
 
 
+def test_alias_selects_subject_of_another_context(world: RegistryWorld) -> None:
+    world.register_schema("orders-value", '"int"', schema_id=3)
+    world.register_schema(":.lab:orders-value", ORDER, schema_id=7)
+    world.register_schema(":.lab:payments-value", '"string"', schema_id=3)
+    world.configure("orders-value", '{"alias":":.lab:orders-value"}')
+    assert find_errors(world, 7) == {}
+    assert find_errors(world, UUID(bytes=world.table.schemas[".lab", 7].guid)) == {}
+    assert find_errors(world, 3, 9) == {
+        0: "schema id 3 of the value is not registered under subject ':.lab:orders-value'",
+        1: "schema id 9 of the value is not registered in context '.lab'",
+    }
+    world.configure("orders-value", '{"normalize":true}')
+    assert find_errors(world, 3) == {}
+
+
+def test_alias_in_the_default_context_applies_to_record_names(world: RegistryWorld) -> None:
+    world.register_schema("common", ORDER)
+    world.configure("shop.Order", '{"alias":"common"}')
+    assert find_errors(world, 1, strategy=RECORD) == {}
+
+
+def test_id_of_another_context_is_not_that_of_a_record_name(world: RegistryWorld) -> None:
+    world.register_schema("payments-value", ORDER, schema_id=7)
+    world.register_schema(":.lab:shop.Order", '"int"', schema_id=7)
+    world.configure("shop.Order", '{"alias":":.lab:shop.Order"}')
+    assert find_errors(world, 7, strategy=RECORD) == {
+        0: "schema id 7 of the value is not registered under subject ':.lab:shop.Order'"
+    }
+
+
 def test_soft_deleted_schema_is_reported_until_it_is_registered_again(world: RegistryWorld) -> None:
     world.register_schema("orders-value", ORDER)
     world.delete("orders-value", 1)

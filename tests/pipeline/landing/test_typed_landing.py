@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +18,23 @@ from chronik.errors import ConfigError
 from chronik.formats.encoding import build_prefix
 from chronik.formats.framing import VALUE_HEADER
 from chronik.formats.registry_client import RegistryUnavailableError
+from chronik.pipeline.journal.reports import ProgressReporter, TopicReport, format_report
+from chronik.pipeline.landing.driver import LandingDriver, LandingFailedError
 from chronik.pipeline.landing.settings import TableSettings, parse_table_settings
 from chronik.pipeline.maintenance.dead_letters import list_dead_letters, retry_dead_letters
 from chronik.pipeline.query.live_tail import TailScan, read_tail_rows
 from chronik.pipeline.query.topic_snapshots import SnapshotReader
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings
-from chronik.pipeline.spark.tasks import TaskFailedError
 from chronik.pipeline.tables.delta import table as delta
 from chronik.pipeline.tables.layout import DECODING_RULES_VERSION, KEY, KEY_VALUE, VALUE_SCHEMA, TableKind
 from chronik.pipeline.tables.topic_table import TableMismatchError, TableMissingError
 from chronik.pipeline.tables.values.data_format import DataFormat
 from chronik.pipeline.tables.values.table_schema import parse_schema_document
+from chronik.pipeline_journal import LandingState
 from chronik.testing import Broker
 from chronik.testing.plugin import BrokerFactory
 from tests.formats.http_registry import HttpRegistry
+from tests.pipeline.landing.test_topic_landing import InThisProcess
 from tests.pipeline.landing.typed_topic import TypedTopic, encode_avro, field, record
 from tests.pipeline.table_fixtures import JournalledTopic, read_rows
 
@@ -194,11 +200,62 @@ def test_registry_that_fails_during_a_task_fails_the_round(landed: TypedTopic) -
     landed.land()
     landed.send_avro(ORDER_2, {"id": 2, "name": "b", "total": 1.0})
     landed.registry.failures += [(500, {"error_code": 50001, "message": "no leader"})] * 10
-    with pytest.raises(TaskFailedError, match="no leader"):
+    with pytest.raises(RegistryUnavailableError, match="no leader"):
         landed.land()
     landed.registry.failures.clear()
     assert landed.land().rows == 1
     assert landed.dead_letters() == []
+
+
+class _RegistryStarter(ProgressReporter):
+    """A reporter that starts a registry when landing reports that it waits for it."""
+
+    def __init__(self, registry: HttpRegistry | None) -> None:
+        self.lines: list[str] = []
+        self._registry = registry
+
+    def report(self, report: TopicReport) -> None:
+        line = format_report(report)
+        if line is not None:
+            self.lines.append(line)
+        if report.state is LandingState.FAILING and self._registry is not None:
+            self._registry.start()
+            self._registry = None
+
+
+@pytest.mark.parametrize("has_table", [False, True])
+def test_landing_waits_for_the_registry(landed: TypedTopic, has_table: bool) -> None:
+    landed.send_avro(ORDER, {"id": 1, "name": "a"})
+    if has_table:
+        landed.land()
+        landed.send_avro(ORDER_2, {"id": 2, "name": "b", "total": 1.0})
+    landed.registry.stop()
+    reporter = _RegistryStarter(landed.registry)
+    settings = replace(landed.landing().settings, topics=(landed.topic.name,))
+    driver = LandingDriver(settings, landed.cluster, InThisProcess(lambda: None), reporter, threading.Event())
+    assert driver.run_once().rows == {landed.topic.name: 1}
+    assert reporter.lines[0] == (
+        f"{landed.topic.name}: waiting for the schema registry: schema registry {landed.registry.url} is not available:"
+        " Connection refused"
+    )
+    assert landed.dead_letters() == []
+
+
+def test_once_run_stops_waiting_for_the_registry(landed: TypedTopic) -> None:
+    landed.send_avro(ORDER, {"id": 1, "name": "a"})
+    landed.registry.stop()
+    settings = replace(landed.landing().settings, topics=(landed.topic.name,))
+    driver = LandingDriver(
+        settings,
+        landed.cluster,
+        InThisProcess(lambda: None),
+        ProgressReporter(),
+        threading.Event(),
+        monotonic=lambda: 100 * time.monotonic(),
+    )
+    with pytest.raises(LandingFailedError, match=r": schema registry .* is not available: Connection refused"):
+        driver.run_once()
+    landed.registry.start()
 
 
 def test_rejected_login_fails_the_round(landed: TypedTopic) -> None:

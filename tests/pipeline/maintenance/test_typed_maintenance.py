@@ -291,7 +291,7 @@ def test_audit_with_another_registry_reports_the_table_as_unchecked(landed: Type
 def test_audit_without_the_registry_reports_the_table_as_unchecked(landed: TypedTopic) -> None:
     land_versions(landed)
     landed.close()
-    without_cached_schemas = RegistrySettings(landed.registry.url, timeout_s=1.0)
+    without_cached_schemas = RegistrySettings(landed.registry.url, timeout_s=1.0, patience_s=0.1)
     report = run_audit(landed, registry=without_cached_schemas)
     assert report.findings == []
     assert "is not available" in report.unchecked[0]

@@ -1,6 +1,7 @@
 """Validation of the schema ids in produced records against the schema registry in the metadata image.
 
-The ids must be registered in the default context, under a subject that the topic's subject name strategy permits.
+The ids must be registered under a subject that the topic's subject name strategy permits. As in Confluent Server, the
+subject is in the default context, but may have an alias: then the ids are those of the alias, also in another context.
 Record name strategies need the names of the record types in a schema. They are cached, and a thread extracts them from
 large schemas, which takes milliseconds.
 """
@@ -13,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from chronik.broker.requests.produced_records import ProduceRules, SubjectNameStrategy
-from chronik.metadata.schemas import DEFAULT_CONTEXT, SchemaTable, StoredSchema
+from chronik.metadata.schemas import DEFAULT_CONTEXT, SchemaTable, StoredSchema, qualify_reference, split_subject
 from chronik.protocol.schema_ids import RECORD_ERRORS_MAX, SchemaKey, SchemaUsage
 
 INLINE_CHARACTERS_MAX: Final = 256 * 1024
@@ -99,7 +100,11 @@ class SchemaValidator:
     def _find_errors_of_part(
         self, part: str, keys: dict[SchemaKey, int], strategy: SubjectNameStrategy, topic: str, table: SchemaTable
     ) -> dict[int, str]:
-        found = {key: list(_iter_schemas(key, table)) for key in keys}
+        topic_subject, context = f"{topic}-{part}", DEFAULT_CONTEXT
+        if strategy is SubjectNameStrategy.TOPIC:
+            topic_subject = _resolve_alias(topic_subject, table)
+            context, _ = split_subject(topic_subject)
+        found = {key: list(_iter_schemas(key, context, table)) for key in keys}
         names: dict[int, frozenset[str]] = {}
         if strategy is not SubjectNameStrategy.TOPIC:
             names = self._get_names(schema for schemas in found.values() for schema in schemas)
@@ -109,15 +114,20 @@ class SchemaValidator:
             for schema in found[key]:
                 match strategy:
                     case SubjectNameStrategy.TOPIC:
-                        subjects = [f"{topic}-{part}"]
+                        subjects = [topic_subject]
                     case SubjectNameStrategy.RECORD:
                         subjects = sorted(names[schema.id])
                     case SubjectNameStrategy.TOPIC_RECORD:
                         subjects = [f"{topic}-{name}" for name in sorted(names[schema.id])]
-                if any(table.has_version_with_schema(subject, schema.id) for subject in subjects):
+                subjects = [_resolve_alias(subject, table) for subject in subjects]
+                # An id has another meaning in another context.
+                if any(
+                    split_subject(subject)[0] == context and table.has_version_with_schema(subject, schema.id)
+                    for subject in subjects
+                ):
                     break
             else:
-                errors[index] = _describe_error(part, key, subjects, is_known=bool(found[key]))
+                errors[index] = _describe_error(part, key, subjects, context, is_known=bool(found[key]))
         return errors
 
     def _get_names(self, schemas: Iterable[StoredSchema]) -> dict[int, frozenset[str]]:
@@ -137,17 +147,29 @@ class SchemaValidator:
         return names
 
 
-def _iter_schemas(key: SchemaKey, table: SchemaTable) -> Iterator[StoredSchema]:
+def _resolve_alias(subject: str, table: SchemaTable) -> str:
+    """Return the alias of a subject, or the subject if it has none."""
+    settings = table.settings.get(subject)
+    if settings is None or not settings.config:
+        return subject
+    from chronik.registry.settings import find_config  # few topics have subjects with a config
+
+    config = find_config(table, subject)
+    assert config is not None, "the subject has a config"
+    return qualify_reference(split_subject(subject)[0], config.alias) if config.alias else subject
+
+
+def _iter_schemas(key: SchemaKey, context: str, table: SchemaTable) -> Iterator[StoredSchema]:
     """Return an iterator over the schemas with an id or a GUID. Several schemas may have the same GUID."""
-    ids = table.find_ids_by_guid(DEFAULT_CONTEXT, key.bytes) if isinstance(key, UUID) else (key,)
-    found = (table.schemas.get((DEFAULT_CONTEXT, schema_id)) for schema_id in ids)
+    ids = table.find_ids_by_guid(context, key.bytes) if isinstance(key, UUID) else (key,)
+    found = (table.schemas.get((context, schema_id)) for schema_id in ids)
     return (schema for schema in found if schema is not None)
 
 
-def _describe_error(part: str, key: SchemaKey, subjects: Sequence[str], *, is_known: bool) -> str:
+def _describe_error(part: str, key: SchemaKey, subjects: Sequence[str], context: str, *, is_known: bool) -> str:
     schema = f"schema {'GUID' if isinstance(key, UUID) else 'id'} {key} of the {part}"
     if not is_known:
-        return f"{schema} is not registered"
+        return f"{schema} is not registered{'' if context == DEFAULT_CONTEXT else f' in context {context!r}'}"
     if not subjects:
         return f"{schema} is that of a schema without a record name, which the subject name strategy requires"
     shown = " or ".join(map(repr, subjects[:SUBJECTS_SHOWN_MAX]))

@@ -44,7 +44,7 @@ from chronik.pipeline.audit.table_comparison import (
     open_audited_table,
 )
 from chronik.pipeline.landing.settings import ENABLED_CONFIG
-from chronik.pipeline.registry_access import find_registry
+from chronik.pipeline.registry_access import find_registry, with_patience
 from chronik.pipeline.source.segment_transport import list_segment_files
 from chronik.pipeline.spark.masters import resolve_master
 from chronik.pipeline.spark.tasks import Item, Result, TaskRunner, run_locally, spark_task_runner
@@ -277,7 +277,7 @@ class _AuditRun:
         if self._registry is None and self._cluster is not None:
             with suppress(ClientError, KafkaError):  # such as a missing permission to describe configs
                 self._registry = find_registry(None, self._cluster)
-        return landed if self._registry is None else landed.with_registry(self._registry)
+        return landed.with_registry(with_patience(self._registry or landed.table.registry))
 
     def _report_missing_tables(self, root: str) -> None:
         """Report topics without a table, so that a mistyped table root is detected.

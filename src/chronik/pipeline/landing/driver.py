@@ -18,6 +18,7 @@ import pyarrow as pa
 from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
 from chronik.errors import ChronikError, ConfigError
+from chronik.formats.registry_client import RegistryUnavailableError
 from chronik.limits import MIB
 from chronik.pipeline.journal.reports import DriverRole, ProgressReporter, TopicReport
 from chronik.pipeline.landing import failpoints
@@ -56,6 +57,12 @@ ONCE_FAILURES_MAX = 4
 REPORT_SECONDS_MAX = 10.0
 """Maximum time between two reports of a topic without changes."""
 
+REGISTRY_WAIT_SECONDS_MAX = 60.0
+"""Time for which a `once` run waits for a schema registry that is not available."""
+
+REGISTRY_DELAY_DOUBLINGS_MAX = 3
+"""Limits the delay before the next attempt during an outage of the schema registry to four seconds."""
+
 PERMANENT_ERRORS = (ConfigError, RecordsDeletedError, TableMismatchError, TableStorageAccessError)
 """Errors that a retry cannot fix, because they need a change by an operator."""
 
@@ -86,6 +93,8 @@ class _TopicState:
     done: bool = False
     abandoned: bool = False
     failures: int = 0
+    registry_missing_since: float | None = None
+    """Time of the first failure in an outage of the schema registry; None if there is none."""
     retry_at: float = 0.0
     rows: int = 0
     dead_letters: int = 0
@@ -434,7 +443,7 @@ class LandingDriver:
         if done is None or topic_round.round is None:
             self._record_failure(topic, topic_round.error, once)
             return False
-        topic.failures = 0
+        topic.failures, topic.registry_missing_since = 0, None
         topic.rows += done.rows
         topic.dead_letters += done.dead_letters
         has_more = done.is_superseded or not topic_round.round.is_complete
@@ -444,10 +453,19 @@ class LandingDriver:
 
     def _record_failure(self, topic: _TopicState, error: Exception | None, once: bool) -> None:
         topic.failures += 1
-        topic.last_error = str(error) or type(error).__name__
-        topic.abandoned = once and (topic.failures >= ONCE_FAILURES_MAX or _is_permanent(error))
+        doublings_max = RETRY_DELAY_DOUBLINGS_MAX
+        if isinstance(error, RegistryUnavailableError):
+            doublings_max = REGISTRY_DELAY_DOUBLINGS_MAX
+            if topic.registry_missing_since is None:
+                topic.registry_missing_since = self._monotonic()
+            topic.abandoned = once and self._monotonic() - topic.registry_missing_since >= REGISTRY_WAIT_SECONDS_MAX
+            topic.last_error = str(error) if topic.abandoned else f"waiting for the schema registry: {error}"
+        else:
+            topic.registry_missing_since = None
+            topic.last_error = str(error) or type(error).__name__
+            topic.abandoned = once and (topic.failures >= ONCE_FAILURES_MAX or _is_permanent(error))
         topic.done = topic.abandoned
-        doublings = min(topic.failures - 1, RETRY_DELAY_DOUBLINGS_MAX)
+        doublings = min(topic.failures - 1, doublings_max)
         topic.retry_at = self._monotonic() + RETRY_DELAY_SECONDS_MIN * 2**doublings
         self._report_topic_state(topic, LandingState.FAILING)
 

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
 from chronik.errors import ChronikError
+from chronik.formats.registry_client import RegistryUnavailableError
 from chronik.pipeline import CLIENT_ID
 from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.round_plan import RangeBundle
@@ -104,6 +105,8 @@ class LandingTaskResult:
     """Number of values that did not fit their column's type, by column name."""
     error: str | None = None
     """The error of a failed task, which wrote nothing; None if it succeeded."""
+    is_registry_unavailable: bool = False
+    """Whether the task failed because the schema registry does not respond."""
     is_too_large: bool = False
     """Whether the task wrote nothing because its records exceed `bytes_max`."""
     read_bytes: int = 0
@@ -141,6 +144,8 @@ def run_landing_task(task: LandingTask, client: ClusterClient | None = None) -> 
                 )
         except _TaskTooLargeError:
             outcome = LandingTaskResult(is_too_large=True)
+        except RegistryUnavailableError as error:
+            outcome = LandingTaskResult(error=str(error), is_registry_unavailable=True)
         except ChronikError as error:
             outcome = LandingTaskResult(error=str(error))
         except Exception as error:

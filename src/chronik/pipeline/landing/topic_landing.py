@@ -29,7 +29,7 @@ from chronik.client.errors import ClientError
 from chronik.client.groups import commit_offsets
 from chronik.client.records import TopicPartition
 from chronik.errors import ChronikError, ConfigError
-from chronik.formats.registry_client import RegistrySettings
+from chronik.formats.registry_client import RegistrySettings, RegistryUnavailableError
 from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.format_decision import FormatUndecidedError, decide_formats, replace_auto_formats
 from chronik.pipeline.landing.landing_task import LandingTask, LandingTaskResult
@@ -449,16 +449,18 @@ class LandingRound:
         """Add the results of `tasks`. Tasks that requested columns are scheduled again with the new schema.
 
         Raises:
-            TaskFailedError: A task failed; all files of the round are deleted.
+            TaskFailedError, RegistryUnavailableError: A task failed; all files of the round are deleted.
             TableCommitError: The columns could not be added.
         """
         tasks, self.tasks = self.tasks, []
         self._outcomes += outcomes
         self._warnings += [warning for outcome in outcomes for warning in outcome.warnings]
-        errors = [outcome.error for outcome in outcomes if outcome.error is not None]
-        if errors:
+        failed = [outcome for outcome in outcomes if outcome.error is not None]
+        if failed:
             self.discard_files()
-            raise TaskFailedError(errors[0])
+            failed.sort(key=lambda outcome: outcome.is_registry_unavailable)
+            error = failed[0].error
+            raise RegistryUnavailableError(error) if failed[0].is_registry_unavailable else TaskFailedError(error)
         requesting = [task for task, outcome in zip(tasks, outcomes, strict=True) if outcome.unknown_fields is not None]
         if requesting:
             schema = self._add_columns(

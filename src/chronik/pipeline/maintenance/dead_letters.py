@@ -33,6 +33,7 @@ from chronik.pipeline.maintenance.dead_letter_tasks import (
     scan_dead_letters,
     write_decoded_rows,
 )
+from chronik.pipeline.registry_access import with_patience
 from chronik.pipeline.spark.tasks import TaskRunner, run_locally
 from chronik.pipeline.tables.catalog import list_existing_tables, list_topics_with_dead_letters, open_table
 from chronik.pipeline.tables.commit_plan import SchemaChangedError, WrittenFile, WrittenFilesLostError
@@ -314,7 +315,7 @@ class TablePair:
             return sum(file.rows for file in files), looked
 
     def _with_registry(self, table: TableDescriptor) -> TableDescriptor:
-        return table if self._registry is None else replace(table, registry=self._registry)
+        return replace(table, registry=with_patience(self._registry or table.registry))
 
     def _append_retried_files(
         self, table: TopicTable, files: Sequence[WrittenFile], number: int, written_with: pa.Schema

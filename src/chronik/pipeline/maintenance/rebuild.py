@@ -37,7 +37,7 @@ from chronik.pipeline.landing.round_plan import bundle_ranges
 from chronik.pipeline.landing.topic_landing import LATE_SEQUENCE
 from chronik.pipeline.landing.topic_positions import fetch_topic_ids
 from chronik.pipeline.maintenance.dead_letters import RETRY_SEQUENCE, TablePair, is_same_decoding
-from chronik.pipeline.registry_access import resolve_registry
+from chronik.pipeline.registry_access import resolve_registry, with_patience
 from chronik.pipeline.source.offset_resolver import OffsetResolver
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings
 from chronik.pipeline.spark.tasks import TaskFailedError, TaskRunner, run_locally
@@ -319,9 +319,9 @@ class _Rebuild:
     def _find_registry(self) -> RegistrySettings | None:
         spec, stored = self._table.spec, self._state.snapshot.descriptor.registry
         if self._source is RebuildSource.ROWS or not spec.format.needs_registry or self._bootstrap is None:
-            return self._registry or stored
+            return with_patience(self._registry or stored)
         with ClusterClient(self._bootstrap, client_id=CLIENT_ID) as cluster:
-            return resolve_registry(self._registry, cluster, stored)
+            return with_patience(resolve_registry(self._registry, cluster, stored))
 
     # Tasks
 

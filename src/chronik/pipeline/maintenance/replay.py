@@ -28,7 +28,7 @@ from chronik.pipeline.maintenance.replay_tasks import (
     merge_lowest_offsets,
     replay_range,
 )
-from chronik.pipeline.registry_access import resolve_registry
+from chronik.pipeline.registry_access import resolve_registry, with_patience
 from chronik.pipeline.sink.publisher import PublishSettings
 from chronik.pipeline.spark.tasks import TaskFailedError, TaskRunner, run_locally
 from chronik.pipeline.tables.catalog import open_table
@@ -152,7 +152,7 @@ def replay(
             cluster, to_topic, source.spec, max(next_offsets, default=0) + 1, create
         )
         if source.spec.format.needs_registry:
-            table = replace(table, registry=resolve_registry(registry, cluster, table.registry))
+            table = replace(table, registry=with_patience(resolve_registry(registry, cluster, table.registry)))
     keep_partition_numbers = not by_key and all(partition < count for partition in next_offsets)
     starts = (
         dict.fromkeys(next_offsets, 0)

@@ -20,7 +20,7 @@ from chronik.errors import ChronikError, ConfigError
 from chronik.formats.registry_client import RegistrySettings
 from chronik.ids import format_id
 from chronik.pipeline.query.time_travel import LATEST_OFFSET, AsOfOffsets, PointInTime
-from chronik.pipeline.registry_access import find_registry, resolve_registry
+from chronik.pipeline.registry_access import find_registry, resolve_registry, with_patience
 from chronik.pipeline.source.offset_ranges import OffsetRange
 from chronik.pipeline.source.offset_resolver import OffsetResolver
 from chronik.pipeline.source.options import IsolationLevel
@@ -266,7 +266,7 @@ class SnapshotReader:
         try:
             if self._registry is None:
                 self._registry = find_registry(None, self._cluster)  # once for all topics
-            return resolve_registry(self._registry, None, landed.descriptor.registry)
+            return with_patience(resolve_registry(self._registry, None, landed.descriptor.registry))
         except ConfigError as error:
             raise UnreadableTopicError(str(error)) from None
 
