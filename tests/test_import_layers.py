@@ -43,6 +43,7 @@ LAYERS = (
         "notifier",
         "pipeline_journal",
         "principals",
+        "varint",
         "wording",
     },
 )

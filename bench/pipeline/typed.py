@@ -35,7 +35,7 @@ from chronik.bench.errors import BenchmarkError
 from chronik.client.cluster import ClusterClient
 from chronik.client.registry_discovery import discover_registry
 from chronik.formats.codec import ValueFormat, WriterSchema
-from chronik.formats.encoding import build_prefix, write_varint, write_zigzag
+from chronik.formats.encoding import build_prefix, write_zigzag
 from chronik.formats.registry_client import RegistryClient
 from chronik.pipeline.landing.landing_task import run_landing_task
 from chronik.pipeline.landing.runner import run
@@ -45,6 +45,7 @@ from chronik.pipeline.spark.masters import RETRYING_LOCAL_MASTER
 from chronik.pipeline.spark.runtime import session
 from chronik.pipeline.spark.tasks import spark_task_runner
 from chronik.pipeline.tables.layout import TableKind, initial_schema
+from chronik.varint import write_varint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,6 +21,7 @@ import msgspec
 from chronik.errors import ChronikError
 from chronik.formats.codec import EPOCH, JsonForm, ValueFormat, WriterSchema
 from chronik.formats.framing import ID_MAGIC, encode_message_indexes
+from chronik.varint import encode_zigzag, write_varint
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,15 +98,7 @@ def build_prefix(schema_id: int, message_indexes: Sequence[int] = ()) -> bytes:
 
 def write_zigzag(out: bytearray, value: int) -> None:
     """Append a 64-bit integer as a zigzag varint."""
-    write_varint(out, (value << 1) ^ (value >> 63))
-
-
-def write_varint(out: bytearray, value: int) -> None:
-    """Append a non-negative integer as a varint."""
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
+    write_varint(out, encode_zigzag(value))
 
 
 # JSON

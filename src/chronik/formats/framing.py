@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from chronik.formats.codec import UndecodableValueError
+from chronik.varint import VarintTooLongError, decode_zigzag, encode_zigzag, read_varint, write_varint
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,16 +111,11 @@ def split_message_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
 
 def _read_zigzag(data: bytes, position: int) -> tuple[int, int]:
     """Read a zigzag varint and return it with the position behind it."""
-    number = 0
-    for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):
-        if position >= len(data):
-            break
-        byte = data[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), position
-    raise UndecodableValueError("the message indexes of the value are incomplete")
+    try:
+        number, position = read_varint(data, position, _VARINT_BYTES_MAX)
+    except (IndexError, VarintTooLongError):
+        raise UndecodableValueError("the message indexes of the value are incomplete") from None
+    return decode_zigzag(number), position
 
 
 # Bulk
@@ -286,14 +282,7 @@ def encode_message_indexes(indexes: Sequence[int]) -> bytes:
     """Encode Protobuf message indexes as they precede a payload."""
     if tuple(indexes) == (0,):
         return b"\x00"
-    return b"".join(_encode_zigzag(number) for number in (len(indexes), *indexes))
-
-
-def _encode_zigzag(number: int) -> bytes:
-    number = number << 1 if number >= 0 else (-number << 1) - 1
     encoded = bytearray()
-    while number >= 0x80:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
+    for number in (len(indexes), *indexes):
+        write_varint(encoded, encode_zigzag(number))
     return bytes(encoded)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chronik import varint
 from chronik.protocol.errors import CorruptRecords
 
 INT32_MAX = 2**31 - 1
@@ -32,12 +33,8 @@ def encode_varint(value: int) -> bytes:
         return _ONE_BYTE[value]
     if not -INT64_MAX - 1 <= value <= INT64_MAX:
         raise ValueError(f"{value} does not fit into 64 bits")
-    rest = value << 1 ^ value >> 63
     output = bytearray()
-    while rest > 0x7F:
-        output.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    output.append(rest)
+    varint.write_varint(output, varint.encode_zigzag(value))
     return bytes(output)
 
 
@@ -57,12 +54,10 @@ def read_varlong(data: bytes | bytearray | memoryview, position: int) -> tuple[i
 
 
 def _read(data: bytes | bytearray | memoryview, position: int, bytes_max: int, bits: int) -> tuple[int, int]:
-    rest = 0
-    for index in range(bytes_max):
-        byte = data[position + index]
-        rest |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:
-            if rest >> bits:
-                break
-            return rest >> 1 ^ -(rest & 1), position + index + 1
-    raise CorruptRecords(f"a varint has more than {bits} bits")
+    try:
+        value, position = varint.read_varint(data, position, bytes_max)
+    except varint.VarintTooLongError:
+        value = 1 << bits
+    if value >> bits:
+        raise CorruptRecords(f"a varint has more than {bits} bits")
+    return varint.decode_zigzag(value), position

@@ -6,6 +6,7 @@ import codecs
 import struct
 from typing import Final
 
+from chronik import varint
 from chronik.errors import ChronikError
 from chronik.protocol.schema import Records
 
@@ -30,6 +31,7 @@ COPIED_RECORDS_BYTES_MAX: Final = 16 * 1024
 
 # Kafka's lengths, counts and tags are non-negative int32 numbers.
 VARINT_MAX: Final = 0x7FFF_FFFF
+VARINT_BYTES_MAX: Final = 5
 
 # Arrays up to this length use a prebuilt struct.Struct; replica lists and most partition lists are shorter.
 PREBUILT_COUNT_MAX: Final = 32
@@ -98,24 +100,16 @@ def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
         MalformedMessage: The value has more than 31 bits.
         IndexError: The data is incomplete.
     """
-    value = 0
-    for shift in (0, 7, 14, 21, 28):
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value > VARINT_MAX:
-                break
-            return value, position
-    raise MalformedMessage("a varint has more than 31 bits")
+    try:
+        value, position = varint.read_varint(data, position, VARINT_BYTES_MAX)
+    except varint.VarintTooLongError:
+        value = VARINT_MAX + 1
+    if value > VARINT_MAX:
+        raise MalformedMessage("a varint has more than 31 bits")
+    return value, position
 
 
-def write_varint(out: bytearray, value: int) -> None:
-    """Append an unsigned varint to `out`."""
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
+write_varint = varint.write_varint
 
 
 def read_tag(data: bytes | memoryview, position: int, size: int, last_tag: int) -> tuple[int, int, int]:

@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 
 from chronik.formats.avro.layout import Form, Layout
 from chronik.formats.avro.schema import Kind
-
-Int64s = npt.NDArray[np.int64]
+from chronik.formats.varint_arrays import encode_zigzag_varints
 
 WriteColumn = Callable[[pa.Array], pa.BinaryArray]
 """A function that returns the encoded elements of an array, in which only values of unions may be null."""
@@ -93,26 +92,7 @@ def _write_booleans(array: pa.Array) -> pa.BinaryArray:
 
 def _write_longs(array: pa.Array) -> pa.BinaryArray:
     _check_not_null(array)
-    return _encode_numbers(array.cast(pa.int64()).to_numpy())
-
-
-def _encode_numbers(numbers: Int64s) -> pa.BinaryArray:
-    """Encode each number as a zigzag varint."""
-    raw = (numbers << 1 ^ numbers >> 63).view(np.uint64)
-    largest = raw.max(initial=0)
-    if largest <= 0x7F:
-        return _build(np.arange(len(raw) + 1), raw.astype(np.uint8))
-    septets = [raw]
-    while septets[-1].max() > 0x7F:
-        septets.append(septets[-1] >> np.uint64(7))
-    matrix = np.stack(septets, axis=1)
-    has_more = matrix > 0x7F
-    content = (matrix & np.uint64(0x7F)).astype(np.uint8) | has_more.astype(np.uint8) << np.uint8(7)
-    is_present = np.ones(matrix.shape, np.bool_)
-    is_present[:, 1:] = matrix[:, 1:] > 0
-    bounds = np.zeros(len(raw) + 1, np.int64)
-    np.cumsum(is_present.sum(axis=1), out=bounds[1:])
-    return _build(bounds, content[is_present])
+    return encode_zigzag_varints(array.cast(pa.int64()).to_numpy())
 
 
 def _write_floats(array: pa.Array) -> pa.BinaryArray:
@@ -125,7 +105,7 @@ def _write_floats(array: pa.Array) -> pa.BinaryArray:
 def _write_with_length(array: pa.BinaryArray) -> pa.BinaryArray:
     _check_not_null(array)
     lengths = pc.binary_length(array).to_numpy().astype(np.int64)
-    return _join([_encode_numbers(lengths), array])
+    return _join([encode_zigzag_varints(lengths), array])
 
 
 def _join(parts: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
@@ -172,7 +152,7 @@ def _compile_decimal(layout: Layout, data_type: pa.Decimal128Type) -> WriteColum
         is_used = np.arange(8) >= 8 - lengths[:, np.newaxis]
         bounds = np.zeros(len(array) + 1, np.int64)
         np.cumsum(lengths, out=bounds[1:])
-        return _join([_encode_numbers(lengths), _build(bounds, big_endian[is_used])])
+        return _join([encode_zigzag_varints(lengths), _build(bounds, big_endian[is_used])])
 
     return write
 
@@ -195,11 +175,11 @@ def _compile_timestamp(layout: Layout) -> WriteColumn | None:
         _check_not_null(array)
         microseconds = array.cast(pa.int64()).to_numpy()
         if factor == 1:
-            return _encode_numbers(microseconds)
+            return encode_zigzag_varints(microseconds)
         units, rest = np.divmod(microseconds, factor)
         if rest.any():
             raise UnsupportedColumnError("a timestamp has digits that the schema cannot store")
-        return _encode_numbers(units)
+        return encode_zigzag_varints(units)
 
     return write
 
@@ -230,12 +210,12 @@ def _compile_optional(layout: Layout, data_type: pa.DataType) -> WriteColumn | N
 
     def write(array: pa.Array) -> pa.BinaryArray:
         if not array.null_count:
-            return _join([_encode_numbers(np.full(len(array), layout.branch)), write_branch(array)])
+            return _join([encode_zigzag_varints(np.full(len(array), layout.branch)), write_branch(array)])
         if null_branch is None:
             raise UnsupportedColumnError("a value is null")
         is_null = array.is_null().to_numpy(zero_copy_only=False)
         present = write_branch(array.filter(array.is_valid()))
-        branches = _encode_numbers(np.where(is_null, null_branch, layout.branch))
+        branches = encode_zigzag_varints(np.where(is_null, null_branch, layout.branch))
         indices = np.where(is_null, len(present), np.cumsum(~is_null) - 1)
         nothing = pa.array([b""], pa.binary())
         return _join([branches, pa.concat_arrays([present, nothing]).take(pa.array(indices))])
@@ -282,4 +262,4 @@ def _write_blocks(offsets: npt.NDArray[np.int32], items: pa.BinaryArray) -> pa.B
     joined = pa.Array.from_buffers(pa.binary(), len(counts), [None, joined_bounds, content])
     ends = np.arange(len(counts) + 1)
     ends[1:] = np.cumsum(counts > 0)  # an empty array is a single zero, which is its count as well
-    return _join([_encode_numbers(counts), joined, _build(ends, np.zeros(int(ends[-1]), np.uint8))])
+    return _join([encode_zigzag_varints(counts), joined, _build(ends, np.zeros(int(ends[-1]), np.uint8))])

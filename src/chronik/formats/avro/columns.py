@@ -40,8 +40,14 @@ from chronik.formats.codec import (
     encode_json,
 )
 from chronik.formats.framing import get_binary_buffers
-
-Int64s = npt.NDArray[np.int64]
+from chronik.formats.varint_arrays import (
+    ONE_BYTE_VALUES,
+    PADDING,
+    Int64s,
+    decode_zigzag,
+    read_varints,
+    view_words,
+)
 
 COLUMNS_MAX: Final = 10_000
 """Maximum columns of a table, including nested ones, that a schema may describe. A type that is used several times
@@ -49,10 +55,6 @@ counts each time, so that a short schema can describe any number of columns."""
 
 ROWS_MIN: Final = 32
 """Minimum payloads, or lists with further items, that are read at the same time. Fewer are read faster one by one."""
-
-PADDING: Final = 16
-"""Bytes before and after the payloads. Reads may exceed a payload by the longest number before they are checked."""
-
 
 # Arrow types
 
@@ -131,6 +133,7 @@ class _Batch:
     def __init__(self, payloads: pa.BinaryArray) -> None:
         starts, ends, data = get_binary_buffers(payloads)
         start = int(starts[0])
+        # Reads may exceed a payload by the longest number before they are checked.
         padding = np.zeros(PADDING, np.uint8)
         self.data = np.concatenate([padding, data[start : int(ends[-1])], padding])
         self.starts = starts - (start - PADDING)
@@ -138,9 +141,7 @@ class _Batch:
         self.buffer = pa.py_buffer(self.data)
         self.is_marked = np.zeros(len(payloads), np.bool_)
         """Whether each payload must be read by the decoder of single values."""
-        words = len(self.data) - 7
-        self.words: npt.NDArray[np.uint64] = np.ndarray(words, "<u8", self.data.data, strides=(1,))
-        """The 8 bytes at each position as a little-endian number."""
+        self.words = view_words(self.data)
         self._bytes: bytes | None = None
 
     @property
@@ -186,7 +187,7 @@ class _Cursor:
         """Read a varint at each position."""
         data = self.batch.data
         first = data.take(self.positions)
-        values = _ONE_BYTE.take(first)
+        values = ONE_BYTE_VALUES.take(first)
         longer = np.flatnonzero(first & 0x80)
         if longer.size == len(self):
             values, lengths = self._read_long_varints(self.positions)
@@ -201,34 +202,9 @@ class _Cursor:
 
     def _read_long_varints(self, positions: Int64s) -> tuple[Int64s, Int64s]:
         """Return varints of two bytes or more, and their lengths. That of an invalid one exceeds any payload."""
-        words = self.batch.words[positions]
-        stops = ~words & _STOP_BITS
-        lowest = stops & (~stops + _ONE)
-        raw = words & (lowest - _ONE | lowest) & ~_STOP_BITS
-        raw = (raw & _HIGH_7) >> _ONE | raw & _LOW_7
-        raw = (raw & _HIGH_14) >> np.uint64(2) | raw & _LOW_14
-        raw = (raw & _HIGH_28) >> np.uint64(4) | raw & _LOW_28
-        lengths = ((lowest >> np.uint64(7)) * np.uint64(0x0102030405060708) >> np.uint64(56)).view(np.int64)
-        longest = np.flatnonzero(lowest == 0)
-        if longest.size:
-            ninth = self.batch.data[positions[longest] + 8].astype(np.uint64)
-            tenth = self.batch.data[positions[longest] + 9].astype(np.uint64)
-            has_tenth = ninth > 0x7F
-            tenth[~has_tenth] = 0
-            raw[longest] |= (ninth & np.uint64(0x7F)) << np.uint64(56) | tenth << np.uint64(63)
-            lengths[longest] = np.where(tenth > 1, _BEYOND, 9 + has_tenth)
-        return (raw >> _ONE).view(np.int64) ^ -(raw & _ONE).view(np.int64), lengths
+        raw, lengths = read_varints(self.batch.data, self.batch.words, positions)
+        return decode_zigzag(raw), lengths
 
-
-_ONE: Final = np.uint64(1)
-_STOP_BITS: Final = np.uint64(0x8080808080808080)
-_HIGH_7, _LOW_7 = np.uint64(0x7F007F007F007F00), np.uint64(0x007F007F007F007F)
-_HIGH_14, _LOW_14 = np.uint64(0x3FFF00003FFF0000), np.uint64(0x00003FFF00003FFF)
-_HIGH_28, _LOW_28 = np.uint64(0x0FFFFFFF00000000), np.uint64(0x000000000FFFFFFF)
-"""Masks to join neighbouring groups of 7, 14 and 28 bits."""
-_BEYOND: Final = 2**40
-_ONE_BYTE: Final = np.array([byte >> 1 ^ -(byte & 1) for byte in range(0x100)], np.int64)
-"""Values of one-byte varints, by byte."""
 
 ReadColumn = Callable[[_Cursor], pa.Array]
 """A function that reads a value at each position of a cursor."""

@@ -39,6 +39,9 @@ from chronik.formats.codec import (
     format_single_float,
     format_timestamp,
 )
+from chronik.varint import VarintTooLongError, decode_zigzag, read_varint
+
+_VARINT_BYTES_MAX: Final = 10
 
 RECORD_DEPTH_MAX: Final = 100
 """Maximum nesting of records in a value. Values of recursive types may be nested as deeply as they are long."""
@@ -128,20 +131,18 @@ def _read_slice(payload: Payload, length: int) -> bytes:
 
 def read_long(payload: Payload) -> int:
     """Read a zigzag varint of up to 64 bits."""
-    position, data, end = payload.position, payload.data, payload.end
-    raw = 0
-    for shift in range(0, 70, 7):
-        if position >= end:
-            raise AvroReadError("the payload ends within a number")
-        byte = data[position]
-        position += 1
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if raw >> 64:
-                break
-            payload.position = position
-            return (raw >> 1) ^ -(raw & 1)
-    raise AvroReadError("a number exceeds 64 bits")
+    try:
+        raw, position = read_varint(payload.data, payload.position, _VARINT_BYTES_MAX)
+    except VarintTooLongError:
+        raise AvroReadError("a number exceeds 64 bits") from None
+    except IndexError:
+        raise AvroReadError("the payload ends within a number") from None
+    if position > payload.end:
+        raise AvroReadError("the payload ends within a number")
+    if raw >> 64:
+        raise AvroReadError("a number exceeds 64 bits")
+    payload.position = position
+    return decode_zigzag(raw)
 
 
 def _read_int(payload: Payload) -> int:

@@ -39,16 +39,20 @@ from chronik.formats.protobuf.wire import (
     get_wire_type,
     read_message,
 )
+from chronik.formats.varint_arrays import (
+    INVALID_LENGTH,
+    PADDING,
+    Int64s,
+    UInt64s,
+    decode_zigzag,
+    read_varints,
+    view_words,
+)
 
-Int64s = npt.NDArray[np.int64]
-UInt64s = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 
 PASS_MESSAGES_MIN: Final = 8
 """Minimum messages that are read in a pass. Fewer are read faster one by one."""
-
-PADDING: Final = 16
-"""Bytes before and after the payloads. Reads may exceed a payload by the longest number before they are checked."""
 
 CELLS_MAX: Final = 50_000_000
 """Maximum fields of the messages in the payloads that are read at the same time. Absent fields take memory, too."""
@@ -56,7 +60,7 @@ CELLS_MAX: Final = 50_000_000
 PACKED_BYTES_MAX: Final = 1 << 20
 """Maximum bytes of packed fields that are read at the same time, unless a single one is longer."""
 
-_END: Final = 2**40
+_END: Final = INVALID_LENGTH
 """The tag of messages without further fields."""
 
 _TAG_BYTES_MAX: Final = 5
@@ -133,6 +137,7 @@ class _Batch:
     def __init__(self, payloads: pa.BinaryArray) -> None:
         starts, ends, data = get_binary_buffers(payloads)
         start = int(starts[0])
+        # Reads may exceed a payload by the longest number before they are checked.
         padding = np.zeros(PADDING, np.uint8)
         self.data = np.concatenate([padding, data[start : int(ends[-1])], padding])
         self.starts = starts - (start - PADDING)
@@ -143,9 +148,7 @@ class _Batch:
         self.values: Int64s = np.zeros(len(payloads), np.int64)
         """The number of fields of the messages in each payload, or a higher one: see `VALUES_MAX`."""
         self._cells = 0
-        words = len(self.data) - 7
-        self.words: UInt64s = np.ndarray(words, "<u8", self.data.data, strides=(1,))
-        """The 8 bytes at each position as a little-endian number."""
+        self.words = view_words(self.data)
 
     def count(self, payloads: Int64s, fields: int | Int64s) -> None:
         """Add fields of messages in payloads.
@@ -163,7 +166,7 @@ class _Batch:
             np.add.at(self.values, payloads, fields)
 
     def read_varints(self, positions: Int64s) -> tuple[UInt64s, Int64s]:
-        """Read a varint at each position. Return the numbers and their lengths; that of an invalid one is `_END`."""
+        """Return the varint at each position, and its length. That of an invalid one exceeds any payload."""
         first = self.data.take(positions)
         values = first.astype(np.uint64)
         lengths = np.ones(len(positions), np.int64)
@@ -175,31 +178,7 @@ class _Batch:
         return values, lengths
 
     def _read_long_varints(self, positions: Int64s) -> tuple[UInt64s, Int64s]:
-        words = self.words[positions]
-        stops = ~words & _STOP_BITS
-        lowest = stops & (~stops + _ONE)
-        raw = words & (lowest - _ONE | lowest) & ~_STOP_BITS
-        raw = (raw & _HIGH_7) >> _ONE | raw & _LOW_7
-        raw = (raw & _HIGH_14) >> np.uint64(2) | raw & _LOW_14
-        raw = (raw & _HIGH_28) >> np.uint64(4) | raw & _LOW_28
-        lengths = ((lowest >> np.uint64(7)) * np.uint64(0x0102030405060708) >> np.uint64(56)).view(np.int64)
-        longest = np.flatnonzero(lowest == 0)
-        if longest.size:
-            ninth = self.data[positions[longest] + 8].astype(np.uint64)
-            tenth = self.data[positions[longest] + 9].astype(np.uint64)
-            has_tenth = ninth > 0x7F
-            tenth[~has_tenth] = 0
-            raw[longest] |= (ninth & np.uint64(0x7F)) << np.uint64(56) | tenth << np.uint64(63)
-            lengths[longest] = np.where(tenth > 0x7F, _END, 9 + has_tenth)
-        return raw, lengths
-
-
-_ONE: Final = np.uint64(1)
-_STOP_BITS: Final = np.uint64(0x8080808080808080)
-_HIGH_7, _LOW_7 = np.uint64(0x7F007F007F007F00), np.uint64(0x007F007F007F007F)
-_HIGH_14, _LOW_14 = np.uint64(0x3FFF00003FFF0000), np.uint64(0x00003FFF00003FFF)
-_HIGH_28, _LOW_28 = np.uint64(0x0FFFFFFF00000000), np.uint64(0x000000000FFFFFFF)
-"""Masks to join neighbouring groups of 7, 14 and 28 bits."""
+        return read_varints(self.data, self.words, positions, ignores_excess_bits=True)
 
 
 class _Frames:
@@ -698,7 +677,7 @@ def _decode_zigzag32(raw: UInt64s) -> npt.NDArray[Any]:
 
 
 def _decode_zigzag64(raw: UInt64s) -> npt.NDArray[Any]:
-    return (raw >> _ONE).view(np.int64) ^ -(raw & _ONE).view(np.int64)
+    return decode_zigzag(raw)
 
 
 _INTEGERS: Final[dict[str, Callable[[UInt64s], npt.NDArray[Any]]]] = {

@@ -22,7 +22,6 @@ from chronik.formats.encoding import (
     to_timestamp,
     to_unscaled,
     to_utf8,
-    write_varint,
 )
 from chronik.formats.protobuf.layout import (
     LIST_TYPE,
@@ -36,6 +35,7 @@ from chronik.formats.protobuf.layout import (
 from chronik.formats.protobuf.syntax import ProtoSyntaxError
 from chronik.formats.protobuf.types import GROUP, MESSAGE, FieldType, MessageType, get_integer_size
 from chronik.formats.protobuf.wire import DEPTH_MAX, END_GROUP, LENGTH, get_wire_type
+from chronik.varint import write_varint
 
 if TYPE_CHECKING:
     import pyarrow as pa

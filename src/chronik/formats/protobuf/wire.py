@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from chronik.errors import ChronikError
-from chronik.formats.encoding import write_varint
 from chronik.formats.protobuf.types import ENUM, GROUP, MESSAGE, FieldType, MessageType
+from chronik.varint import write_varint
 
 DEPTH_MAX: Final = 100
 """Maximum nesting depth of messages and groups in a value, as in Google's parsers."""
@@ -187,7 +187,10 @@ def _read_text(field: FieldType, data: bytes) -> str | bytes:
 
 
 def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Return an unsigned 64-bit number, and the position after it."""
+    """Return an unsigned 64-bit number, and the position after it.
+
+    It does not call `chronik.varint.read_varint`, which would take 1.2 to 1.6 times as long.
+    """
     value = shift = 0
     start = at
     while at < end and shift < 70:

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from chronik.formats.varint_arrays import ByteArray
 from chronik.limits import DECOMPRESSED_BYTES_MAX, MIB
 from chronik.pipeline.records.batches import StoredBatch
 from chronik.pipeline.records.columns import (
@@ -37,7 +38,6 @@ from chronik.pipeline.records.columns import (
 )
 from chronik.pipeline.records.varints import (
     PADDING,
-    ByteArray,
     IntArray,
     VectorizedDecodeError,
     read_varints,
