@@ -95,6 +95,7 @@ PAGES_RUN_HERE: dict[str, dict[str, Any] | None] = {
     "docs/guides/backfill.md": {},
     "docs/guides/schema-registry.md": None,
     "docs/guides/schemas.md": {},
+    "docs/guides/typed-tables.md": None,
     "docs/operate/cluster.md": None,
     "docs/operate/monitoring.md": {},
     "docs/operate/security.md": AUTHORIZER_CONFIG,

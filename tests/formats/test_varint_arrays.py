@@ -19,7 +19,7 @@ from chronik.protocol.varint import encode_varint
 from chronik.varint import read_varint, write_varint
 from tests.run_size import SEED
 
-EDGES = [value for bits in range(64) for value in (2**bits - 1, 2**bits, -(2**bits))]
+EDGES = [-(2**63), *(value for bits in range(63) for value in (2**bits - 1, 2**bits, -(2**bits))), 2**63 - 1]
 NUMBERS = [*EDGES, *(random.Random(SEED).randrange(-(2**63), 2**63) >> shift % 64 for shift in range(300))]
 
 

@@ -119,8 +119,11 @@ def _open_table(arguments: argparse.Namespace) -> TopicTable:
 def run_show(arguments: argparse.Namespace) -> int:
     from chronik.errors import ConfigError
     from chronik.pipeline.maintenance.schemas import describe_column
+    from chronik.pipeline.tables.layout import KEY_VALUE, is_system_column
     from chronik.pipeline.tables.values.schema_text import format_schema_toml
+    from chronik.pipeline.tables.values.sql_types import format_sql_type, get_json_format
     from chronik.pipeline.tables.values.table_schema import build_schema_document
+    from chronik.pipeline.tables.values.written_types import get_key_type
 
     table = _open_table(arguments)
     found = table.descriptor()
@@ -144,6 +147,7 @@ def run_show(arguments: argparse.Namespace) -> int:
     else:
         described = "inferred" if version == 0 else f"version {version}"
         format = f"{found.format.value} values; " if found.format.is_typed else ""
+        format += f"{found.format.key} keys; " if found.format.has_decoded_keys else ""
         print(f"{arguments.topic}: {format}{described}; unknown fields: {schema.unknown_fields}; "
               f"invalid values: {schema.invalid_values}")  # fmt: skip
         origin = "writers" if found.format.is_typed else "inferred"
@@ -151,6 +155,8 @@ def run_show(arguments: argparse.Namespace) -> int:
             (column.name, describe_column(column), "declared" if column.name in declared else origin)
             for column in columns
         ]
+        if KEY_VALUE in found.schema.names and is_system_column(key := found.schema.field(KEY_VALUE)):
+            rows.append((KEY_VALUE, format_sql_type(get_key_type(key), get_json_format(key)), "keys"))
         print(format_table(("COLUMN", "TYPE", "ORIGIN"), rows))
     return EXIT_OK
 
