@@ -406,6 +406,7 @@ CASES: Final = (
         partitions=[{"topic_id": ZERO_ID}],
     ),
     on_cluster("DescribeImage", 0, "ClusterAction"),
+    on_cluster("DescribeHealth", 0, "Describe"),
     on_cluster("AlterImport", 0, "Alter", FAILS, import_id=ZERO_ID, action=99),
     on_cluster(
         "FetchImported",

@@ -45,7 +45,7 @@ UNAUDITED = {
     "OffsetForLeaderEpoch DescribeGroups ListGroups DescribeAcls DescribeConfigs DescribeLogDirs "
     "ListPartitionReassignments DescribeClientQuotas DescribeQuorum DescribeUserScramCredentials "
     "DescribeCluster DescribeProducers DescribeTransactions ListTransactions ListConfigResources "
-    "DescribeTopicPartitions DescribeNodes DescribeImage SampleTable",
+    "DescribeTopicPartitions DescribeNodes DescribeHealth DescribeImage SampleTable",
     "starts a connection; a failed login is logged": "ApiVersions SaslHandshake SaslAuthenticate",
     "producers use it all the time": "Produce InitProducerId AddPartitionsToTxn AddOffsetsToTxn EndTxn TxnOffsetCommit",
     "consumers use it all the time": "OffsetCommit JoinGroup Heartbeat LeaveGroup SyncGroup",

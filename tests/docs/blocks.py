@@ -97,6 +97,7 @@ PAGES_RUN_HERE: dict[str, dict[str, Any] | None] = {
     "docs/guides/schemas.md": {},
     "docs/guides/typed-tables.md": None,
     "docs/operate/cluster.md": None,
+    "docs/operate/health.md": {},
     "docs/operate/monitoring.md": {},
     "docs/operate/security.md": AUTHORIZER_CONFIG,
 }

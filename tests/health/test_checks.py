@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +29,7 @@ from chronik.health.facts import (
     TimedValue,
 )
 from chronik.health.history import SAMPLES_MAX, SampleHistory, measure_growth, predict_seconds_to_zero
-from chronik.health.problems import KINDS, ProblemSeverity
+from chronik.health.problems import DOCS_PAGE, KINDS, ProblemSeverity
 
 NOW_S = 1_800_000_000.0
 GIB = 1 << 30
@@ -89,7 +91,11 @@ UNHEALTHY = {
     "no-leader": (facts(quorum=ObservedQuorum(has_controller=False)), CRITICAL, "has no controller"),
     "no-voter-to-spare": (with_node(status="offline"), WARNING, "2 of 3 voters are up, the minimum"),
     "diverged-states": (facts(quorum=ObservedQuorum(is_same_state=False, compared_index=7)), CRITICAL, "index 7"),
-    "unreachable-node": (with_node(unreachable_why="connection refused"), CRITICAL, "node 2 does not respond: conn"),
+    "unreachable-node": (
+        with_node(unreachable_why="h:9092: refused"),
+        CRITICAL,
+        "node 2 is unreachable at h:9092",
+    ),
     "unresponsive-node": (with_node(unreachable_why="timeout", is_unresponsive=True), CRITICAL, "node 2 is unresp"),
     "fenced-node": (with_node(status="fenced"), CRITICAL, "node 2 is running but fenced"),
     "absent-node": (with_node(status="absent"), INFO, "node 2 was added but has not joined yet"),
@@ -242,3 +248,11 @@ def test_growth_and_prediction_need_a_minimum_span() -> None:
     assert measure_growth(series(1, 5, 9), 60) == 8
     assert predict_seconds_to_zero(series(100, 50, step_s=600), 600) == 600
     assert predict_seconds_to_zero(series(50, 100, step_s=600), 600) is None
+
+
+def test_documentation_has_a_section_for_every_kind() -> None:
+    page = (Path(__file__).parents[2] / DOCS_PAGE).read_text(encoding="utf-8")
+    sections = re.findall(r"^### (.+)\n(\w+)[.\s]", page, re.MULTILINE)
+    assert {kind: severity.upper() for kind, severity in sections} == {
+        kind.id: kind.severity.name for kind in KINDS.values()
+    }

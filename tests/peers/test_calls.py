@@ -272,4 +272,5 @@ def test_call_kind_numbers_are_stable() -> None:
         "JOIN_TRANSACTION": 22,
         "ADMIN": 23,
         "STATUS": 24,
+        "HEALTH": 25,
     }

@@ -107,7 +107,7 @@ def test_chronik_apis_are_not_listed_by_api_versions() -> None:
     own = {api.name for api in APIS.values() if api.key not in KAFKA_APIS}
     of_imports = {"ImportRecords", "DescribeImage", "AlterImport", "FetchImported", "HoldCommits", "ImportSecurity"}
     of_imports.add("ImportSchemas")
-    assert own == {"DescribeNodes", "AlterNodes", "SampleTable", "AnswerSamples"} | of_imports
+    assert own == {"DescribeNodes", "DescribeHealth", "AlterNodes", "SampleTable", "AnswerSamples"} | of_imports
     assert not any(api.is_kafka_api for api in APIS.values() if api.name in own)
 
 

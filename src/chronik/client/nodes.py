@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 import chronik
 from chronik.client.cluster import ClusterClient, raise_for_code
@@ -18,6 +20,7 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.alter_nodes import AlterNodesRequest, AlterNodesResponse, NodeToAlter
 from chronik.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from chronik.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from chronik.protocol.messages.describe_health import DescribeHealthRequest, DescribeHealthResponse
 from chronik.protocol.messages.describe_nodes import DescribedNode, DescribeNodesRequest, DescribeNodesResponse
 from chronik.protocol.messages.describe_quorum import (
     DescribeQuorumPartition,
@@ -76,6 +79,22 @@ def describe_nodes(cluster: ClusterClient) -> DescribeNodesResponse:
     response = cluster.retry(send)
     response.nodes.sort(key=lambda node: node.node_id)
     return response
+
+
+def describe_health(cluster: ClusterClient) -> dict[str, Any]:
+    """Return the problems of the cluster as a JSON object: see `HealthReport.to_json`.
+
+    Raises:
+        ClientError: If the broker is not Chronik, or is too old.
+        KafkaError: If the caller may not describe the cluster.
+    """
+
+    def send() -> DescribeHealthResponse:
+        response = cluster.any_broker().request(DescribeHealthRequest(), DescribeHealthResponse)
+        raise_for_code(response.error_code, "health", response.error_message)
+        return response
+
+    return msgspec.json.decode(cluster.retry(send).health, type=dict[str, Any])
 
 
 def alter_nodes(cluster: ClusterClient, changes: Sequence[AlterNodesChange]) -> None:

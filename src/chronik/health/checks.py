@@ -46,7 +46,7 @@ FULL_CRITICAL_S: Final = 3600.0
 CLOCK_WARNING_S: Final = 0.5
 CLOCK_CRITICAL_S: Final = 30.0
 
-STALL_S: Final = 0.5
+STALL_S: Final = 1.0
 """Minimum duration in seconds of the event-loop stalls that are counted."""
 STALL_WINDOW_S: Final = 300.0
 STALLS_MAX: Final = 10
@@ -152,7 +152,9 @@ def _check_node(node: ObservedNode) -> Iterator[HealthCondition]:
             "unreachable-node",
             subject,
             CRITICAL,
-            f"node {node.id} does not respond{f': {node.unreachable_why}' if node.unreachable_why else ''}",
+            f"node {node.id} is unreachable at {node.unreachable_why}"
+            if node.unreachable_why
+            else f"node {node.id} does not respond",
             "check whether its process runs, and the end of its log; then start it: chronik start --config FILE",
         )
     elif node.status == "fenced":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Any, Final
 
 import msgspec
@@ -299,6 +299,30 @@ class Problem(msgspec.Struct, frozen=True):
     def effect(self) -> str:
         """The consequence of the problem."""
         return KINDS[self.kind].effect if self.kind in KINDS else ""
+
+
+class SubjectType(Enum):
+    """A type of subjects whose names not everyone who may describe the cluster may see."""
+
+    GROUP = "group"
+    TRANSACTIONAL_ID = "transactional id"
+    PIPELINE = "pipeline"
+
+
+_SUBJECT_TYPES: Final = {
+    "lagging-group": SubjectType.GROUP,
+    "steady-lag": SubjectType.GROUP,
+    "stopped-group": SubjectType.GROUP,
+    "long-transaction": SubjectType.TRANSACTIONAL_ID,
+    "failing-pipeline": SubjectType.PIPELINE,
+    "silent-pipeline": SubjectType.PIPELINE,
+    "lagging-pipeline": SubjectType.PIPELINE,
+}
+
+
+def find_subject_type(problem: Problem) -> SubjectType | None:
+    """Return the type of a problem's subject, or None if everyone who may describe the cluster may see it."""
+    return _SUBJECT_TYPES.get(problem.kind)
 
 
 def problem_to_json(problem: Problem) -> dict[str, Any]:

@@ -211,6 +211,7 @@ _APIS: Final = (
     _api(20008, "SampleTable", "0", "0+", ApiTarget.LEADER, "Read Topic"),
     _api(20009, "AnswerSamples", "0", "0+", ApiTarget.LEADER, "Write Topic"),
     _api(20010, "ImportSchemas", "0", "0+", ApiTarget.NODE, "Alter Cluster"),
+    _api(20011, "DescribeHealth", "0", "0+", ApiTarget.NODE, "Describe Cluster"),
 )
 
 APIS: Final[Mapping[int, Api]] = MappingProxyType({api.key: api for api in _APIS})

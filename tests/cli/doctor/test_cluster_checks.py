@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from chronik.cli.doctor.checks import run_all_checks, run_cluster_checks
-from chronik.cli.doctor.cluster_checks import LAG_WARNING, NODE_CHECKS, REBALANCING_WARNING_S, WORKLOAD_CHECKS
+from chronik.cli.doctor.cluster_checks import NODE_CHECKS, REBALANCING_WARNING_S, WORKLOAD_CHECKS
 from chronik.cli.doctor.findings import DoctorFinding, Severity
 from chronik.cli.doctor.local_facts import LocalFacts
 from chronik.cli.monitoring.facts import ClusterFacts, GroupFacts, PartitionFacts, TransactionFacts, UncollectedFact
@@ -64,7 +64,7 @@ UNHEALTHY = {
         Severity.WARNING,
         "node 1 leads 6 partitions",
     ),
-    "lagging-group": (cluster(groups=(GroupFacts("slow", "Stable", LAG_WARNING),)), Severity.WARNING, "10,000"),
+    "lagging-group": (cluster(groups=(GroupFacts("slow", "Stable", 10_000),)), Severity.WARNING, "10,000"),
     "rebalancing-group": (
         cluster(groups=(GroupFacts("busy", "PreparingRebalance", 0, True, REBALANCING_WARNING_S),)),
         Severity.WARNING,
@@ -173,7 +173,7 @@ def test_drained_node_is_ignored_in_leader_balance() -> None:
 
 
 def test_lag_of_group_without_members_is_only_a_note() -> None:
-    facts = cluster(groups=(GroupFacts("old", "Empty", LAG_WARNING), GroupFacts("near", "Stable", LAG_WARNING - 1)))
+    facts = cluster(groups=(GroupFacts("old", "Empty", 10_000), GroupFacts("near", "Stable", 10_000 - 1)))
     assert run_checks(facts)["lagging-group"].severity is Severity.NOTE
 
 

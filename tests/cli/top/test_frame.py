@@ -130,7 +130,8 @@ def test_problems_are_shown_before_nodes() -> None:
     heading = next(number for number, line in enumerate(lines) if line.text.startswith("PROBLEMS"))
     nodes = next(number for number, line in enumerate(lines) if line.text.startswith("NODE "))
     assert heading < nodes
-    assert "node 2 is unreachable" in lines[heading + 1].text
+    assert "nodes have different metadata" in lines[heading + 1].text
+    assert "node 2 is unreachable" in lines[heading + 2].text
     assert lines[heading + 1].style is TextStyle.ERROR
 
 

@@ -35,7 +35,13 @@ from chronik.client.cluster_view import MIN_IN_SYNC_REPLICAS_KEY
 from chronik.client.configs import TOPIC_RESOURCE, ConfigTarget, describe_configs
 from chronik.client.connection import BrokerConnection
 from chronik.client.errors import ApiNotSupported, BrokerUnresponsive, ClientError
-from chronik.client.nodes import describe_cluster, describe_feature_levels, describe_nodes, describe_quorum
+from chronik.client.nodes import (
+    describe_cluster,
+    describe_feature_levels,
+    describe_health,
+    describe_nodes,
+    describe_quorum,
+)
 from chronik.client.partitions import list_reassignments
 from chronik.client.records import TopicPartition
 from chronik.client.transactions import describe_transaction, find_hanging_transactions, list_transactions
@@ -142,6 +148,9 @@ class ClusterMonitor:
             groups=self._collect_group_facts(ends) if response is not None else (),
             transactions=self._collect_transaction_facts(topics) if response is not None else (),
             moving=self._list_reassigned_partitions() if response is not None else (),
+            health=self._collect_or_record_failure("health", lambda: describe_health(self._cluster))
+            if response is not None
+            else None,
             unseen=tuple(UncollectedFact(what, why) for what, why in self._unseen.items()),
         )
 

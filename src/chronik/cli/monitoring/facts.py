@@ -138,6 +138,8 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Partitions whose replicas are being reassigned."""
     certificates: tuple[CertificateFacts, ...] = ()
     unseen: tuple[UncollectedFact, ...] = ()
+    health: dict[str, Any] | None = None
+    """The problems that the cluster reports, as at `GET /health`; None if it runs an earlier version."""
 
     @property
     def verdict(self) -> str:

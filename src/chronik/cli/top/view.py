@@ -9,6 +9,7 @@ import msgspec
 
 from chronik.cli.doctor.checks import run_cluster_checks
 from chronik.cli.doctor.findings import DoctorFinding, Severity, sort_by_severity
+from chronik.cli.doctor.health_checks import check_health
 from chronik.cli.monitoring.facts import ClusterFacts, GroupFacts, NodeFacts, PartitionFacts
 
 SECONDS_MIN: Final = 0.05
@@ -88,8 +89,16 @@ def build_view(now: ClusterFacts, before: ClusterFacts | None) -> TopView:
                 (rates.group(group) for group in now.groups), key=lambda row: (-(row.group.lag or 0), row.group.name)
             )
         ),
-        tuple(finding for finding in sort_by_severity(run_cluster_checks(now)) if finding.severity > Severity.NOTE),
+        tuple(_find_problems(now)),
     )
+
+
+def _find_problems(facts: ClusterFacts) -> Iterable[DoctorFinding]:
+    """Return all problems of the cluster, and the doctor's other findings that are more than notes."""
+    health = {finding.what for finding in check_health(facts)}
+    for finding in sort_by_severity(run_cluster_checks(facts)):
+        if finding.severity > Severity.NOTE or finding.what in health:
+            yield finding
 
 
 def _group_by_topic(

@@ -8,22 +8,12 @@ import msgspec
 
 from chronik.console.rest.context import OperationContext
 from chronik.console.rest.models.cluster import Health
-from chronik.health.problems import hide_subjects
+from chronik.health.problems import SubjectType, find_subject_type, hide_subjects
 from chronik.health.reports import HealthReport
 from chronik.metadata.names import PIPELINES_TOPIC
 from chronik.protocol.permissions import AclOperation, AclResourceType
 
 HEALTH_SECONDS_MAX: Final = 3.0
-
-_RESOURCES: Final = {
-    "lagging-group": AclResourceType.GROUP,
-    "steady-lag": AclResourceType.GROUP,
-    "stopped-group": AclResourceType.GROUP,
-    "long-transaction": AclResourceType.TRANSACTIONAL_ID,
-}
-"""The resource type of the subjects of problems that not everyone who may describe the cluster may see."""
-
-_PIPELINE_KINDS: Final = ("failing-pipeline", "silent-pipeline", "lagging-pipeline")
 
 
 def fetch_health(context: OperationContext) -> HealthReport | None:
@@ -45,22 +35,26 @@ async def _await_health(context: OperationContext) -> HealthReport:
 
 
 def _hide_names(context: OperationContext, report: HealthReport) -> HealthReport:
-    visible: dict[AclResourceType, set[str]] = {}
-    for resource in set(_RESOURCES.values()):
-        names = [each.subject for each in report.problems if _RESOURCES.get(each.kind) is resource]
-        visible[resource] = set(context.filter_authorized(AclOperation.DESCRIBE, resource, names)) if names else set()
-    can_read_pipelines = not any(each.kind in _PIPELINE_KINDS for each in report.problems) or bool(
-        context.filter_authorized(AclOperation.READ, AclResourceType.TOPIC, [PIPELINES_TOPIC])
-    )
+    by_type: dict[SubjectType, list[str]] = {}
+    for problem in report.problems:
+        found = find_subject_type(problem)
+        if found is not None:
+            by_type.setdefault(found, []).append(problem.subject)
+    visible = {found: set(_filter_visible(context, found, names)) for found, names in by_type.items()}
     problems = hide_subjects(
         report.problems,
-        lambda each: (
-            each.subject in visible[_RESOURCES[each.kind]]
-            if each.kind in _RESOURCES
-            else can_read_pipelines or each.kind not in _PIPELINE_KINDS
-        ),
+        lambda each: (found := find_subject_type(each)) is None or each.subject in visible[found],
     )
     return msgspec.structs.replace(report, problems=problems)
+
+
+def _filter_visible(context: OperationContext, subject_type: SubjectType, names: list[str]) -> list[str]:
+    if subject_type is SubjectType.PIPELINE:
+        can_read = context.filter_authorized(AclOperation.READ, AclResourceType.TOPIC, [PIPELINES_TOPIC])
+        return names if can_read else []
+    is_group = subject_type is SubjectType.GROUP
+    resource = AclResourceType.GROUP if is_group else AclResourceType.TRANSACTIONAL_ID
+    return context.filter_authorized(AclOperation.DESCRIBE, resource, names)
 
 
 def build_health(report: HealthReport) -> Health:
