@@ -20,6 +20,8 @@ from chronik.pipeline.tables.storage_errors import TableStorageError
 from chronik.testing.ports import HOST, ReservedPorts
 
 BUCKET = "lake"
+TABLE_BUCKET = "warehouse"
+"""Bucket whose Iceberg tables are in the server's REST catalog."""
 ACCESS_KEY_ID, SECRET_ACCESS_KEY = "chronik", "chronik-secret"
 READER_KEY_ID, READER_SECRET_KEY = "reader", "reader-secret"
 """Credentials that may only read and list."""
@@ -28,7 +30,7 @@ START_SECONDS_MAX = 60.0
 
 PORT_OPTIONS = (
     "s3.port", "s3.port.grpc", "master.port", "master.port.grpc", "filer.port", "filer.port.grpc", "volume.port",
-    "volume.port.grpc", "admin.port", "admin.port.grpc",
+    "volume.port.grpc", "admin.port", "admin.port.grpc", "s3.port.iceberg",
 )  # fmt: skip
 
 IDENTITIES = {
@@ -52,6 +54,8 @@ class S3Server:
     """A running S3 server with the bucket `lake`."""
 
     endpoint: str
+    catalog: str = ""
+    """URL of the Iceberg REST catalog."""
 
     @property
     def options(self) -> dict[str, str]:
@@ -92,16 +96,18 @@ class SeaweedFS:
             "webdav": "false",
             "admin.ui": "false",
             "s3.config": directory / "identities.json",
-            "s3.port.iceberg": 0,
             "s3.port.lance": 0,
             "s3.autoCreateBucket": "false",
             "bucket": BUCKET,
+            "tableBucket": TABLE_BUCKET,
             **self._ports,
         }
         self._command = [program, "mini", *(f"-{name}={value}" for name, value in options.items())]
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
-        self.server = S3Server(f"http://{HOST}:{self._ports['s3.port']}")
+        self.server = S3Server(
+            f"http://{HOST}:{self._ports['s3.port']}", f"http://{HOST}:{self._ports['s3.port.iceberg']}"
+        )
 
     def start(self) -> None:
         """Start the process, and wait until it serves the bucket."""

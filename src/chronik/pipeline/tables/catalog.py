@@ -8,7 +8,7 @@ table root.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -136,22 +136,29 @@ def list_table_names(root: str, storage_options: Mapping[str, str] | None = None
         TableError: The Iceberg catalog cannot be read.
         ConfigError: The root or an option is invalid.
     """
-    found = set(_list_delta_tables(root, storage_options))
+    check_table_uri(root)
+    found: set[str] = set()
+    directories: set[str] = set()
     catalog = find_iceberg_catalog(root, storage_options)
     if catalog is not None:
         require_iceberg()
-        from chronik.pipeline.tables.iceberg.catalogs import list_tables, open_catalog
+        from chronik.pipeline.tables.iceberg.catalogs import list_tables, open_catalog, to_table_identifier
 
         found.update(list_tables(open_catalog(catalog, resolve_storage_options(root, storage_options)), catalog))
-    return sorted(found)
+        directories = found.union(map(to_table_identifier, found))  # SeaweedFS creates directories of both names
+    return sorted(found.union(_list_delta_tables(root, storage_options, directories)))
 
 
-def _list_delta_tables(root: str, storage_options: Mapping[str, str] | None) -> list[str]:
-    check_table_uri(root)
+def _list_delta_tables(
+    root: str, storage_options: Mapping[str, str] | None, iceberg_tables: Container[str]
+) -> list[str]:
+    """List the directories that have a Delta log, except those of Iceberg tables, where a store may forbid others."""
     storage = TableStorage(root, storage_options)
     selector = fs.FileSelector(storage.full_path(""), allow_not_found=True)
     names = [
-        info.base_name for info in storage.filesystem.get_file_info(selector) if info.type is fs.FileType.Directory
+        info.base_name
+        for info in storage.filesystem.get_file_info(selector)
+        if info.type is fs.FileType.Directory and info.base_name not in iceberg_tables
     ]
 
     def is_table(name: str) -> bool:
