@@ -2,7 +2,7 @@
 
 The Arrow schema of a table has the field ids, which the writer stores in data files, and the partition columns of
 hidden partitioning (`_date`, `_at_day`), which only Chronik's readers see. Iceberg has no metadata of fields: the paths
-and settings of columns are in a table property, by field id.
+and settings of columns are in a table property.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ from chronik.pipeline.tables.partitioning import Partitioning, PartitionTransfor
 from chronik.pipeline.tables.values.table_schema import COMMENT_KEY
 
 COLUMNS_PROPERTY: Final = "chronik.columns"
-"""Table property with the metadata of columns and nested fields, as a JSON object by field id."""
+"""Table property with the metadata of columns and nested fields, as a JSON object by path, such as `customer.name`.
+
+They are not stored by field id, because a catalog may assign other ids when it creates the table.
+"""
 
 EPOCH: Final = date(1970, 1, 1)
 
@@ -66,8 +69,8 @@ _TYPES: Final[tuple[tuple[pa.DataType, IcebergType], ...]] = (
 )
 """The types without parameters; the first Arrow type of an Iceberg type is that of its columns."""
 
-ColumnMetadata = dict[int, dict[str, str]]
-"""Metadata of columns and nested fields, by field id."""
+ColumnMetadata = dict[str, dict[str, str]]
+"""Metadata of columns and nested fields, by path. Names of columns contain no dots."""
 
 
 # Schemas
@@ -131,55 +134,54 @@ def _build_type(name: str, data_type: pa.DataType, known: Any, new_id: Callable[
 
 def to_arrow_fields(schema: Schema, metadata: ColumnMetadata) -> list[pa.Field]:
     """Return the Arrow fields of the columns, with their field ids and their metadata."""
-    return [_to_arrow_field(field, metadata) for field in schema.fields]
+    return [_to_arrow_field(field, metadata, field.name) for field in schema.fields]
 
 
-def _to_arrow_field(field: NestedField, metadata: ColumnMetadata, name: str | None = None) -> pa.Field:
-    entries = {key.encode(): value.encode() for key, value in metadata.get(field.field_id, {}).items()}
+def _to_arrow_field(field: NestedField, metadata: ColumnMetadata, path: str) -> pa.Field:
+    entries = {key.encode(): value.encode() for key, value in metadata.get(path, {}).items()}
     return pa.field(
-        name or field.name,
-        _to_arrow_type(field.field_type, metadata),
+        path.rpartition(".")[2],
+        _to_arrow_type(field.field_type, metadata, path),
         metadata={FIELD_ID_KEY: str(field.field_id).encode(), **entries},
     )
 
 
-def _to_arrow_type(data_type: IcebergType, metadata: ColumnMetadata) -> pa.DataType:
+def _to_arrow_type(data_type: IcebergType, metadata: ColumnMetadata, path: str) -> pa.DataType:
     if isinstance(data_type, StructType):
-        return pa.struct([_to_arrow_field(field, metadata) for field in data_type.fields])
+        return pa.struct([_to_arrow_field(field, metadata, f"{path}.{field.name}") for field in data_type.fields])
     if isinstance(data_type, ListType):
-        return pa.list_(_to_arrow_field(data_type.element_field, metadata, "element"))
+        return pa.list_(_to_arrow_field(data_type.element_field, metadata, f"{path}.element"))
     if isinstance(data_type, MapType):
-        key = _to_arrow_field(data_type.key_field, metadata, "key").with_nullable(False)
-        return pa.map_(key, _to_arrow_field(data_type.value_field, metadata, "value"))
+        key = _to_arrow_field(data_type.key_field, metadata, f"{path}.key").with_nullable(False)
+        return pa.map_(key, _to_arrow_field(data_type.value_field, metadata, f"{path}.value"))
     if isinstance(data_type, DecimalType):
         return pa.decimal128(data_type.precision, data_type.scale)
     return next((arrow for arrow, iceberg in _TYPES if iceberg == data_type), pa.null())
 
 
-def collect_metadata(schema: Schema, fields: Iterable[pa.Field]) -> ColumnMetadata:
-    """Return the metadata of Arrow fields by the field ids of the schema that has them."""
+def collect_metadata(fields: Iterable[pa.Field]) -> ColumnMetadata:
+    """Return the metadata of Arrow fields and their nested fields, by path."""
     found: ColumnMetadata = {}
     for field in fields:
-        _collect_metadata(schema.find_field(field.name), field, found)
+        _collect_metadata(field, field.name, found)
     return found
 
 
-def _collect_metadata(known: NestedField, field: pa.Field, found: ColumnMetadata) -> None:
+def _collect_metadata(field: pa.Field, path: str, found: ColumnMetadata) -> None:
     entries = {key.decode(): value.decode() for key, value in (field.metadata or {}).items() if key != FIELD_ID_KEY}
     if entries:
-        found[known.field_id] = entries
-    _collect_type_metadata(known.field_type, field.type, found)
+        found[path] = entries
+    _collect_type_metadata(field.type, path, found)
 
 
-def _collect_type_metadata(known: IcebergType, data_type: pa.DataType, found: ColumnMetadata) -> None:
-    if isinstance(known, StructType):
-        by_name = {each.name: each for each in known.fields}
+def _collect_type_metadata(data_type: pa.DataType, path: str, found: ColumnMetadata) -> None:
+    if pa.types.is_struct(data_type):
         for each in data_type:
-            _collect_metadata(by_name[each.name], each, found)
-    elif isinstance(known, ListType):
-        _collect_type_metadata(known.element_type, data_type.value_type, found)
-    elif isinstance(known, MapType):
-        _collect_type_metadata(known.value_type, data_type.item_type, found)
+            _collect_metadata(each, f"{path}.{each.name}", found)
+    elif pa.types.is_list(data_type):
+        _collect_type_metadata(data_type.value_type, f"{path}.element", found)
+    elif pa.types.is_map(data_type):
+        _collect_type_metadata(data_type.item_type, f"{path}.value", found)
 
 
 def encode_metadata(metadata: ColumnMetadata) -> dict[str, str]:
@@ -189,7 +191,8 @@ def encode_metadata(metadata: ColumnMetadata) -> dict[str, str]:
 
 def decode_metadata(properties: Mapping[str, str]) -> ColumnMetadata:
     """Return the metadata of columns that a table property stores."""
-    return {int(number): entries for number, entries in json.loads(properties.get(COLUMNS_PROPERTY, "{}")).items()}
+    found: ColumnMetadata = json.loads(properties.get(COLUMNS_PROPERTY, "{}"))
+    return found
 
 
 # Hidden partitioning

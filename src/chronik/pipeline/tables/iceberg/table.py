@@ -71,6 +71,7 @@ from chronik.pipeline.tables.iceberg.data_files import (
 )
 from chronik.pipeline.tables.iceberg.landed_offsets import Ancestor, LandedOffsets, StoredOffsets, read_stored_offsets
 from chronik.pipeline.tables.iceberg.schemas import (
+    ColumnMetadata,
     build_partition_spec,
     build_schema,
     build_sort_order,
@@ -393,14 +394,17 @@ class IcebergTopicTable:
 
     def _build_schema_request(
         self, table: Table, changed: Sequence[pa.Field], properties: Mapping[str, str] | None = None
-    ) -> tuple[CatalogRequest, Schema, dict[int, dict[str, str]]]:
+    ) -> tuple[CatalogRequest, Schema, ColumnMetadata]:
         """Return a request that adds columns or replaces their types and metadata, and what it changes."""
         known = table.metadata.schema()
         by_name = {field.name: field for field in to_arrow_fields(known, decode_metadata(table.properties))}
         by_name |= {field.name: field for field in changed}
         schema_id = max(each.schema_id for each in table.metadata.schemas) + 1
         schema = build_schema(by_name.values(), known, schema_id, table.metadata.last_column_id)
-        metadata = {**decode_metadata(table.properties), **collect_metadata(schema, changed)}
+        replaced = {field.name for field in changed}
+        kept = decode_metadata(table.properties).items()
+        metadata = {path: entries for path, entries in kept if path.partition(".")[0] not in replaced}
+        metadata |= collect_metadata(changed)
         requirements = (
             AssertTableUUID(uuid=table.metadata.table_uuid),
             AssertCurrentSchemaId(current_schema_id=known.schema_id),
@@ -729,7 +733,7 @@ def _create_table(
                 **NEW_TABLE_PROPERTIES,
                 **build_spec_properties(spec),
                 CREATED_PROPERTY: str(int(time.time() * 1000)),
-                **encode_metadata(collect_metadata(iceberg, fields)),
+                **encode_metadata(collect_metadata(fields)),
                 **({} if schema is None else build_schema_properties(schema, 1) | _build_comment(schema)),
             },
         )
