@@ -334,7 +334,7 @@ def code_of(writer: TransactionalWriter, epoch: int, sequence: int, *, transacti
 
 
 def test_reused_sequence_numbers_of_ended_transaction_are_rejected() -> None:
-    """librdkafka sends them after an abort, if a batch was appended but not acknowledged."""
+    """Clients with librdkafka send them after an abort, if a batch was appended but not acknowledged."""
     writer = TransactionalWriter()
     for sequence in range(8):
         send(writer, 1, 0, sequence)
