@@ -33,12 +33,12 @@ from chronik.node.identity import DirectoryIdentity, DirectoryMode
 from chronik.pipeline.audit import findings as audit_findings
 from chronik.pipeline.journal import journal_client
 from chronik.pipeline.journal.pipeline_status import PartitionStatus, TopicStatus
-from chronik.pipeline.journal.reports import TopicReport
-from chronik.pipeline.maintenance.compaction import CompactionStats
+from chronik.pipeline.journal.reports import MaintenanceReport, TopicReport
 from chronik.pipeline.maintenance.dead_letters import DeadLetterRecord, RetryResult
 from chronik.pipeline.maintenance.replay import ReplayResult
 from chronik.pipeline.spark import environment_checks
 from chronik.pipeline.spark.connect_server import ConnectServer
+from chronik.pipeline.table_maintenance.merges import CompactionStats
 from chronik.pipeline_journal import ColumnInfo
 
 GOLDEN: Final = Path(__file__).parent / "golden" / "public_names.json"
@@ -49,6 +49,7 @@ PROSE_KEYS: Final = frozenset({"description", "summary"})
 PRINTED_AS_JSON: Final = (
     *(
         GroupSummary,
+        MaintenanceReport,
         TopicReport,
         TopicStatus,
         PartitionStatus,

@@ -60,6 +60,26 @@ class PipelineTopicKey(NamedTuple):
     topic: str
 
 
+class TableMaintenance(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The last maintenance of a topic's table or dead-letter table by the driver. New fields need defaults."""
+
+    table: str
+    """URI of the table."""
+    action: str
+    """`compaction`, `metadata`, `vacuum`, or `examination` if the table could not be examined."""
+    outcome: str
+    """`done`, `abandoned` because of a concurrent commit, or `failed`."""
+    at_ms: int = 0
+    seconds: float = 0.0
+    files_removed: int = 0
+    files_added: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    files_deleted: int = 0
+    versions_expired: int = 0
+    error: str | None = None
+
+
 class TopicProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last reported progress of a topic. New fields need defaults, to decode records of older drivers."""
 
@@ -87,6 +107,8 @@ class TopicProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     """Maximum bytes of a landing round of all topics while it is reduced, because the store is slow; 0 otherwise."""
     round_misfits: dict[str, int] = {}
     """Number of values in the last round that did not fit their column, for columns with more than 1 % of them."""
+    maintenance: TableMaintenance | None = None
+    """The last maintenance since the driver started, or None."""
 
     @property
     def rows_per_second(self) -> float:

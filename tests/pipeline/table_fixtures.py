@@ -12,8 +12,13 @@ import pyarrow.dataset as ds
 
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
-from chronik.pipeline.maintenance.compaction import CompactionStats, commit_merged_file, merge_table_files, plan_merges
 from chronik.pipeline.records.columns import HEADERS_TYPE, RecordColumns
+from chronik.pipeline.table_maintenance.merges import (
+    CompactionStats,
+    commit_merged_file,
+    merge_table_files,
+    plan_merges,
+)
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput
 from chronik.pipeline.tables.layout import (

@@ -85,6 +85,7 @@ PARTS: Final = (
             ("chronik.pipeline.source.lag", ("compute_offsets_behind_latest",)),
             ("chronik.pipeline.landing.runner", ("run",)),
             ("chronik.pipeline.landing.driver", ("LandingSummary", "LandingFailedError")),
+            ("chronik.pipeline.table_maintenance.settings", ("MaintenanceOptions",)),
             ("chronik.pipeline.query.sql", ("query",)),
             ("chronik.pipeline.query.views", ("views", "CreatedViews", "UnknownTopicError")),
             ("chronik.pipeline.query.spark_catalog", ("register_tables", "TableNameConflictError")),

@@ -241,6 +241,12 @@ TOPIC_KEYS = _index_topic_keys(
     define_boolean_config(
         "columnar.enabled", False, "Whether pipelines without a list of topics land this topic in a table."
     ),
+    define_int_config(
+        "columnar.file.bytes",
+        134_217_728,
+        "The target size of the table's files, into which small files are merged.",
+        1024,
+    ),
     define_string_config(
         "columnar.format",
         "",
@@ -248,11 +254,22 @@ TOPIC_KEYS = _index_topic_keys(
         "sample, and empty uses the default of the pipeline.",
         one_of_or_empty("raw", "json", "avro", "protobuf", "json-schema", "auto"),
     ),
+    define_long_config(
+        "columnar.history.retention.ms",
+        604_800_000,
+        "How long old versions of the table and the files that only they contain are kept.",
+        3_600_000,
+    ),
     define_string_config(
         "columnar.key.format",
         "",
         'The format of the keys, which also become a column unless it is empty or "raw".',
         one_of_or_empty("raw", "json", "avro", "protobuf", "json-schema", "auto"),
+    ),
+    define_boolean_config(
+        "columnar.maintenance.enabled",
+        True,
+        "Whether pipelines merge small files of the table and delete old versions while they land the topic.",
     ),
     define_string_config(
         "columnar.partition.by",

@@ -19,22 +19,20 @@ from deltalake import DeltaTable, TableFeatures
 
 from chronik.cli.main import main
 from chronik.pipeline.maintenance import compaction as module
-from chronik.pipeline.maintenance.compaction import (
+from chronik.pipeline.maintenance.compaction import CompactionFailedError, VacuumOptions, compact_tables
+from chronik.pipeline.spark.jvm import SparkUnavailableError
+from chronik.pipeline.spark.tasks import Item, Result, TaskFailedError, run_locally
+from chronik.pipeline.table_maintenance.merges import (
     KEEP_HOURS_MIN,
-    CompactionFailedError,
     CompactionStats,
     MergeTask,
-    VacuumOptions,
     VacuumRejectedError,
     commit_merged_file,
-    compact_tables,
     group_small_files,
     merge_table_files,
     plan_merges,
     vacuum_table,
 )
-from chronik.pipeline.spark.jvm import SparkUnavailableError
-from chronik.pipeline.spark.tasks import Item, Result, TaskFailedError, run_locally
 from chronik.pipeline.tables.catalog import open_table
 from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput, WrittenFilesLostError
 from chronik.pipeline.tables.layout import TableKind, initial_schema

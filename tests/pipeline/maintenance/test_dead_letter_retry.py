@@ -16,9 +16,9 @@ import pytest
 from deltalake import DeltaTable
 
 from chronik.pipeline.maintenance import dead_letters
-from chronik.pipeline.maintenance.compaction import KEEP_HOURS_MIN, vacuum_table
 from chronik.pipeline.maintenance.dead_letter_tasks import write_decoded_rows
 from chronik.pipeline.maintenance.dead_letters import RetryResult, list_dead_letters, retry_dead_letters
+from chronik.pipeline.table_maintenance.merges import KEEP_HOURS_MIN, vacuum_table
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.partitioning import TIME_PARTITIONINGS, Partitioning

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chronik.pipeline.maintenance.compaction import vacuum_table
+from chronik.pipeline.table_maintenance.merges import vacuum_table
 from chronik.pipeline.tables.catalog import open_table
 from chronik.pipeline.tables.commit_plan import PartitionRange
 from chronik.pipeline.tables.delta import table as delta

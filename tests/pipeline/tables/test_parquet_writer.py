@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.errors import ConfigError
-from chronik.pipeline.maintenance.compaction import vacuum_table
 from chronik.pipeline.records.columns import HEADERS_TYPE, RecordColumns
+from chronik.pipeline.table_maintenance.merges import vacuum_table
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput
 from chronik.pipeline.tables.layout import (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from chronik.pipeline.maintenance.compaction import merge_table_files, plan_merges
+from chronik.pipeline.table_maintenance.merges import merge_table_files, plan_merges
 from chronik.pipeline.tables.catalog import open_table
 from chronik.pipeline.tables.commit_plan import PartitionRange
 from chronik.pipeline.tables.delta import table as delta

@@ -106,7 +106,22 @@ def add_arguments(actions: Any) -> None:
         metavar="HOST:PORT",
         help="serve Prometheus metrics at http://HOST:PORT/metrics",
     )
-    add_json_argument(parser, help="print one JSON object per round")
+    parser.add_argument(
+        "--no-maintenance", action="store_true", help="do not merge small files, expire versions or delete unused files"
+    )
+    parser.add_argument(
+        "--target-file-bytes",
+        type=parse_positive_int,
+        metavar="N",
+        help="target size of the tables' files (default: columnar.file.bytes of the topic, 128 MiB)",
+    )
+    parser.add_argument(
+        "--retention-hours",
+        type=parse_positive_int,
+        metavar="H",
+        help="retention of old versions (default: columnar.history.retention.ms of the topic, 7 days)",
+    )
+    add_json_argument(parser, help="print one JSON object per round and per maintenance")
 
 
 def run_landing(arguments: argparse.Namespace) -> int:
@@ -116,6 +131,7 @@ def run_landing(arguments: argparse.Namespace) -> int:
     from chronik.pipeline.landing.runner import run
     from chronik.pipeline.landing.settings import ROUND_RECORDS_MAX, derive_group_name
     from chronik.pipeline.spark.runtime import UI_SETTING
+    from chronik.pipeline.table_maintenance.settings import MaintenanceOptions
     from chronik.pipeline.tables.storage import to_absolute_root
 
     topics = arguments.topics
@@ -141,6 +157,9 @@ def run_landing(arguments: argparse.Namespace) -> int:
         schema=arguments.schema,
         spark_settings={UI_SETTING: "true"} if arguments.spark_ui else None,
         start=_parse_start_arguments(arguments.start),
+        maintenance=MaintenanceOptions(
+            False if arguments.no_maintenance else None, arguments.target_file_bytes, arguments.retention_hours
+        ),
         on_spark_start=lambda: None if arguments.json else print(STARTING, file=sys.stderr),
         reporter=_create_reporter(arguments, pipeline),
         stop=_install_stop_handlers(),

@@ -109,9 +109,10 @@ def run_compact(arguments: argparse.Namespace) -> int:
 
     require_packages("pyspark", "deltalake", "pyarrow")
     from chronik.pipeline.journal.progress_bar import ProgressBar
-    from chronik.pipeline.maintenance.compaction import DEFAULT_KEEP_HOURS, VacuumOptions, compact_tables
-    from chronik.pipeline.maintenance.row_order import RowOrder
+    from chronik.pipeline.maintenance.compaction import VacuumOptions, compact_tables
     from chronik.pipeline.spark.tasks import LazySparkTaskRunner
+    from chronik.pipeline.table_maintenance.merges import DEFAULT_KEEP_HOURS
+    from chronik.pipeline.table_maintenance.row_order import RowOrder
     from chronik.pipeline.tables.storage import to_absolute_root
 
     columns = arguments.sort_by or arguments.z_order_by

@@ -26,8 +26,15 @@ from chronik.pipeline.journal.journal_client import (
     encode_progress,
     encode_schema,
 )
-from chronik.pipeline.journal.reports import DriverRole, ProgressReporter, TopicReport
-from chronik.pipeline_journal import LandingState, PipelineJournalState, PipelineTopicKey, TableColumns, TopicProgress
+from chronik.pipeline.journal.reports import DriverRole, MaintenanceReport, ProgressReporter, TopicReport
+from chronik.pipeline_journal import (
+    LandingState,
+    PipelineJournalState,
+    PipelineTopicKey,
+    TableColumns,
+    TableMaintenance,
+    TopicProgress,
+)
 from chronik.protocol.errors import KafkaError
 
 logger = logging.getLogger("chronik.pipeline")
@@ -89,6 +96,27 @@ class JournalReporter(ProgressReporter):
                 self._latest.clear()
                 self._unsent.clear()
                 self._schemas.clear()
+
+    def report_maintenance(self, report: MaintenanceReport) -> None:
+        maintenance = TableMaintenance(
+            table=report.table,
+            action=report.action,
+            outcome=report.outcome,
+            at_ms=report.at_ms,
+            seconds=report.seconds,
+            files_removed=report.files_removed,
+            files_added=report.files_added,
+            bytes_before=report.bytes_before,
+            bytes_after=report.bytes_after,
+            files_deleted=report.files_deleted,
+            versions_expired=report.versions_expired,
+            error=report.error,
+        )
+        with self._lock:
+            if report.topic in self._latest:
+                previous = self._latest[report.topic]
+                self._latest[report.topic] = msgspec.structs.replace(previous, maintenance=maintenance)
+                self._unsent.add(report.topic)
 
     def is_paused(self, topic: str) -> bool:
         """Return whether the topic was paused when the journal was last read."""

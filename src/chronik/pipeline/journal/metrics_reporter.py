@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -13,11 +14,31 @@ from chronik.console.prometheus import CONTENT_TYPE, format_exposition
 from chronik.console.status_source import Metric, Sample
 from chronik.errors import ConfigError
 from chronik.listeners import Address
-from chronik.pipeline.journal.reports import ProgressReporter, TopicReport
+from chronik.pipeline.journal.reports import MaintenanceReport, ProgressReporter, TopicReport
 from chronik.pipeline_journal import LandingState
 
 REQUEST_SECONDS_MAX: Final = 10.0
 """Timeout in seconds of a read from an HTTP client, after which its connection is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceTotals:
+    """Totals of one kind of maintenance since the driver started."""
+
+    count: int = 0
+    seconds: float = 0.0
+    files: int = 0
+    """Number of files that were merged or deleted."""
+    bytes: int = 0
+    """Size in bytes of the files that were merged."""
+
+    def add(self, report: MaintenanceReport) -> MaintenanceTotals:
+        return MaintenanceTotals(
+            self.count + 1,
+            self.seconds + report.seconds,
+            self.files + report.files_removed + report.files_deleted,
+            self.bytes + report.bytes_before,
+        )
 
 
 class MetricsReporter(ProgressReporter):
@@ -33,6 +54,8 @@ class MetricsReporter(ProgressReporter):
         self._latest: dict[str, TopicReport] = {}
         self._last_rounds: dict[str, TopicReport] = {}
         """The last report of each topic whose round wrote rows."""
+        self._maintenance: dict[tuple[str, str, str, str], MaintenanceTotals] = {}
+        """The maintenance of tables by pipeline, topic, action and outcome."""
         try:
             self._server = _MetricsServer(address, self.format_metrics)
         except OSError as error:
@@ -48,6 +71,11 @@ class MetricsReporter(ProgressReporter):
             if report.round_rows:
                 self._last_rounds[report.topic] = report
 
+    def report_maintenance(self, report: MaintenanceReport) -> None:
+        key = (report.pipeline, report.topic, report.action, report.outcome)
+        with self._lock:
+            self._maintenance[key] = self._maintenance.get(key, MaintenanceTotals()).add(report)
+
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
@@ -57,6 +85,7 @@ class MetricsReporter(ProgressReporter):
         """Return all metrics in the Prometheus text format."""
         with self._lock:
             reports, rounds = list(self._latest.values()), list(self._last_rounds.values())
+            maintenance = dict(self._maintenance)
         return format_exposition(
             (
                 _build_metric(
@@ -111,8 +140,28 @@ class MetricsReporter(ProgressReporter):
                         for column, count in each.round_misfits.items()
                     ],
                 ),
+                *_build_maintenance_metrics(maintenance),
             )
         )
+
+
+def _build_maintenance_metrics(totals: Mapping[tuple[str, str, str, str], MaintenanceTotals]) -> Iterator[Metric]:
+    families: tuple[tuple[str, str, Callable[[MaintenanceTotals], float]], ...] = (
+        (
+            "chronik_pipeline_maintenance_total",
+            "Maintenance of tables since the driver started.",
+            lambda each: each.count,
+        ),
+        ("chronik_pipeline_maintenance_seconds_total", "Time spent on maintenance.", lambda each: each.seconds),
+        ("chronik_pipeline_maintenance_files_total", "Files merged or deleted.", lambda each: each.files),
+        ("chronik_pipeline_maintenance_bytes_total", "Size of the merged files.", lambda each: each.bytes),
+    )
+    for name, help, value in families:
+        samples = [
+            Sample(value(each), {"pipeline": pipeline, "topic": topic, "action": action, "outcome": outcome})
+            for (pipeline, topic, action, outcome), each in totals.items()
+        ]
+        yield Metric(name, "counter", help, samples)
 
 
 def _build_metric(

@@ -70,6 +70,31 @@ class DriverRole(StrEnum):
     """The driver waits until the active one fails."""
 
 
+@dataclass(frozen=True, slots=True)
+class MaintenanceReport:
+    """A report on a maintenance of a topic's table or its dead-letter table."""
+
+    pipeline: str
+    topic: str
+    table: str
+    """URI of the table."""
+    action: str
+    """`compaction`, `metadata`, `vacuum`, or `examination` if the table could not be examined."""
+    outcome: str
+    """`done`, `abandoned` because of a concurrent commit, or `failed`."""
+    files_removed: int = 0
+    """Number of files that were merged."""
+    files_added: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    files_deleted: int = 0
+    """Number of unused files that were deleted from the storage."""
+    versions_expired: int = 0
+    seconds: float = 0.0
+    error: str | None = None
+    at_ms: int = 0
+
+
 class ProgressReporter:
     """A receiver of progress reports; this base class ignores them.
 
@@ -81,6 +106,9 @@ class ProgressReporter:
 
     def report_role(self, role: DriverRole) -> None:
         """Receive the role of a driver that runs with others, of which one is active, after each change of the role."""
+
+    def report_maintenance(self, report: MaintenanceReport) -> None:
+        """Receive a report after a maintenance, in another thread than the driver's."""
 
     def is_paused(self, topic: str) -> bool:
         """Return whether a topic is paused; called before each round."""
@@ -103,6 +131,10 @@ class CombinedReporter(ProgressReporter):
     def report_role(self, role: DriverRole) -> None:
         for reporter in self._reporters:
             reporter.report_role(role)
+
+    def report_maintenance(self, report: MaintenanceReport) -> None:
+        for reporter in self._reporters:
+            reporter.report_maintenance(report)
 
     def is_paused(self, topic: str) -> bool:
         return any(reporter.is_paused(topic) for reporter in self._reporters)
@@ -129,6 +161,28 @@ def format_report(report: TopicReport) -> str | None:
     )
 
 
+def format_maintenance_report(report: MaintenanceReport) -> str | None:
+    """Format a maintenance report as one line of text; return None if nothing has changed."""
+    name = report.table.rpartition("/")[2]
+    if report.outcome == "failed":
+        return f"{name}: table maintenance failed: {report.action}: {report.error}; it will be retried"
+    if report.outcome == "abandoned":
+        return f"{name}: compaction abandoned: another process has replaced some of the files"
+    if report.action == "compaction":
+        return (
+            f"{name}: {pluralize(report.files_removed, 'file')} merged into {report.files_added} in"
+            f" {report.seconds:.1f} s, {report.bytes_before:,} to {pluralize(report.bytes_after, 'byte')}"
+        )
+    if report.action == "metadata":
+        return f"{name}: metadata compacted in {report.seconds:.1f} s"
+    if not report.versions_expired and not report.files_deleted:
+        return None
+    return (
+        f"{name}: {pluralize(report.versions_expired, 'version')} expired,"
+        f" {pluralize(report.files_deleted, 'unused file')} deleted in {report.seconds:.1f} s"
+    )
+
+
 class ConsoleReporter(ProgressReporter):
     """A reporter that prints each report as one line, omitting repetitions of a topic's last line."""
 
@@ -145,6 +199,11 @@ class ConsoleReporter(ProgressReporter):
 
     def report_role(self, role: DriverRole) -> None:
         print(f"driver role: {role}", file=self._stream, flush=True)
+
+    def report_maintenance(self, report: MaintenanceReport) -> None:
+        line = format_maintenance_report(report)
+        if line is not None:
+            self._print_once(f"{report.table} maintenance", line)
 
     def _print_once(self, key: str, line: str) -> None:
         if self._last_lines.get(key) != line:
@@ -163,3 +222,6 @@ class JsonReporter(ProgressReporter):
 
     def report_role(self, role: DriverRole) -> None:
         print(json.dumps({"role": role, "pid": os.getpid()}), file=self._stream, flush=True)
+
+    def report_maintenance(self, report: MaintenanceReport) -> None:
+        print(json.dumps({"event": "maintenance"} | asdict(report)), file=self._stream, flush=True)

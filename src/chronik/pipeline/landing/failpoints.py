@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 
 from chronik.errors import ConfigError
+from chronik.pipeline.table_maintenance import execution
 
 ENVIRONMENT_VARIABLE = "CHRONIK_FAIL_POINT"
 EXIT_CODE = 77
@@ -33,6 +34,9 @@ GROUP_COMMIT = "group_commit"
 
 TASK_FAILPOINTS = (BEFORE_FILES, AFTER_FILES)
 DRIVER_FAILPOINTS = (SCHEMA_CHANGE, SPARK_COMMIT, DEAD_LETTER_COMMIT, DATA_COMMIT, GROUP_COMMIT)
+MAINTENANCE_FAILPOINTS = execution.FAILPOINTS
+"""Failpoints in the driver's maintenance of tables."""
+FAILPOINTS = (*TASK_FAILPOINTS, *DRIVER_FAILPOINTS, *MAINTENANCE_FAILPOINTS)
 
 
 def parse_failpoints(text: str) -> dict[str, int]:
@@ -44,8 +48,8 @@ def parse_failpoints(text: str) -> dict[str, int]:
     points: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, nth = part.partition(":")
-        if name not in (*TASK_FAILPOINTS, *DRIVER_FAILPOINTS) or not (nth or "1").isdecimal():
-            known = ", ".join((*TASK_FAILPOINTS, *DRIVER_FAILPOINTS))
+        if name not in FAILPOINTS or not (nth or "1").isdecimal():
+            known = ", ".join(FAILPOINTS)
             raise ConfigError(
                 f"invalid {ENVIRONMENT_VARIABLE} = {text!r}: expected NAME or NAME:NTH, with NAME one of {known}"
             )

@@ -42,6 +42,7 @@ class LandingTaskRunner:
     """A runner of landing tasks on a Spark session."""
 
     def __init__(self, spark: SparkSession) -> None:
+        self._spark_session = spark
         self._spark = SparkTaskRunner(spark)
 
     def parallelism(self) -> int:
@@ -60,6 +61,10 @@ class LandingTaskRunner:
             SparkUnavailableError: Spark does not respond.
         """
         return run_grouped(self._spark, tasks)
+
+    def open_concurrent_runner(self) -> SparkTaskRunner | None:
+        """Return a runner for tasks that another thread runs on the same session, or None if there is no session."""
+        return SparkTaskRunner(self._spark_session)
 
     def close(self) -> None:
         """Stop the Spark session, if this runner has started one."""
@@ -119,6 +124,10 @@ class LocalFirstTaskRunner(LandingTaskRunner):
                 self._session = self._start_session()
             self._runner = SparkTaskRunner(self._session)
         return self._runner
+
+    def open_concurrent_runner(self) -> SparkTaskRunner | None:
+        session = self._session
+        return None if session is None else SparkTaskRunner(session)
 
     def close(self) -> None:
         if self._session is not None:

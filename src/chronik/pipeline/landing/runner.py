@@ -25,7 +25,9 @@ from chronik.pipeline.landing.settings import (
     derive_group_name,
     parse_table_settings,
 )
+from chronik.pipeline.landing.topic_maintenance import start_maintenance
 from chronik.pipeline.spark.masters import RETRYING_LOCAL_MASTER, resolve_master
+from chronik.pipeline.table_maintenance.settings import DEFAULT_MAINTENANCE, MaintenanceOptions
 from chronik.pipeline.tables.formatting import read_sample_rows_as_json
 from chronik.pipeline.tables.parquet import CODEC
 from chronik.pipeline.tables.storage import to_absolute_root
@@ -60,6 +62,7 @@ def run(
     writer_schema: str | None = None,
     table_format: str | None = None,
     registry: RegistrySettings | str | None = None,
+    maintenance: MaintenanceOptions = DEFAULT_MAINTENANCE,
     spark_settings: Mapping[str, str] | None = None,
     on_spark_start: Callable[[], None] = lambda: None,
     reporter: ProgressReporter | None = None,
@@ -96,6 +99,7 @@ def run(
         table_format: `delta` or `iceberg`; None for the topic's config, else the existing table's, else delta.
         registry: The schema registry, or its URL; None for that of the brokers.
         start: Where new tables start, by topic; the empty name stands for all other topics.
+        maintenance: Options of the automatic maintenance of the tables.
         spark_settings: Settings of a session that is started here.
         on_spark_start: Called before a session is started here.
         reporter: Receiver of progress reports; None for the pipeline journal.
@@ -130,13 +134,16 @@ def run(
         read_schema(schema) if isinstance(schema, str) else schema,
         start or {},
         parse_registry_settings(registry) if isinstance(registry, str) else registry,
+        maintenance,
     )
     jobs = (
         LandingTaskRunner(spark)
         if spark is not None
         else _create_task_runner(master, spark_settings or {}, on_spark_start)
     )
+    stop = stop or threading.Event()
     reporter = reporter or JournalReporter(settings.bootstrap, settings.group)
+    reporter = start_maintenance(settings, jobs, reporter, stop, once=once)
     answerer = SampleResponder(
         bootstrap, settings.group, lambda topic, rows: read_sample_rows_as_json(root, topic, rows, storage_options)
     )
@@ -145,7 +152,7 @@ def run(
         election = DriverElection(bootstrap, settings.group, describe_selection(root, settings.topics))
     try:
         with ClusterClient(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s) as cluster:
-            driver = LandingDriver(settings, cluster, jobs, reporter, stop or threading.Event(), election=election)
+            driver = LandingDriver(settings, cluster, jobs, reporter, stop, election=election)
             return driver.run_once() if once else driver.run()
     finally:
         if election is not None:

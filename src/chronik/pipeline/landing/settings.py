@@ -12,6 +12,13 @@ from chronik.client.configs import TOPIC_RESOURCE
 from chronik.errors import ConfigError
 from chronik.formats.codec import WriterSchema
 from chronik.formats.registry_client import RegistrySettings
+from chronik.pipeline.table_maintenance.settings import (
+    DEFAULT_MAINTENANCE,
+    FILE_BYTES_CONFIG,
+    MAINTENANCE_CONFIG,
+    RETENTION_CONFIG,
+    MaintenanceOptions,
+)
 from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.parquet import CODEC
 from chronik.pipeline.tables.partitioning import Partitioning, parse_partitioning
@@ -153,6 +160,7 @@ class LandingSettings:
     """Where a new table starts, by topic; the empty name stands for all other topics."""
     registry: RegistrySettings | None = None
     """The schema registry; None for that of the brokers."""
+    maintenance: MaintenanceOptions = DEFAULT_MAINTENANCE
 
 
 def parse_schema_from_configs(configs: Mapping[str, str]) -> TableSchema | None:
@@ -321,6 +329,9 @@ def _build_topic_resource(name: str) -> DescribeConfigsResource:
         KEY_FORMAT_CONFIG,
         WRITER_SCHEMA_CONFIG,
         TABLE_CONFIG,
+        MAINTENANCE_CONFIG,
+        FILE_BYTES_CONFIG,
+        RETENTION_CONFIG,
     ]
     return DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=keys)
 

@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("pyiceberg")
 
-from chronik.pipeline.maintenance.compaction import (
+from chronik.pipeline.maintenance.compaction import compact_tables
+from chronik.pipeline.table_maintenance.merges import (
     commit_merged_file,
-    compact_tables,
     merge_table_files,
     plan_merges,
     vacuum_table,

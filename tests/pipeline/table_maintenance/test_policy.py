@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.limits import KIB, MIB
-from chronik.pipeline.maintenance.policy import (
+from chronik.pipeline.table_maintenance.policy import (
     CREDIT_SECONDS_MAX,
     DAY_MS,
     FILES_PER_MERGE,

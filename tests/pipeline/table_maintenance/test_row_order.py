@@ -12,7 +12,7 @@ import pytest
 
 from chronik.errors import ConfigError
 from chronik.pipeline.maintenance.compaction import compact_tables
-from chronik.pipeline.maintenance.row_order import RowOrder
+from chronik.pipeline.table_maintenance.row_order import RowOrder
 from chronik.testing import Broker
 from tests.pipeline.landing.landed_topic import LandedTopic
 from tests.pipeline.table_fixtures import JournalledTopic
