@@ -29,6 +29,7 @@ SECTIONS: Final = {
     "json": ("Landing of JSON", "bench.pipeline.landing:measure_json"),
     "growth": ("Growth", "bench.pipeline.growth:measure_growth"),
     "sql": ("SQL", "bench.pipeline.queries:measure_queries"),
+    "maintenance": ("Table maintenance", "bench.pipeline.maintenance:measure_maintenance"),
     "typed": ("Landing of Avro and Protobuf", "bench.pipeline.typed:measure_typed"),
 }
 """The title and the function of each section."""

@@ -11,6 +11,7 @@ import json
 import sys
 import time
 
+from bench.pipeline.plan import WITHOUT_MAINTENANCE
 from chronik.pipeline.landing.runner import landing_session, run
 
 READY = "ready"
@@ -19,11 +20,11 @@ READY = "ready"
 def main(arguments: list[str]) -> int:
     bootstrap, directory, warm_up, topic = arguments
     with landing_session() as spark:
-        run(bootstrap, directory, [warm_up], once=True, spark=spark)
+        run(bootstrap, directory, [warm_up], once=True, spark=spark, maintenance=WITHOUT_MAINTENANCE)
         print(READY, flush=True)
         sys.stdin.readline()
         started = time.perf_counter()
-        summary = run(bootstrap, directory, [topic], once=True, spark=spark)
+        summary = run(bootstrap, directory, [topic], once=True, spark=spark, maintenance=WITHOUT_MAINTENANCE)
         print(json.dumps({"rows": summary.rows[topic], "seconds": time.perf_counter() - started}), flush=True)
     return 0
 

@@ -22,6 +22,7 @@ from bench.pipeline.plan import (
     ORDER_SCHEMA,
     ORDERS,
     PARTITIONS,
+    WITHOUT_MAINTENANCE,
     PipelineBenchmarkPlan,
     Stopwatch,
     format_millions,
@@ -109,7 +110,8 @@ class LandingComparison:
         return self._plan.topic(records, self.use)
 
     def _chronik(self, topic: str, folder: Path) -> None:
-        run(self._plan.bootstrap, str(folder), [topic], once=True, codec=self._codec, spark=self._spark)
+        settings = {"once": True, "codec": self._codec, "spark": self._spark, "maintenance": WITHOUT_MAINTENANCE}
+        run(self._plan.bootstrap, str(folder), [topic], **settings)
 
     def _read_topic(self, topic: str) -> DataFrame:
         options = {"kafka.bootstrap.servers": self._plan.bootstrap, "subscribe": topic}
@@ -133,8 +135,8 @@ class JsonLandingComparison(LandingComparison):
     use = ORDERS
 
     def _chronik(self, topic: str, folder: Path) -> None:
-        settings = {"once": True, "codec": self._codec, "spark": self._spark, "schema": ORDER_SCHEMA}
-        run(self._plan.bootstrap, str(folder), [topic], **settings)
+        settings = {"once": True, "codec": self._codec, "spark": self._spark, "maintenance": WITHOUT_MAINTENANCE}
+        run(self._plan.bootstrap, str(folder), [topic], schema=ORDER_SCHEMA, **settings)
 
     def _spark_connector(self, topic: str, folder: Path) -> None:
         from pyspark.sql.functions import col, from_json

@@ -17,6 +17,7 @@ from chronik.bench.statistics import MILLION
 from chronik.client.cluster import ClusterClient
 from chronik.client.offsets import list_latest_offsets
 from chronik.pipeline.sink.publisher import Publisher, PublishSettings
+from chronik.pipeline.table_maintenance.settings import MaintenanceOptions
 
 PARTITIONS: Final = 4
 ROWS_PER_CALL: Final = 50_000
@@ -36,6 +37,9 @@ ORDER_SCHEMA: Final = (
     " page string"
 )
 """A JSON order with eight fields, and its schema, for the comparison of decoded landing."""
+
+WITHOUT_MAINTENANCE: Final = MaintenanceOptions(is_enabled=False)
+"""The maintenance options of benchmarks that measure landing alone."""
 
 ORDERS: Final = "orders"
 """The use of topics with orders."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.cluster.figures import Figure
-from bench.pipeline.plan import PipelineBenchmarkPlan, Stopwatch, fill_topic, format_millions
+from bench.pipeline.plan import WITHOUT_MAINTENANCE, PipelineBenchmarkPlan, Stopwatch, fill_topic, format_millions
 from chronik.bench.errors import BenchmarkError
 from chronik.pipeline.landing.runner import run
 from chronik.pipeline.query.sql import query
@@ -32,7 +32,7 @@ def measure_queries(plan: PipelineBenchmarkPlan) -> list[Figure]:
     topic = plan.topic(plan.records, "queried")
     tables = plan.directory / "queried-tables"
     shutil.rmtree(tables, ignore_errors=True)
-    run(plan.bootstrap, str(tables), [topic], once=True)
+    run(plan.bootstrap, str(tables), [topic], once=True, maintenance=WITHOUT_MAINTENANCE)
     fill_topic(plan.bootstrap, topic, TAIL_RECORDS)
     try:
         return [*_measure_commands(plan, topic, tables), *_measure_session(plan, topic, tables)]

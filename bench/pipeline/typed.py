@@ -29,7 +29,7 @@ from bench.pipeline.landing import (
     find_connector_jars,
     measure_methods,
 )
-from bench.pipeline.plan import PipelineBenchmarkPlan, format_millions
+from bench.pipeline.plan import WITHOUT_MAINTENANCE, PipelineBenchmarkPlan, format_millions
 from bench.servers import ROOT
 from chronik.bench.errors import BenchmarkError
 from chronik.client.cluster import ClusterClient
@@ -144,6 +144,7 @@ class TypedLandingComparison(LandingComparison):
 
     def _chronik(self, topic: str, folder: Path) -> None:
         settings: dict[str, Any] = {"once": True, "codec": self._codec, "spark": self._spark}
+        settings["maintenance"] = WITHOUT_MAINTENANCE
         run(self._plan.bootstrap, str(folder), [topic], format=self._format.value, **settings)
 
     def _floor(self, topic: str, folder: Path) -> None:

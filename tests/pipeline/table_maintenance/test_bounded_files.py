@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from chronik.pipeline.journal.reports import ProgressReporter, TopicReport
-from chronik.pipeline.table_maintenance import execution, maintainer
+from chronik.pipeline.table_maintenance import execution, maintainer, merges
 from chronik.pipeline.table_maintenance.maintainer import TableMaintainer
 from chronik.pipeline.table_maintenance.policy import (
     FILES_PER_MERGE,
@@ -41,7 +41,7 @@ VACUUM_COMMITS = 7
 
 @dataclass
 class SimulatedTime:
-    """The time of the current round. Round `ROUNDS` is now, and each earlier one is an hour before the next."""
+    """The time of the current round, used as the module `time`. Rounds are an hour apart, and the last one is now."""
 
     hours_ago: int = ROUNDS
 
@@ -54,13 +54,11 @@ class SimulatedTime:
     def monotonic(self) -> float:
         return (ROUNDS - self.hours_ago) * 3600.0
 
-    sleep = staticmethod(time.sleep)
-
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimulatedTime:
     clock = SimulatedTime()
-    for module in (maintainer, execution):
+    for module in (maintainer, execution, merges):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(delta, "time", SimpleNamespace(time=clock.time, sleep=time.sleep))
     vacuum, expire = DeltaTopicTable.vacuum_files, DeltaTopicTable.expire_versions

@@ -12,7 +12,7 @@ import pytest
 
 from chronik.client.errors import RequestTimedOut
 from chronik.errors import ConfigError
-from chronik.pipeline.journal.reports import MaintenanceReport, ProgressReporter, TopicReport
+from chronik.pipeline.journal.reports import DriverRole, MaintenanceReport, ProgressReporter, TopicReport
 from chronik.pipeline.table_maintenance import execution
 from chronik.pipeline.table_maintenance.maintainer import TableMaintainer
 from chronik.pipeline.table_maintenance.policy import FILES_PER_MERGE, MaintenanceSettings
@@ -44,11 +44,15 @@ class RecordingReporter(ProgressReporter):
     def __init__(self) -> None:
         self.reports: list[MaintenanceReport] = []
         self.topics: list[TopicReport] = []
+        self.roles: list[DriverRole] = []
         self.is_closed = False
         self._changed = threading.Condition()
 
     def report(self, report: TopicReport) -> None:
         self.topics.append(report)
+
+    def report_role(self, role: DriverRole) -> None:
+        self.roles.append(role)
 
     def report_maintenance(self, report: MaintenanceReport) -> None:
         with self._changed:
@@ -204,6 +208,16 @@ def test_paused_stopped_and_excluded_topics_are_not_maintained(tables: PipelineT
     tables.report(maintainer)
     maintainer.maintain_next()
     assert tables.actions() == []
+
+
+def test_tables_of_standby_driver_are_not_maintained(tables: PipelineTables) -> None:
+    tables.land()
+    maintainer = tables.maintainer()
+    tables.report(maintainer)
+    maintainer.report_role(DriverRole.STANDBY)
+    tables.clock.now_s = 1.0
+    maintainer.maintain_next()
+    assert (tables.actions(), tables.reporter.roles) == ([], [DriverRole.STANDBY])
 
 
 def test_table_that_another_process_maintains_is_left(tables: PipelineTables) -> None:

@@ -19,6 +19,7 @@ from chronik.cli.pipeline import run as pipeline_run
 from chronik.cli.pipeline import schema as pipeline_schema
 from chronik.cli.pipeline import sql as pipeline_sql
 from chronik.cli.pipeline import status as pipeline_status
+from chronik.cli.pipeline import table_listing as pipeline_table_listing
 from chronik.cli.pipeline import tables as pipeline_tables
 from chronik.cli.pipeline.table_location import S3_HELP, add_table_root_arguments, parse_storage_options
 
@@ -35,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         actions.add_parser("server", help="manage a Spark Connect server, so that queries start quickly")
     )
     pipeline_status.add_arguments(actions)
+    pipeline_table_listing.add_arguments(actions)
     pipeline_schema.add_arguments(actions)
     pipeline_sql.add_arguments(actions)
     pipeline_audit.add_arguments(actions)

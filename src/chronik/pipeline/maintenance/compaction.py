@@ -135,7 +135,7 @@ def _run_merges(
     failures: list[str] = []
     for first in range(0, len(joins), MERGES_PER_ROUND):
         for (table, join), files in _run_round(joins[first : first + MERGES_PER_ROUND], tasks, failures):
-            table.done += commit_merged_file(table.table, join, files)
+            table.done += commit_merged_file(table.table, join, files, table.done)
             done_bytes += join.size_bytes
             progress(done_bytes, all_bytes)
     if failures:

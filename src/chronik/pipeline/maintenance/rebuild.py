@@ -16,6 +16,7 @@ dead-letter records.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -41,6 +42,7 @@ from chronik.pipeline.registry_access import resolve_registry, with_patience
 from chronik.pipeline.source.offset_resolver import OffsetResolver
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings
 from chronik.pipeline.spark.tasks import TaskFailedError, TaskRunner, run_locally
+from chronik.pipeline.table_maintenance.merges import get_maintainer
 from chronik.pipeline.tables.catalog import open_or_create_table, open_table
 from chronik.pipeline.tables.commit_plan import PartitionRange, WrittenFile
 from chronik.pipeline.tables.layout import KEY_VALUE, OFFSET, PARTITION, TableKind, initial_schema
@@ -54,6 +56,7 @@ from chronik.pipeline.tables.offset_sets import (
 )
 from chronik.pipeline.tables.storage import build_dead_letters_uri, table_uri
 from chronik.pipeline.tables.table_files import LiveFile, TableDescriptor, TableFiles, scan
+from chronik.pipeline.tables.table_statistics import MaintenanceKind, MaintenanceRecord
 from chronik.pipeline.tables.topic_table import (
     SequenceConflictError,
     TableCommitError,
@@ -78,6 +81,9 @@ SAMPLE_RECORDS_MAX: Final = 10_000
 
 ATTEMPTS_MAX: Final = 5
 """Maximum number of attempts to rebuild a table whose files are replaced concurrently, for example by a compaction."""
+
+LEASE_MS: Final = 60 * 60_000
+"""Time for which pipelines do not maintain the table after the start of an attempt to rebuild it."""
 
 TASKS_MAX: Final = 64
 """Maximum number of tasks of a rebuild. Each task reads a part of the topic, or some of the table's files."""
@@ -150,6 +156,7 @@ def rebuild_table(
         table.enable_features(pa.schema([column.to_field() for column in schema.columns]))
     for _ in range(ATTEMPTS_MAX):
         TablePair(table_root, topic, tasks, storage_options).finish_interrupted_retries()
+        _lease_table(table, LEASE_MS)
         try:
             result = _Rebuild(table, dead, schema, bootstrap, source, tasks, progress, registry).run()
         except _RecordsMissingError as error:
@@ -158,10 +165,17 @@ def rebuild_table(
             source = RebuildSource.ROWS
             continue
         if result is not None:
+            _lease_table(table, 0)
             return result
     raise TableCommitError(
         f"{table.uri}: files were replaced while the table was rebuilt: stop compactions and 'dlq retry', and try again"
     )
+
+
+def _lease_table(table: TopicTable, lease_ms: int) -> None:
+    """Record that this process rebuilds the table, so that pipelines do not replace its files meanwhile."""
+    now_ms = time.time_ns() // 1_000_000
+    table.record_maintenance(MaintenanceRecord(MaintenanceKind.REBUILD, now_ms, get_maintainer(), now_ms + lease_ms))
 
 
 class _RecordsMissingError(Exception):

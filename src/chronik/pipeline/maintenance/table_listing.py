@@ -15,7 +15,8 @@ from chronik.client.consumer import Consumer
 from chronik.client.errors import ClientError
 from chronik.client.offsets import list_earliest_offsets
 from chronik.client.records import TopicPartition
-from chronik.pipeline.landing.settings import fetch_topic_configs, fetch_topic_id
+from chronik.pipeline.landing.settings import fetch_topic_configs
+from chronik.pipeline.landing.topic_positions import fetch_topic_ids
 from chronik.pipeline.source.offset_resolver import OffsetResolver
 from chronik.pipeline.source.options import IsolationLevel
 from chronik.pipeline.table_maintenance.policy import (
@@ -122,7 +123,7 @@ def _describe_table(
 ) -> TableStatus:
     found, spec = statistics[name], table.spec
     is_dead_letters = spec.kind is TableKind.DEAD_LETTERS
-    exists = cluster is not None and fetch_topic_id(cluster, spec.topic) == spec.topic_id
+    exists = cluster is not None and fetch_topic_ids(cluster, [spec.topic])[spec.topic] == spec.topic_id
     lag, settings = _Lag(), MaintenanceSettings()
     if cluster is not None and exists:
         settings = DEFAULT_MAINTENANCE.resolve(fetch_topic_configs(cluster, spec.topic))

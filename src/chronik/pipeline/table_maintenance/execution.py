@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
-from chronik.pipeline.table_maintenance.merges import CompactionStats, MergeTask, vacuum_table
+from chronik.pipeline.table_maintenance.merges import (
+    NOTHING_COMPACTED,
+    CompactionStats,
+    MergeTask,
+    build_compaction_record,
+    vacuum_table,
+)
 from chronik.pipeline.table_maintenance.policy import (
     MaintenanceAction,
     MaintenanceSettings,
@@ -31,9 +37,6 @@ VERSION_EXPIRY: Final = "version_expiry"
 VACUUM_FILES: Final = "vacuum_files"
 """Failpoint after unused files are deleted and before the vacuum is recorded."""
 FAILPOINTS: Final = (COMPACTION_FILES, COMPACTION_COMMIT, VERSION_EXPIRY, VACUUM_FILES)
-
-
-NOTHING_COMPACTED: Final = CompactionStats()
 
 
 class MergeRunner(Protocol):
@@ -100,7 +103,7 @@ class MaintenanceExecutor:
             sum(file.size_bytes for file in removed),
             sum(file.size_bytes for file in written),
         )
-        record = self._build_record(MaintenanceKind.COMPACTION, compacted=stats)
+        record = build_compaction_record(self.maintainer, stats, self.lease_ms)
         if not table.replace_files(removed, written, data_change=False, record=record):
             return MaintenanceResult(MaintenanceOutcome.ABANDONED)
         self.hit_failpoint(COMPACTION_COMMIT)
@@ -111,29 +114,15 @@ class MaintenanceExecutor:
         self.hit_failpoint(VERSION_EXPIRY)
         deleted = len(vacuum_table(table, keep_hours=settings.retention_hours))
         self.hit_failpoint(VACUUM_FILES)
+        now_ms = time.time_ns() // 1_000_000
         table.record_maintenance(
-            self._build_record(MaintenanceKind.VACUUM, files_deleted=deleted, versions_expired=expired)
+            MaintenanceRecord(
+                MaintenanceKind.VACUUM,
+                now_ms,
+                self.maintainer,
+                now_ms + self.lease_ms,
+                files_deleted=deleted,
+                versions_expired=expired,
+            )
         )
         return MaintenanceResult(MaintenanceOutcome.DONE, files_deleted=deleted, versions_expired=expired)
-
-    def _build_record(
-        self,
-        kind: MaintenanceKind,
-        *,
-        compacted: CompactionStats = NOTHING_COMPACTED,
-        files_deleted: int = 0,
-        versions_expired: int = 0,
-    ) -> MaintenanceRecord:
-        now_ms = time.time_ns() // 1_000_000
-        return MaintenanceRecord(
-            kind,
-            now_ms,
-            self.maintainer,
-            now_ms + self.lease_ms,
-            compacted.files_removed,
-            compacted.files_added,
-            compacted.bytes_before,
-            compacted.bytes_after,
-            files_deleted,
-            versions_expired,
-        )

@@ -8,9 +8,7 @@ of them at a time. If two processes replace the same files nevertheless, one of 
 from __future__ import annotations
 
 import logging
-import os
 import random
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +24,7 @@ from chronik.pipeline.table_maintenance.execution import (
     MaintenanceOutcome,
     MaintenanceResult,
 )
-from chronik.pipeline.table_maintenance.merges import MergeTask, merge_table_files
+from chronik.pipeline.table_maintenance.merges import MergeTask, get_maintainer, merge_table_files
 from chronik.pipeline.table_maintenance.policy import (
     FILES_PER_MERGE,
     LEASE_MS,
@@ -112,7 +110,7 @@ class TableMaintainer(ProgressReporter):
         self._once = once
         self._monotonic = monotonic
         self._executor = MaintenanceExecutor(
-            f"{socket.gethostname()}:{os.getpid()}",
+            get_maintainer(),
             self._run_merges,
             0 if once else LEASE_MS,
             hit_failpoint,

@@ -9,10 +9,13 @@ A vacuum deletes files that no table version needs, except those that a pipeline
 
 from __future__ import annotations
 
+import os
+import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -30,6 +33,7 @@ from chronik.pipeline.tables.table_files import (
     open_dataset,
     scan,
 )
+from chronik.pipeline.tables.table_statistics import MaintenanceKind, MaintenanceRecord
 from chronik.pipeline.tables.topic_table import TopicTable
 
 DEFAULT_KEEP_HOURS = 7 * 24
@@ -102,6 +106,9 @@ class CompactionStats:
             self.bytes_before + other.bytes_before,
             self.bytes_after + other.bytes_after,
         )
+
+
+NOTHING_COMPACTED: Final = CompactionStats()
 
 
 def plan_merges(
@@ -178,13 +185,43 @@ def merge_table_files(join: MergeTask, before_batch: Callable[[], None] = lambda
     return writer.files
 
 
-def commit_merged_file(table: TopicTable, join: MergeTask, written: Sequence[WrittenFile]) -> CompactionStats:
+def commit_merged_file(
+    table: TopicTable,
+    join: MergeTask,
+    written: Sequence[WrittenFile],
+    done: CompactionStats = NOTHING_COMPACTED,
+) -> CompactionStats:
     """Replace the old files with the merged ones. Commit nothing if an old file was replaced concurrently.
+
+    The commit's maintenance record includes what the same compaction has `done` before.
 
     Raises:
         TableCommitError: The commit did not succeed within its attempts.
     """
-    if not table.replace_files(join.table.files, written, data_change=False):
-        return CompactionStats()
-    size_after = sum(file.size_bytes for file in written)
-    return CompactionStats(len(join.table.files), len(written), join.size_bytes, size_after)
+    stats = CompactionStats(
+        len(join.table.files), len(written), join.size_bytes, sum(file.size_bytes for file in written)
+    )
+    record = build_compaction_record(get_maintainer(), done + stats)
+    return (
+        stats if table.replace_files(join.table.files, written, data_change=False, record=record) else NOTHING_COMPACTED
+    )
+
+
+def get_maintainer() -> str:
+    """Return the name of this process in maintenance records."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def build_compaction_record(maintainer: str, stats: CompactionStats, lease_ms: int = 0) -> MaintenanceRecord:
+    """Return the record of a compaction that is committed now."""
+    now_ms = time.time_ns() // 1_000_000
+    return MaintenanceRecord(
+        MaintenanceKind.COMPACTION,
+        now_ms,
+        maintainer,
+        now_ms + lease_ms,
+        stats.files_removed,
+        stats.files_added,
+        stats.bytes_before,
+        stats.bytes_after,
+    )
