@@ -95,7 +95,7 @@ def test_cluster_restarts_in_any_order_after_power_loss(
 ) -> None:
     randomness = random.Random(SEED)
     cluster = chronik_cluster_factory()
-    cluster_id, index = cluster.status(1)["cluster_id"], cluster.wait_until_agreed()
+    index, cluster_id = cluster.wait_until_agreed(), cluster.status(1)["cluster_id"]
     for _ in range(sized(2, 20)):
         for node in cluster.live_nodes:
             node.kill()

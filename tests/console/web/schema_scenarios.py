@@ -111,7 +111,7 @@ def _compatibility(console: ConsoleTab, registry: RegistryClient) -> None:
     console.press("set-compatibility?")
     console.fill(compatibility="FULL_TRANSITIVE")
     console.confirm("set-compatibility")
-    page.get_by_text("FULL_TRANSITIVE").wait_for()
+    page.locator(".badge", has_text="FULL_TRANSITIVE").wait_for()
     console.press("set-compatibility?")
     assert console.dialog().locator('[name="compatibility"]').input_value() == "FULL_TRANSITIVE"
     console.fill(compatibility="")
