@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
 import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -28,6 +29,7 @@ from chronik.log.producer_state import ProducerStateManager
 from chronik.metadata.commands.schemas import DeleteSchemaVersions, RegisterSchema
 from chronik.protocol.compression import Codec
 from chronik.protocol.errors import ErrorCode, KafkaError
+from chronik.protocol.message_set import convert_to_message_set
 from chronik.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
 from chronik.protocol.records import Record, encode_batch
 from chronik.request_reply import ConnectedClient
@@ -355,3 +357,163 @@ def test_large_batch_is_validated_in_a_thread(node: AuthorizingNode, orders: str
 def test_topic_without_validation_accepts_any_value(node: AuthorizingNode) -> None:
     topic = create_topic(node, "plain")
     assert deliver(node, topic, b"plain", framed(UNKNOWN)) == [None, None]
+
+
+# --- hostile and unusual batches ---
+
+
+def encode_sequenced(sequence: int, schema_id: int = TOPIC_VALUE, producer_id: int = 4242) -> bytes:
+    """Encode a batch of an idempotent producer with one record."""
+    record = Record(0, -1, None, framed(schema_id))
+    return encode_batch([record], producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+
+
+def test_rejected_batch_consumes_no_sequence_number(node: AuthorizingNode, orders: str) -> None:
+    with RawClient(node.bootstrap) as client:
+        codes = [
+            request_builders.produce(client, orders, encode_sequenced(sequence, schema_id)).error_code
+            for sequence, schema_id in ((0, TOPIC_VALUE), (1, UNKNOWN), (1, TOPIC_VALUE), (3, TOPIC_VALUE))
+        ]
+    assert codes == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.NONE,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ]
+
+
+def test_retry_is_acknowledged_after_its_schema_was_deleted(node: AuthorizingNode) -> None:
+    topic = create_topic(node, "retried", confluent_value_schema_validation="true")
+    node.propose(RegisterSchema("retried-value", 1, ORDER, (), '{"n":8}', bytes(15) + b"\x08", (), -1, (), 0))
+    schema_id = node.services.image.schemas.find_ids_by_guid(".", bytes(15) + b"\x08")[0]
+    sent = encode_sequenced(0, schema_id, producer_id=4243)
+    with RawClient(node.bootstrap) as client:
+        first = request_builders.produce(client, topic, sent)
+        node.propose(DeleteSchemaVersions("retried-value", (1,), False, -1))
+        retry = request_builders.produce(client, topic, sent)
+        assert (first.error_code, retry.error_code, retry.base_offset) == (0, 0, first.base_offset)
+        another = request_builders.produce(client, topic, encode_sequenced(1, schema_id, producer_id=4243))
+        assert another.error_code == ErrorCode.INVALID_RECORD
+    node.propose(DeleteSchemaVersions("retried-value", (1,), True, -1))  # other tests expect no more schemas
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_message_format_is_validated(node: AuthorizingNode, orders: str, magic: int, codec: Codec) -> None:
+    for schema_id, code in ((TOPIC_VALUE, ErrorCode.NONE), (UNKNOWN, ErrorCode.INVALID_RECORD)):
+        records = [Record(n, 0, b"k", framed(each)) for n, each in enumerate((TOPIC_VALUE, schema_id))]
+        messages = convert_to_message_set(encode_batch(records, codec=codec), magic)
+        with RawClient(node.bootstrap) as client:
+            assert request_builders.produce(client, orders, messages, version=2).error_code == code
+
+
+HEADER = "__value_schema_id"
+
+
+@pytest.mark.parametrize(
+    ("value", "headers", "reason"),
+    [
+        (b"", (), "the value does not start with a schema id"),
+        (b"\x00", (), "the value does not start with a schema id"),
+        (framed(TOPIC_VALUE)[:4], (), "the value does not start with a schema id"),
+        (b"\x02" + framed(TOPIC_VALUE)[1:], (), "the value does not start with a schema id"),
+        (b"\x01" + bytes(15), (), "the value does not start with a schema id"),
+        (b"\x01" + GUID.bytes, (), f"schema GUID {GUID} of the value is not registered"),
+        (b"\x00\xff\xff\xff\xff", (), "schema id 4294967295 of the value is not registered"),
+        (framed(TOPIC_VALUE), ((HEADER, None),), f"the header {HEADER} has neither an id nor a GUID"),
+        (framed(TOPIC_VALUE), ((HEADER, b""),), f"the header {HEADER} has neither an id nor a GUID"),
+        (framed(TOPIC_VALUE), ((HEADER, framed(TOPIC_VALUE)),), f"the header {HEADER} has neither an id nor a GUID"),
+        (framed(TOPIC_VALUE), ((HEADER, framed(UNKNOWN, b"")),), "schema id 7 of the value is not registered"),
+        (
+            b"payload",
+            ((HEADER, framed(TOPIC_VALUE, b"")), (HEADER, framed(UNKNOWN, b""))),
+            "schema id 7 of the value is not registered",
+        ),
+    ],
+)
+def test_record_without_valid_schema_id_is_rejected(
+    node: AuthorizingNode, orders: str, value: bytes, headers: Any, reason: str
+) -> None:
+    answer = send(node, orders, Record(0, -1, None, value, headers))
+    assert list_record_errors(answer) == {0: reason}
+
+
+@pytest.mark.parametrize(
+    ("value", "headers"),
+    [
+        (framed(TOPIC_VALUE, b""), ()),
+        (None, ((HEADER, b"anything"),)),
+        (framed(UNKNOWN), ((HEADER, framed(TOPIC_VALUE, b"")),)),
+        (b"payload", ((HEADER, framed(UNKNOWN, b"")), (HEADER, framed(TOPIC_VALUE, b"")))),
+        (framed(TOPIC_VALUE), (("__key_schema_id", b"broken"), ("x_schema_id", None))),
+    ],
+)
+def test_record_with_valid_schema_id_is_accepted(
+    node: AuthorizingNode, orders: str, value: bytes | None, headers: Any
+) -> None:
+    """The last header counts, as for Confluent's deserializers; null values need no schema."""
+    assert send(node, orders, Record(0, -1, None, value, headers)).error_code == ErrorCode.NONE
+
+
+def test_control_batch_is_rejected_on_validated_topic(node: AuthorizingNode, orders: str) -> None:
+    marker = encode_batch(
+        [Record(0, -1, b"\x00\x00\x00\x01", b"\x00\x00\x00\x00\x00\x00")],
+        producer_id=4244,
+        producer_epoch=0,
+        transactional=True,
+        control=True,
+    )
+    with RawClient(node.bootstrap) as client:
+        assert request_builders.produce(client, orders, marker).error_code == ErrorCode.INVALID_RECORD
+
+
+def test_batch_that_names_too_many_schemas_is_rejected(node: AuthorizingNode, orders: str) -> None:
+    answer = send(node, orders, *(Record(n, -1, None, framed(n + 100)) for n in range(1001)))
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert answer.error_message == "the batch names more than 1000 schemas"
+
+
+def test_new_producer_continues_after_rejected_batch_of_pipelined_transaction(
+    node: AuthorizingNode, orders: str
+) -> None:
+    """Librdkafka sends later batches before it learns of the rejection, and does not reset their sequence numbers.
+
+    Apache Kafka rejects them in the same way. Another producer with the same transactional id starts a new epoch.
+    """
+    producer = create_transactional_producer(node)
+    delivery = Delivery()
+    producer.begin_transaction()
+    for schema_id in (TOPIC_VALUE, UNKNOWN, TOPIC_VALUE, TOPIC_VALUE):
+        with suppress(KafkaException):  # once the error is known, produce fails
+            producer.produce(orders, framed(schema_id, b"aborted"), on_delivery=delivery)
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(10)
+    assert ClientError.INVALID_RECORD in delivery.codes
+    successor = create_transactional_producer(node)
+    successor.begin_transaction()
+    successor.produce(orders, framed(TOPIC_VALUE, b"committed"))
+    successor.commit_transaction(30)
+    values = read_committed_values(node, orders)
+    assert framed(TOPIC_VALUE, b"committed") in values
+    assert framed(TOPIC_VALUE, b"aborted") not in values
+
+
+def create_transactional_producer(node: AuthorizingNode) -> Producer:
+    """Return a producer with one record per batch that has fenced earlier ones."""
+    configs: dict[str, Any] = {"bootstrap.servers": node.bootstrap, "transactional.id": "pipelined", "linger.ms": 0}
+    producer = Producer(configs | {"batch.num.messages": 1})
+    producer.init_transactions(30)
+    return producer
+
+
+def read_committed_values(node: AuthorizingNode, topic: str) -> list[bytes | None]:
+    with Consumer({"bootstrap.servers": node.bootstrap, "group.id": "reader", "enable.partition.eof": True}) as reader:
+        reader.assign([TopicPartition(topic, 0, 0)])
+        values: list[bytes | None] = []
+        while True:
+            message = reader.poll(30)
+            assert message is not None, "no record and no end of the partition within 30 s"
+            if message.error() is not None:
+                assert message.error().code() == ClientError._PARTITION_EOF
+                return values
+            values.append(message.value())

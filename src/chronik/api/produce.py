@@ -274,7 +274,7 @@ class _PendingProduce:
         try:
             replica = self._find(entry)
             incoming = self._validate_records(entry, replica.produce_rules, self._get_inline_decompression_budget)
-            if incoming.schemas:
+            if _needs_schema_check(replica, incoming):
                 self._check_schemas(replica, incoming, is_certain=False)
             return self._append_validated_records(entry, replica, incoming, is_certain=False)
         except RecordsTooLarge:
@@ -337,7 +337,7 @@ class _PendingProduce:
             incoming = await self._services.decompressor.run(
                 lambda within: self._validate_records(entry, rules, lambda: within), at_once, budget
             )
-            if incoming.schemas:
+            if _needs_schema_check(replica, incoming):
                 await self._confirm_schemas(replica, incoming)
             if self._find(entry) is not replica or (replica.leader_epoch, replica.produce_rules) != (epoch, rules):
                 raise KafkaError(
@@ -517,6 +517,15 @@ class _PendingProduce:
             record_errors=list_rejected_records(error),
             error_message=error.message,
         )
+
+
+def _needs_schema_check(replica: Replica, incoming: ValidatedRecords) -> bool:
+    """Return whether the schemas of records must be registered.
+
+    A retry of a stored batch is acknowledged even if a schema was deleted in between: an error would say that its
+    records were not written.
+    """
+    return bool(incoming.schemas) and not replica.log.producers.is_stored(incoming.headers[0])
 
 
 def _count_record_bytes(request: ProduceRequest) -> int:

@@ -198,6 +198,11 @@ class ProducerStateManager:
                 f"a transaction of producer {header.producer_id} in this partition",
             )
 
+    def is_stored(self, header: BatchHeader) -> bool:
+        """Return whether a batch is already in the log, as far as its producer is known."""
+        producer = self._producers.get(header.producer_id) if header.has_producer_id else None
+        return producer is not None and _find_stored_batch(producer, header) is not None
+
     def is_stored_or_next(self, header: BatchHeader) -> bool:
         """Return whether a batch is already in the log, or is the producer's next batch in sequence."""
         producer = self._producers.get(header.producer_id)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import nsmallest
 from typing import Final
 from uuid import UUID
 
 from chronik.broker.requests.produced_records import ProduceRules, SubjectNameStrategy
 from chronik.metadata.schemas import DEFAULT_CONTEXT, SchemaTable, StoredSchema, qualify_reference, split_subject
+from chronik.protocol.errors import InvalidRecord
 from chronik.protocol.schema_ids import RECORD_ERRORS_MAX, SchemaKey, SchemaUsage
 
 INLINE_CHARACTERS_MAX: Final = 256 * 1024
@@ -25,6 +27,10 @@ CACHED_CHARACTERS_MAX: Final = 8 * 1024 * 1024
 
 CACHED_SCHEMAS_MAX: Final = 10_000
 """Maximum number of schemas whose record names are in the cache."""
+
+LOOKUPS_MAX: Final = 20_000
+"""Maximum number of subjects that are looked up for the keys or values of a batch, in about 20 ms. A schema has up to
+1,000 record types, and a batch usually names one schema."""
 
 SUBJECTS_SHOWN_MAX: Final = 3
 """Maximum number of subjects in an error message."""
@@ -83,6 +89,7 @@ class SchemaValidator:
 
         Raises:
             RecordNamesMissingError: The caller must call `load_names` first.
+            InvalidRecord: The schemas have too many record types.
         """
         errors: dict[int, str] = {}
         for usage in usages:
@@ -108,26 +115,24 @@ class SchemaValidator:
         names: dict[int, frozenset[str]] = {}
         if strategy is not SubjectNameStrategy.TOPIC:
             names = self._get_names(schema for schemas in found.values() for schema in schemas)
-        errors = {}
+        prefix = f"{topic}-" if strategy is SubjectNameStrategy.TOPIC_RECORD else ""
+        lookups, errors = _LookupBudget(), dict[int, str]()
         for key, index in keys.items():
-            subjects: list[str] = []
             for schema in found[key]:
-                match strategy:
-                    case SubjectNameStrategy.TOPIC:
-                        subjects = [topic_subject]
-                    case SubjectNameStrategy.RECORD:
-                        subjects = sorted(names[schema.id])
-                    case SubjectNameStrategy.TOPIC_RECORD:
-                        subjects = [f"{topic}-{name}" for name in sorted(names[schema.id])]
-                subjects = [_resolve_alias(subject, table) for subject in subjects]
-                # An id has another meaning in another context.
-                if any(
-                    split_subject(subject)[0] == context and table.has_version_with_schema(subject, schema.id)
-                    for subject in subjects
-                ):
+                if strategy is SubjectNameStrategy.TOPIC:
+                    is_valid = table.has_version_with_schema(topic_subject, schema.id)
+                else:
+                    is_valid = _has_record_subject(schema, names[schema.id], prefix, table, lookups)
+                if is_valid:
                     break
             else:
+                subjects = [topic_subject] if found[key] else []
+                if found[key] and strategy is not SubjectNameStrategy.TOPIC:
+                    first = nsmallest(SUBJECTS_SHOWN_MAX + 1, names[found[key][-1].id])
+                    subjects = [_resolve_alias(prefix + name, table) for name in first]
                 errors[index] = _describe_error(part, key, subjects, context, is_known=bool(found[key]))
+                if len(errors) == RECORD_ERRORS_MAX:
+                    break
         return errors
 
     def _get_names(self, schemas: Iterable[StoredSchema]) -> dict[int, frozenset[str]]:
@@ -145,6 +150,43 @@ class SchemaValidator:
             self._names.add(schema, extracted)
             names[schema.id] = extracted
         return names
+
+
+class _LookupBudget:
+    """The number of subjects that may still be looked up for a batch."""
+
+    def __init__(self) -> None:
+        self._left = LOOKUPS_MAX
+
+    def charge(self, count: int) -> None:
+        """Count lookups; raise InvalidRecord if the budget is exceeded."""
+        self._left -= count
+        if self._left < 0:
+            raise InvalidRecord("the schemas of the batch have too many record types or subjects: send smaller batches")
+
+
+def _has_record_subject(
+    schema: StoredSchema, names: frozenset[str], prefix: str, table: SchemaTable, lookups: _LookupBudget
+) -> bool:
+    """Return whether a schema of the default context is registered under the name of one of its record types.
+
+    Raises:
+        InvalidRecord: There are too many names and subjects.
+    """
+    versions = table.versions_with_schema((DEFAULT_CONTEXT, schema.id))
+    if len(versions) <= len(names):
+        lookups.charge(len(versions))
+        for subject, numbers in versions.items():
+            has_name = subject.startswith(prefix) and subject[len(prefix) :] in names
+            if has_name and _resolve_alias(subject, table) == subject and table.has_live_version(subject, numbers):
+                return True
+    lookups.charge(len(names))
+    subjects = (_resolve_alias(prefix + name, table) for name in names)
+    # An id has another meaning in another context.
+    return any(
+        split_subject(subject)[0] == DEFAULT_CONTEXT and table.has_version_with_schema(subject, schema.id)
+        for subject in subjects
+    )
 
 
 def _resolve_alias(subject: str, table: SchemaTable) -> str:
