@@ -5,6 +5,7 @@ Tools that show records use this. Tables and queries decode columns in bulk inst
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
@@ -30,6 +31,18 @@ from chronik.formats.framing import (
 )
 
 CACHED_DECODERS_MAX: Final = 200
+
+JSON_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Maximum size of a value's JSON, unless the payload itself is large. A byte of a payload may stand for a field or enum
+symbol with a name of 1,000 characters, so that 256 KiB would become 260 MB."""
+
+JSON_BYTES_PER_BYTE_MAX: Final = 16
+"""Maximum size of a value's JSON per byte of the payload, if that is more than JSON_BYTES_MAX."""
+
+_SHORT_NAME_CHARACTERS: Final = 8
+"""Names up to this length make JSON no larger than numbers and punctuation do."""
+
+_NAME: Final = re.compile(r"\w+")
 
 FetchSchema = Callable[[SchemaKey], WriterSchema]
 """A function that returns the schema with an id or GUID, or raises a ChronikError."""
@@ -83,14 +96,14 @@ class TypedValueReader:
 
     def __init__(self, fetch_schema: FetchSchema) -> None:
         self._fetch_schema = fetch_schema
-        self._decoders: OrderedDict[tuple[SchemaKey, tuple[int, ...]], ValueDecoder] = OrderedDict()
+        self._decoders: OrderedDict[tuple[SchemaKey, tuple[int, ...]], _CachedDecoder] = OrderedDict()
 
     def read(self, frame: FramedValue) -> TypedValue:
         """Decode a key or value.
 
         Raises:
             UnsupportedSchemaError: The schema is not supported.
-            UndecodableValueError: The value does not match the schema.
+            UndecodableValueError: The value does not match the schema, or its JSON is too large.
             ChronikError: The schema does not exist, or cannot be fetched.
         """
         schema = self._fetch_schema(frame.schema)
@@ -101,20 +114,58 @@ class TypedValueReader:
                 indexes, payload = split_message_indexes(payload)
             else:
                 indexes = split_message_indexes(frame.indexes)[0] if frame.indexes else (0,)
-        decoder = self._get_decoder(frame.schema, schema, indexes)
+        cached = self._get_decoder(frame.schema, schema, indexes)
         try:
-            form = decoder.decode_value(payload)
+            form = cached.decoder.decode_value(payload)
         except RecursionError:
             raise UndecodableValueError("the value is nested too deeply") from None
         text = payload if schema.format is ValueFormat.JSON_SCHEMA else None
+        if text is None and cached.has_long_names:
+            _check_json_size(form, max(JSON_BYTES_MAX, JSON_BYTES_PER_BYTE_MAX * len(payload)))
         return TypedValue(form, frame.schema, schema.format, indexes, text)
 
-    def _get_decoder(self, key: SchemaKey, schema: WriterSchema, indexes: tuple[int, ...]) -> ValueDecoder:
-        decoder = self._decoders.get((key, indexes))
-        if decoder is None:
-            decoder = self._decoders[key, indexes] = create_decoder(schema, indexes)
+    def _get_decoder(self, key: SchemaKey, schema: WriterSchema, indexes: tuple[int, ...]) -> _CachedDecoder:
+        cached = self._decoders.get((key, indexes))
+        if cached is None:
+            cached = _CachedDecoder(create_decoder(schema, indexes), _has_long_names(schema))
+            self._decoders[key, indexes] = cached
             if len(self._decoders) > CACHED_DECODERS_MAX:
                 self._decoders.popitem(last=False)
         else:
             self._decoders.move_to_end((key, indexes))
-        return decoder
+        return cached
+
+
+class _CachedDecoder(NamedTuple):
+    decoder: ValueDecoder
+    has_long_names: bool
+    """Whether names in the schema may make the JSON of values much larger than the values."""
+
+
+def _has_long_names(schema: WriterSchema) -> bool:
+    texts = (schema.text, *(each.text for each in schema.references))
+    return any(len(name[0]) > _SHORT_NAME_CHARACTERS for text in texts for name in _NAME.finditer(text))
+
+
+def _check_json_size(form: JsonForm, size_max: int) -> None:
+    """Raise UndecodableValueError if the JSON of a form is larger. Names are shared, so that the form itself is not.
+
+    Encoding takes place in one step, in which no other thread of the process runs.
+    """
+    size = 0
+    values = [form]
+    while values:
+        value = values.pop()
+        match value:
+            case str():
+                size += len(value) + 2
+            case dict():
+                size += sum(map(len, value)) + 4 * len(value) + 2
+                values.extend(value.values())
+            case list():
+                size += len(value) + 2
+                values.extend(value)
+            case _:
+                size += 1
+        if size > size_max:
+            raise UndecodableValueError(f"the value has more than {size_max >> 20} MiB as JSON")

@@ -220,6 +220,15 @@ def test_long_decoded_value_is_truncated(root: ApiClient, topic: str) -> None:
     assert message["value"]["schema"]["format"] == "avro"
 
 
+def test_value_that_is_much_larger_as_json_is_not_decoded(root: ApiClient, topic: str) -> None:
+    enum = {"type": "enum", "name": "E", "symbols": ["A" * 1000]}
+    schema_id = register(root, f"{topic}-value", {"type": "array", "items": enum})
+    produce(root, topic, frame(schema_id, b"\x80\xf1\x04" + bytes(40_000 + 1)))
+    (message,) = read(root, topic)
+    assert message["value"]["kind"] != "json"
+    assert message["value"]["schema"]["problem"] == "the value has more than 16 MiB as JSON"
+
+
 def test_search_finds_text_in_decoded_json(root: ApiClient, topic: str) -> None:
     schema_id = register_order(root, topic)
     produce(root, topic, b'{"id":7}')
