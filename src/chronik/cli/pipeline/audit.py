@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from chronik.cli.arguments import (
@@ -72,6 +73,9 @@ def add_arguments(actions: Any) -> None:
         metavar="URL",
         help="spark://HOST:PORT, local[N]; also CHRONIK_SPARK_MASTER (default: local; small audits need no Spark)",
     )
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", dest="html_file", help="also write the report to FILE, as one HTML page"
+    )
     add_json_argument(parser)
     add_debug_argument(parser)
 
@@ -94,6 +98,8 @@ def _run(arguments: argparse.Namespace) -> int:
     require_packages("pyspark", "pyarrow", "deltalake")
     from chronik.pipeline.audit import audit
 
+    if arguments.html_file is not None and not arguments.html_file.absolute().parent.is_dir():
+        raise InvalidInput(f"--html {arguments.html_file}: its directory does not exist")
     http, http_way = _parse_http_access(arguments)
     report = audit(
         arguments.data_dir,
@@ -107,6 +113,10 @@ def _run(arguments: argparse.Namespace) -> int:
         progress=_create_progress_callback(),
         registry=parse_registry_argument(arguments),
     )
+    if arguments.html_file is not None:
+        from chronik.pipeline.audit.html_report import write_html_report
+
+        write_html_report(report, arguments.html_file)
     if arguments.json:
         print_json(report.to_json())
     else:

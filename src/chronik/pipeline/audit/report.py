@@ -1,10 +1,10 @@
-"""The result of an audit, as text, as JSON and as an exit code."""
+"""The result of an audit, as text, as JSON and as an exit code. `html_report` shows it as a page."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from chronik.limits import MIB
 from chronik.pipeline.audit.findings import Finding, FindingKind
@@ -24,6 +24,14 @@ TABLE_KINDS: Final = (
     FindingKind.UNJUDGED_ROW,
     FindingKind.TABLE_FILE,
 )
+
+
+class Check(NamedTuple):
+    """A statement that an audit checked."""
+
+    statement: str
+    findings: int
+    """Number of findings that contradict it."""
 
 
 @dataclass(slots=True)
@@ -87,7 +95,7 @@ class AuditReport:
         }
 
     def to_text(self) -> str:
-        lines = [self._format_totals(), "", *self._format_checks()]
+        lines = [self.totals, "", *self._format_checks()]
         if self.findings:
             lines.append("")
             for number, finding in enumerate(self.findings, 1):
@@ -98,9 +106,11 @@ class AuditReport:
         for title, entries in (("Not checked", self.unchecked), ("Notes", self.notes)):
             if entries:
                 lines += ["", f"{title}:", *(f"- {each}" for each in entries)]
-        return "\n".join([*lines, "", self._format_conclusion()])
+        return "\n".join([*lines, "", self.conclusion])
 
-    def _format_totals(self) -> str:
+    @property
+    def totals(self) -> str:
+        """The amount of data that was read, and the time it took."""
         rate = self.size_bytes / MIB / self.log_seconds if self.log_seconds > 0 else 0.0
         counts = ((self.topics, "topic"), (self.partitions, "partition"), (self.replicas, "replica"))
         sources = f"{', '.join(pluralize(*each) for each in counts)} on {pluralize(len(self.nodes), 'node')}"
@@ -108,6 +118,14 @@ class AuditReport:
         return f"Read {sources}: {amount} ({rate:,.0f} MiB/s). Total time: {self.seconds:.1f} s."
 
     def _format_checks(self) -> list[str]:
+        return [
+            f"FAILED {check.statement}: {pluralize(check.findings, 'finding')}" if check.findings
+            else f"ok     {check.statement}"
+            for check in self.list_checks()
+        ]  # fmt: skip
+
+    def list_checks(self) -> list[Check]:
+        """Return what the audit checked, with the number of findings."""
         counts = Counter(finding.kind for finding in self.findings)
         checks = [
             ("the checksum of every batch is correct", BATCH_KINDS),
@@ -125,15 +143,11 @@ class AuditReport:
             )
         elif counts[FindingKind.STATE]:
             checks.append(("the metadata is the same on all nodes", (FindingKind.STATE,)))
-        lines = []
-        for statement, kinds in checks:
-            finding_count = sum(counts[kind] for kind in kinds)
-            lines.append(
-                f"FAILED {statement}: {pluralize(finding_count, 'finding')}" if finding_count else f"ok     {statement}"
-            )
-        return lines
+        return [Check(statement, sum(counts[kind] for kind in kinds)) for statement, kinds in checks]
 
-    def _format_conclusion(self) -> str:
+    @property
+    def conclusion(self) -> str:
+        """The result in one sentence."""
         if self.findings:
             return f"{pluralize(len(self.findings), 'finding')}."
         if self.unchecked:
