@@ -59,6 +59,12 @@ def add_arguments(actions: Any) -> None:
     add_table_root_arguments(parser, help=f"also compare the tables in DIR, {S3_HELP}, with the logs")
     parser.add_argument("--topics", metavar="A,B", help="audit only these topics (default: all)")
     parser.add_argument(
+        "--since",
+        type=Path,
+        metavar="FILE",
+        help="audit only what was appended after an earlier audit, whose --json report is in FILE",
+    )
+    parser.add_argument(
         "--http",
         action="extend",
         nargs="+",
@@ -97,6 +103,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     require_packages("pyspark", "pyarrow", "deltalake")
     from chronik.pipeline.audit import audit
+    from chronik.pipeline.audit.start import read_start_from_report
 
     if arguments.html_file is not None and not arguments.html_file.absolute().parent.is_dir():
         raise InvalidInput(f"--html {arguments.html_file}: its directory does not exist")
@@ -112,6 +119,7 @@ def _run(arguments: argparse.Namespace) -> int:
         master=arguments.master,
         progress=_create_progress_callback(),
         registry=parse_registry_argument(arguments),
+        start=None if arguments.since is None else read_start_from_report(arguments.since),
     )
     if arguments.html_file is not None:
         from chronik.pipeline.audit.html_report import write_html_report

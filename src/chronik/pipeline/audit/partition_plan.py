@@ -53,7 +53,7 @@ class AuditedPartition:
     index: int
     leader: int
     start: int
-    """The highest log start offset of all replicas."""
+    """The highest log start offset of all replicas, or a later offset from which the audit starts."""
     end: int
     """The high watermark, or a known lower bound of it."""
     is_compacted: bool
@@ -63,6 +63,8 @@ class AuditedPartition:
     """Nodes that host a replica but whose data directory was not given."""
     should_land: bool = False
     """Whether the topic's configs enable landing, that is, writing the topic to a table."""
+    log_start: int | None = None
+    """The highest log start offset of all replicas, if the audit starts at a later offset."""
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -61,6 +61,8 @@ class AuditReport:
     """Observations that are not problems."""
     unchecked: list[str] = field(default_factory=list)
     """Descriptions of the parts that could not be checked."""
+    ends: list[dict[str, Any]] = field(default_factory=list)
+    """The ends of the audited partitions, from which a later audit continues."""
 
     @property
     def exit_code(self) -> int:
@@ -92,6 +94,7 @@ class AuditReport:
             "findings": [finding.to_json() for finding in self.findings],
             "notes": self.notes,
             "unseen": self.unchecked,
+            "ends": self.ends,
         }
 
     def to_text(self) -> str:

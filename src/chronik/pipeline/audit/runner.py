@@ -36,6 +36,7 @@ from chronik.pipeline.audit.log_comparison import AuditProgressCallback, compare
 from chronik.pipeline.audit.metadata_state import compare_running_nodes, compare_stored_metadata
 from chronik.pipeline.audit.partition_plan import AuditedPartition
 from chronik.pipeline.audit.report import AuditReport
+from chronik.pipeline.audit.start import AuditStart, build_ends, skip_earlier_records
 from chronik.pipeline.audit.table_comparison import (
     AuditedTable,
     check_table_root,
@@ -86,6 +87,7 @@ def audit(
     progress: AuditProgressCallback = ignore_progress,
     timeout_s: float = 30.0,
     registry: RegistrySettings | None = None,
+    start: AuditStart | None = None,
 ) -> AuditReport:
     """Audit the data directories of a cluster's nodes and return a report of all problems.
 
@@ -105,6 +107,7 @@ def audit(
         progress: A callback for the progress of the work.
         timeout_s: How long requests to brokers and nodes are retried.
         registry: The schema registry of typed tables; None for that of the brokers, or the one that a table names.
+        start: Where to start in each partition. Earlier records and rows are not read.
 
     Raises:
         AuditInputError: A data directory or the metadata cannot be read, or a topic does not exist.
@@ -124,7 +127,7 @@ def audit(
         if bootstrap is not None:
             cluster = stack.enter_context(ClusterClient(bootstrap, client_id=CLIENT_ID, timeout_s=timeout_s))
         work = _AuditRun(
-            directories, cluster, None if topics is None else set(topics), progress, storage_options, registry
+            directories, cluster, None if topics is None else set(topics), progress, storage_options, registry, start
         )
         work.check_metadata(http, timeout_s, http_access)
         work.plan(table_root)
@@ -188,8 +191,10 @@ class _AuditRun:
         progress: AuditProgressCallback,
         storage_options: Mapping[str, str] | None,
         registry: RegistrySettings | None,
+        start: AuditStart | None,
     ) -> None:
         self._directories = directories
+        self._start = start
         self._registry = registry
         self._storage_options = storage_options
         self._cluster = cluster
@@ -242,9 +247,18 @@ class _AuditRun:
             assert image is not None
             self._committed = committed.extract_group_offsets(image)
             self._partitions = partition_plan.build_audited_partitions(image, self._directories, self._topics)
+        self._skip_earlier_records()
         self._count_planned_work()
         if table_root is not None:
             self._report_missing_tables(table_root)
+
+    def _skip_earlier_records(self) -> None:
+        whole = sum(each.end - each.start for each in self._partitions)
+        self._partitions = skip_earlier_records(self._partitions, self._start)
+        self.report.ends = build_ends(self._partitions)
+        if self._start is not None:
+            left = sum(each.end - each.start for each in self._partitions)
+            self.report.notes.append(f"{left:,} of {pluralize(whole, 'offset')} audited; earlier ones were skipped")
 
     def _count_partitions(self) -> None:
         if self._cluster is not None:
@@ -348,10 +362,8 @@ class _AuditRun:
         if self._cluster is None or not topics:
             return []
         planned_partitions = {each.topic_partition: each for each in self._partitions}
-        now = {
-            each.topic_partition: each
-            for each in partition_plan.fetch_audited_partitions(self._cluster, self._directories, topics)
-        }
+        fetched = partition_plan.fetch_audited_partitions(self._cluster, self._directories, topics)
+        now = {each.topic_partition: each for each in skip_earlier_records(fetched, self._start)}
         changed = {
             source: each
             for source, each in now.items()
@@ -392,7 +404,7 @@ class _AuditRun:
 
     def check_groups(self) -> None:
         bounds = {
-            each.topic_partition: committed.LogBounds(each.start, end)
+            each.topic_partition: committed.LogBounds(each.start if each.log_start is None else each.log_start, end)
             for each in self._partitions
             if (end := self._find_max_committed_offset(each)) is not None
         }
