@@ -99,7 +99,7 @@ def _add(console: ConsoleTab, inspector: ClusterInspector) -> None:
     fourth.start()
     inspector.wait_for("status of the new node", lambda: inspector.status(NEW), "online")
     console.page.get_by_label(f"Node {NEW}", exact=True).get_by_text("observer").wait_for()
-    console.page.get_by_role("link", name=f"Node {NEW}").click()
+    console.page.get_by_role("link", name=f"Node {NEW}", exact=True).click()
     console.page.get_by_role("heading", name=f"Node {NEW}").wait_for()
 
 
