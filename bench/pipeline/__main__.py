@@ -28,6 +28,7 @@ SECTIONS: Final = {
     "landing": ("Landing", "bench.pipeline.landing:measure_landing"),
     "json": ("Landing of JSON", "bench.pipeline.landing:measure_json"),
     "growth": ("Growth", "bench.pipeline.growth:measure_growth"),
+    "rounds": ("Duration of rounds", "bench.pipeline.rounds:measure_rounds"),
     "sql": ("SQL", "bench.pipeline.queries:measure_queries"),
     "maintenance": ("Table maintenance", "bench.pipeline.maintenance:measure_maintenance"),
     "typed": ("Landing of Avro and Protobuf", "bench.pipeline.typed:measure_typed"),
@@ -46,6 +47,13 @@ def main(argv: list[str]) -> int:
         metavar="N,N",
         help="topic sizes in records for the growth comparison",
     )
+    parser.add_argument(
+        "--scale",
+        type=float,
+        default=1.0,
+        metavar="FACTOR",
+        help="fraction of the topics, landed rows, partitions and columns in the section 'rounds'",
+    )
     parser.add_argument("--long", action="store_true", help="compare topic sizes in all rounds, not in one")
     parser.add_argument(
         "--folder", type=Path, default=ROOT / "build", metavar="DIR", help="directory for data and JSON"
@@ -60,7 +68,13 @@ def main(argv: list[str]) -> int:
     with BenchmarkServer(CHRONIK_GROUP, folder, with_http=True) as server:  # the schema registry needs HTTP
         growth_rounds = arguments.rounds if arguments.long else 1
         plan = PipelineBenchmarkPlan(
-            folder, server.bootstrap, arguments.rounds, arguments.records, arguments.sizes, growth_rounds
+            folder,
+            server.bootstrap,
+            arguments.rounds,
+            arguments.records,
+            arguments.sizes,
+            growth_rounds,
+            arguments.scale,
         )
         sections = arguments.only or list(SECTIONS)
         figures = _run(plan, sections)

@@ -59,6 +59,8 @@ class PipelineBenchmarkPlan:
     """Topic sizes of the growth comparison."""
     growth_rounds: int = 1
     """Rounds of the growth comparison, which takes longest."""
+    scale: float = 1.0
+    """Fraction of the full sizes in the comparison of landing rounds."""
     _filled: set[str] = field(default_factory=set)
 
     def topic(self, records: int, use: str = "events") -> str:

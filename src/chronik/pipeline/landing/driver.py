@@ -83,6 +83,16 @@ class LandingSummary:
     """False if a run with `once` was stopped before all records had landed."""
 
 
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """The durations of a round of all topics, and the errors of topics that failed."""
+
+    seconds: float = 0.0
+    commit_s: float = 0.0
+    """Duration of the commits to tables and to the consumer group."""
+    errors: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class _TopicState:
     """The state of one topic in a landing run."""
@@ -162,6 +172,7 @@ class LandingDriver:
         self._monotonic = monotonic
         self._election = election
         self._budget = RoundBudget()
+        self._last_round = RoundReport()
         self._role: DriverRole | None = None
         self._topics: dict[str, _TopicState] = {}
         self._started = monotonic()
@@ -268,6 +279,12 @@ class LandingDriver:
 
     # One round
 
+    def land_round(self) -> RoundReport:
+        """Land one round of all topics, for programs that call it themselves, and return what it has done."""
+        self._update_topics()
+        self._run_round(list(self._topics.values()))
+        return self._last_round
+
     def _run_round(self, topics: list[_TopicState], *, once: bool = False) -> bool:
         """Write the next records of each topic to its table; return whether another round should follow immediately."""
         started = self._monotonic()
@@ -281,11 +298,16 @@ class LandingDriver:
         topic_rounds = self._measure_backlogs(due, once)
         self._plan_shares(topic_rounds)
         self._run_tasks([topic_round for topic_round in topic_rounds if topic_round.round is not None])
+        committing = self._monotonic()
         if not self._is_active():
             self._discard_rounds(topic_rounds)
             return False
         self._commit_rounds([each for each in topic_rounds if each.round is not None and each.error is None])
-        self._adapt_budget(topic_rounds, self._monotonic() - started)
+        finished = self._monotonic()
+        self._last_round = RoundReport(
+            finished - started, finished - committing, tuple(str(each.error) for each in topic_rounds if each.error)
+        )
+        self._adapt_budget(topic_rounds, finished - started)
         unfinished = [self._complete_round(topic_round, once) for topic_round in topic_rounds]
         return any(unfinished)
 
