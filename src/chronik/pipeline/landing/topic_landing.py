@@ -643,6 +643,7 @@ def commit_group_offsets(landings: Sequence[TopicLanding]) -> list[str]:
         TopicPartition(landing.topic, partition): offset
         for landing in landings
         for partition, offset in landing.next_offsets.items()
+        if TopicPartition(landing.topic, partition) in landing.end_offsets
     }
     try:
         commit_offsets(cluster, group, offsets)
