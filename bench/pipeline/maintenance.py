@@ -70,6 +70,7 @@ def measure_maintenance(plan: PipelineBenchmarkPlan) -> list[Figure]:
         ON: lambda: _land(plan, topic, is_maintained=True),
         OFF: lambda: _land(plan, topic, is_maintained=False),
     }
+    ways[OFF]()  # a warm-up
     for number in range(plan.rounds):
         for name in rotate_servers(list(ways), number):
             landings[name].append(ways[name]())

@@ -288,6 +288,20 @@ def test_unavailable_settings_are_reported_as_failure(tables: PipelineTables) ->
     }
 
 
+def test_unexpected_error_of_maintenance_does_not_fail_run(
+    tables: PipelineTables, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(topic: str) -> MaintenanceSettings:
+        raise ValueError("a bug")
+
+    maintainer = TableMaintainer("lands", tables.reporter, fail, once=True, monotonic=tables.clock)
+    tables.report(maintainer)
+    tables.clock.now_s = 1.0
+    maintainer.close()
+    assert tables.reporter.is_closed
+    assert "pipeline lands: table maintenance failed unexpectedly" in caplog.text
+
+
 # Settings
 
 

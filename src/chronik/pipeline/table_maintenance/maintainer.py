@@ -173,9 +173,15 @@ class TableMaintainer(ProgressReporter):
             self._wake.set()
             self._thread.join(STOP_SECONDS_MAX)
         else:
+            self._maintain_within_budget()
+        self._reporter.close()
+
+    def _maintain_within_budget(self) -> None:
+        try:
             while not self._is_stopping and self.maintain_next() <= 0:
                 pass
-        self._reporter.close()
+        except Exception:  # everything has landed, which is what the caller needs
+            logger.exception("pipeline %s: table maintenance failed unexpectedly", self._pipeline)
 
     # Called in the maintainer's thread
 
