@@ -172,6 +172,20 @@ def test_rows_are_printed_as_table_json_or_csv(shell: Shell) -> None:
     assert json_lines.err == comma_separated.err == ""
 
 
+def test_rows_are_written_to_a_file(shell: Shell) -> None:
+    csv_file, failed = shell.sql_each(
+        ("SELECT n, text, _timestamp FROM orders ORDER BY n DESC", "--output", "rows.csv"),
+        ("SELECT 1 / (n - 1) FROM orders", "--output", "rows.csv"),
+    )
+    assert (csv_file.code, csv_file.out, csv_file.err) == (0, "", "wrote 3 rows to rows.csv\n")
+    assert (failed.code, failed.out) == (1, "")
+    assert failed.err.startswith("chronik: [DIVIDE_BY_ZERO]")
+    with (shell._directory / "rows.csv").open(encoding="utf-8", newline="") as file:
+        headings, *rows = csv.reader(file)
+    assert headings == ["n", "text", "_timestamp"]
+    assert rows[1:] == [["2", "", "2024-05-01T12:00:00.001000Z"], ["1", "a,b", "2024-05-01T12:00:00Z"]]
+
+
 def test_errors_are_printed_in_one_line(shell: Shell) -> None:
     expected_errors = {
         "SELEC 1": r"[PARSE_SYNTAX_ERROR]",

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from chronik.cli.arguments import (
     InvalidInput,
@@ -27,16 +27,29 @@ from chronik.wording import pluralize
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from chronik.cli.pipeline.result_files import ResultFormat
     from chronik.pipeline.journal.progress_bar import ProgressBar
 
-FORMATS = ("table", "json", "csv")
+FORMATS = ("table", "json", "jsonl", "csv", "arrow", "parquet")
+FILE_FORMATS = ("arrow", "parquet")
+"""Formats that only files have, because they are not text."""
 
 STARTING = "starting a Spark server for this and further queries (chronik pipeline server stop stops it) …"
 
 STARTING_EMBEDDED = "starting Spark for this command …"
 
+PROGRESS_DELAY_SECONDS = 1.0
+"""Time after which the rows that were written to a file are counted on a terminal."""
+
 DEFAULT_ROWS = 100
 """Default maximum number of result rows that `chronik pipeline sql` prints."""
+
+
+class ResultOutput(NamedTuple):
+    """A file for the rows of a result."""
+
+    path: Path
+    format: ResultFormat
 
 
 def add_arguments(actions: Any) -> None:
@@ -56,8 +69,19 @@ def add_arguments(actions: Any) -> None:
     add_table_root_arguments(
         parser, default="tables", help=f"directory of the tables, {S3_HELP} (default: %(default)s)"
     )
-    parser.add_argument("--format", choices=FORMATS, default="table", help="json: one object per line")
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="json, jsonl: one object per line; arrow and parquet need --output (default: table, or the suffix of"
+        " --output)",
+    )
     parser.add_argument("--json", action="store_const", dest="format", const="json", help="same as --format json")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write all rows to a .csv, .jsonl, .arrow or .parquet file, which appears when it is complete",
+    )
     parser.add_argument(
         "-n",
         "--rows",
@@ -86,6 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = [] if is_interactive else split_statements(_read_statements(arguments))
     if not found and not is_interactive:
         raise InvalidInput("no statement given: use chronik pipeline sql 'SELECT …', or --file")
+    output = _parse_output(arguments, len(found))
     require_packages("pyspark", "pyarrow", "deltalake")
     _set_utc_time_zone()
     # PySpark's own logger would print every error with the JVM's stack trace.
@@ -97,12 +122,28 @@ def run(arguments: argparse.Namespace) -> int:
         if is_interactive:
             _run_prompt(session, arguments)
         for statement in found:
-            _run(session, statement, arguments, prune=len(found) == 1)
+            _run(session, statement, arguments, output, prune=len(found) == 1)
         if arguments.timing and not is_interactive:
             print(f"{time.monotonic() - ready:.2f} s, after {ready - began:.2f} s to start Spark", file=sys.stderr)
     finally:
         session.stop()  # otherwise a server would continue a query that Ctrl-C has interrupted here
     return 0
+
+
+def _parse_output(arguments: argparse.Namespace, statements: int) -> ResultOutput | None:
+    """Return the file to write and its format, or None without `--output`."""
+    from chronik.cli.pipeline.result_files import check_output_path, choose_format
+
+    if arguments.output is None:
+        if arguments.format in FILE_FORMATS:
+            raise InvalidInput(f"--format {arguments.format}: needs --output FILE")
+        return None
+    if statements != 1:
+        raise InvalidInput("--output: expected exactly one statement")
+    path = Path(arguments.output)
+    format = choose_format(path, arguments.format)
+    check_output_path(path)
+    return ResultOutput(path, format)
 
 
 def _read_statements(arguments: argparse.Namespace) -> str:
@@ -135,7 +176,7 @@ def _run_prompt(session: SparkSession, arguments: argparse.Namespace) -> None:
     def run(statement: str) -> None:
         began = time.monotonic()
         try:
-            _run(session, statement, arguments, prune=False)
+            _run(session, statement, arguments, None, prune=False)
         except KeyboardInterrupt:
             _cancel_queries(session)
             raise
@@ -196,7 +237,9 @@ def _find_or_start_server(master: str | None) -> str | None:
 # Output
 
 
-def _run(spark: SparkSession, statement: str, arguments: argparse.Namespace, *, prune: bool) -> None:
+def _run(
+    spark: SparkSession, statement: str, arguments: argparse.Namespace, output: ResultOutput | None, *, prune: bool
+) -> None:
     from pyspark.errors import PySparkException
 
     from chronik.pipeline.query.error_summary import SqlFailedError, summarize_error
@@ -215,16 +258,29 @@ def _run(spark: SparkSession, statement: str, arguments: argparse.Namespace, *, 
                 storage_options=parse_storage_options(arguments),
                 registry=parse_registry_argument(arguments),
             )
-            _print_rows(frame, arguments, sys.stdout)
+            if output is None:
+                _print_rows(frame, arguments, sys.stdout)
+            else:
+                _write_file(frame, output)
     except PySparkException as error:
         raise SqlFailedError(summarize_error(str(error))) from error
+
+
+def _write_file(frame: DataFrame, output: ResultOutput) -> None:
+    from chronik.cli.pipeline.result_files import write_result
+    from chronik.pipeline.journal.progress_bar import ProgressBar
+    from chronik.pipeline.query.results import read_record_batches
+
+    with ProgressBar(output.path.name, delay_s=PROGRESS_DELAY_SECONDS) as bar:
+        count = write_result(output.path, output.format, read_record_batches(frame), bar.update)
+    print(f"wrote {pluralize(count, 'row')} to {output.path}", file=sys.stderr)
 
 
 def _print_rows(frame: DataFrame, arguments: argparse.Namespace, out: TextIO) -> None:
     from chronik.cli.row_formats import write_csv, write_json, write_table
 
     names: Sequence[str] = frame.columns
-    if arguments.format == "table":
+    if arguments.format in (None, "table"):
         with _show_progress(frame.sparkSession):
             rows: Iterable[Sequence[Any]] = frame.limit(arguments.rows + 1).collect()
         if not write_table(names, rows, out, arguments.rows):
@@ -233,7 +289,7 @@ def _print_rows(frame: DataFrame, arguments: argparse.Namespace, out: TextIO) ->
                 file=sys.stderr,
             )
     else:
-        write = write_json if arguments.format == "json" else write_csv
+        write = write_csv if arguments.format == "csv" else write_json
         write(names, frame.toLocalIterator(prefetchPartitions=True), out)
 
 
