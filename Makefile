@@ -13,10 +13,10 @@ COMPILED := .tools/.compiled
 DOCS := .tools/docs/.ready
 SEED ?= 1
 
-.PHONY: help demo quick test check generate long fuzz chaos chaos-seeds abuse package docs recipes bench bench-peers bench-tabs bench-tails bench-transactions bench-security bench-fairness bench-cluster bench-pipeline compare clean
+.PHONY: help demo quick test check generate long long-landing fuzz chaos chaos-seeds abuse package docs recipes bench bench-peers bench-tabs bench-tails bench-transactions bench-security bench-fairness bench-cluster bench-pipeline compare clean
 
 help:
-	@echo "make demo    three nodes, a stream and a crash; then a table, SQL and an audit"
+	@echo "make demo    three nodes, a stream and a crash; then a table, SQL and an audit (S3=1: the table is on S3, in SeaweedFS)"
 	@echo "make quick   tests that start no processes, in under a minute; installs only Python packages"
 	@echo "make test    all tests (installs Kafka clients from PyPI, npm, Debian, Maven Central); retries up to $(FEW) failed tests once"
 	@echo "make check   ruff, mypy --strict, and the import rules between packages"
@@ -32,6 +32,7 @@ help:
 	@echo "                     all of these store their results in docs/internals/benchmarks and update the pages there"
 	@echo "make compare BASE=…  this source compared with a commit, in interleaved rounds (ROUNDS=$(ROUNDS))"
 	@echo "make long    tests with their full iteration counts (SEED=$(SEED))"
+	@echo "make long-landing  two drivers land 1,000,000 records on S3 (SeaweedFS) during 50 kills, lost responses and 100 queries (SEED=$(SEED) RECORDS=$(RECORDS) KILLS=$(KILLS) QUERIES=$(QUERIES) SPARK_WORKERS=$(SPARK_WORKERS))"
 	@echo "make chaos   three nodes with kills, pauses, network partitions, resets, slow links and full disks (SECONDS=$(SECONDS) STEPS= SEED=$(SEED) FAULTS=$(FAULTS) WORKLOAD=$(WORKLOAD))"
 	@echo "make chaos-seeds     make chaos with each of five seeds, 40 faults each (SEEDS=$(SEEDS) STEPS=40), and a summary"
 	@echo "make abuse   hostile clients next to an honest one, with limits (SEED=$(SEED) ATTACKS=$(ATTACKS)); writes docs/internals/abuse.md"
@@ -95,7 +96,7 @@ $(RECIPES):
 	@touch $@
 
 demo: $(READY)
-	@$(BIN)/chronik demo
+	@$(BIN)/chronik demo $(if $(S3),--s3)
 
 check: $(READY)
 	@echo "== ruff"
@@ -135,6 +136,15 @@ TESTS ?= tests
 long: $(READY) fuzz
 	@echo "== tests with full iteration counts, seed $(SEED)"
 	@CHRONIK_LONG=1 CHRONIK_SEED=$(SEED) $(BIN)/pytest -q -n 2 $$(grep -rlE "^from tests(.run_size import| import run_size|.console.web.browser import)" $(TESTS) --include='test_*.py')
+
+RECORDS ?= 1000000
+KILLS ?= 50
+QUERIES ?= 100
+# 0 lands without Spark, in the drivers' own processes.
+SPARK_WORKERS ?= 2
+long-landing: $(READY)
+	@$(BIN)/python -m tests.pipeline.landing_stress --s3 --drivers 2 --records $(RECORDS) --kills $(KILLS) \
+		--queries $(QUERIES) --workers $(SPARK_WORKERS) --seed $(SEED)
 
 fuzz: $(READY)
 	@$(BIN)/python -m tests.fuzz --seed $(SEED)

@@ -38,8 +38,9 @@ from chronik.pipeline.tables.table_files import scan
 from chronik.pipeline.tables.topic_table import TableError, TableMissingError
 from chronik.pipeline.tables.values.record_rebuild import build_outgoing_rows, list_source_columns
 from chronik.testing import Broker
+from chronik.testing.seaweedfs import SeaweedFS
 from tests.pipeline.landing_stress_tools import LandingDriver
-from tests.pipeline.seaweedfs import BUCKET, SeaweedFS
+from tests.pipeline.seaweedfs import BUCKET, prepare_seaweedfs
 from tests.pipeline.tables.random_json import canonical_json
 
 TOPIC = "events"
@@ -397,7 +398,7 @@ def run_json_landing_stress(
     with ExitStack() as stack:
         store = None
         if on_s3:
-            store = SeaweedFS(directory / "seaweedfs")
+            store = prepare_seaweedfs(directory / "seaweedfs")
             stack.callback(store.kill)
             store.start()
         broker = stack.enter_context(Broker(directory / "broker"))

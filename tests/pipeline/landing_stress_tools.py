@@ -18,11 +18,14 @@ import crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.dataset as ds
 from confluent_kafka import KafkaError, Producer
+from pyarrow import fs
 
 from chronik.pipeline.tables.catalog import open_table
+from chronik.pipeline.tables.delta.transaction_log import LOG_DIRECTORY
 from chronik.pipeline.tables.layout import OFFSET, PARTITION, VALUE_CRC32C
+from chronik.pipeline.tables.storage_errors import TableStorageError
+from chronik.pipeline.tables.table_files import scan
 from chronik.pipeline.tables.topic_table import TableMissingError
 
 VALUE_BYTES = 100
@@ -139,10 +142,12 @@ class LandingDriver:
 
     COMMAND: ClassVar[tuple[str, ...]] = ("-P", "-m", "chronik", "pipeline", "run")
 
-    def __init__(self, arguments: list[str], conf: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, arguments: list[str], conf: Mapping[str, str], log: Path, variables: Mapping[str, str] | None = None
+    ) -> None:
         self._arguments = arguments
         options = " ".join(f"--conf {quote(f'{name}={value}')}" for name, value in conf.items())
-        self.environment = os.environ | {"PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell"}
+        self.environment = os.environ | {"PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell"} | dict(variables or {})
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
         self.starts = 0
@@ -205,30 +210,33 @@ class LandingDriver:
 class LandedTable:
     """A table that a landing writes."""
 
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
+    def __init__(self, uri: str, options: Mapping[str, str] | None = None) -> None:
+        self.uri, self._options = uri, options
+        self._landed = 0
 
     def count_landed_rows(self) -> int:
-        """Return the number of landed rows, from the next offsets; all partitions start at 0 without gaps."""
-        with suppress(TableMissingError):
-            return sum(open_table(self.uri).next_offsets().values())
-        return 0
+        """Return the number of landed rows, from the next offsets; all partitions start at 0 without gaps.
+
+        If the store is unavailable, that is the last known number.
+        """
+        with suppress(TableMissingError, TableStorageError):
+            self._landed = sum(open_table(self.uri, self._options).next_offsets().values())
+        return self._landed
 
     def read_positions(self) -> Positions:
         """Return the positions of all rows in the table."""
-        uris = list(open_table(self.uri).snapshot().file_uris)
-        found = ds.dataset(uris, format="parquet").to_table(columns=[PARTITION, OFFSET, VALUE_CRC32C])
-        columns = [found[name].cast(pa.int64()).to_numpy() for name in (PARTITION, OFFSET, VALUE_CRC32C)]
+        names = [PARTITION, OFFSET, VALUE_CRC32C]
+        found = pa.Table.from_batches(scan(open_table(self.uri, self._options).files(), names))
+        columns = [found[name].cast(pa.int64()).to_numpy() for name in names]
         return sort_positions(np.stack(columns, axis=1))
 
     def file_counts(self) -> tuple[int, int]:
         """Return the number of files in the table, and of orphans."""
-        named = len(open_table(self.uri).snapshot().file_uris)
-        return named, len(list(Path(self.uri).rglob("*.parquet"))) - named - len(_checkpoints(self.uri))
-
-
-def _checkpoints(uri: str) -> list[Path]:
-    return list((Path(uri) / "_delta_log").rglob("*.parquet"))
+        table = open_table(self.uri, self._options)
+        named = len(table.snapshot().file_uris)
+        listed = table.storage.filesystem.get_file_info(fs.FileSelector(table.storage.full_path(""), recursive=True))
+        data = [info.path for info in listed if info.path.endswith(".parquet") and LOG_DIRECTORY not in info.path]
+        return named, len(data) - named
 
 
 def find_differences(journal: Positions, table: Positions) -> list[str]:

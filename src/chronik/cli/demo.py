@@ -9,8 +9,8 @@ import tempfile
 import textwrap
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -91,15 +91,21 @@ Next steps:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
+    parser.add_argument(
+        "--s3", action="store_true", help="store the table on S3, in a SeaweedFS server on this machine"
+    )
     add_debug_argument(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    with tempfile.TemporaryDirectory(prefix="chronik-demo-", ignore_cleanup_errors=True) as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="chronik-demo-", ignore_cleanup_errors=True) as folder,
+        _run_store(Path(folder)) if arguments.s3 else nullcontext(_TableLocation(f"{folder}/tables")) as tables,
+    ):
         nodes = Cluster(NODES, Path(folder) / "nodes")
         try:
             orders = _show_cluster(nodes)
-            _show_pipeline(nodes, orders, Path(folder) / "tables")
+            _show_pipeline(nodes, orders, tables)
             orders.close()
             with print_step("stopping the nodes and removing all data"):
                 nodes.close()
@@ -107,6 +113,32 @@ def run(arguments: argparse.Namespace) -> int:
             nodes.close()
     print(f"\n{NEXT_STEPS}")
     return 0
+
+
+class _TableLocation(NamedTuple):
+    """The root of the demo's tables, and the options of its object store."""
+
+    root: str
+    storage_options: Mapping[str, str] | None = None
+
+
+@contextmanager
+def _run_store(folder: Path) -> Iterator[_TableLocation]:
+    """Run an S3 server with a bucket for the table.
+
+    Raises:
+        ConfigError: SeaweedFS is not installed.
+    """
+    from chronik.testing.seaweedfs import BUCKET, SeaweedFS
+
+    seaweedfs = SeaweedFS(folder / "s3")
+    try:
+        with print_step("starting an S3 server (SeaweedFS)"):
+            seaweedfs.start()
+        print_note(f"bucket {BUCKET} at {seaweedfs.server.endpoint}")
+        yield _TableLocation(f"s3://{BUCKET}/tables", seaweedfs.server.options)
+    finally:
+        seaweedfs.kill()
 
 
 def _show_cluster(nodes: Cluster) -> OrderEncoder:
@@ -158,7 +190,7 @@ def _produce_through_crash(nodes: Cluster, orders: OrderEncoder) -> int:
     return victim.node_id
 
 
-def _show_pipeline(nodes: Cluster, orders: OrderEncoder, tables: Path) -> None:
+def _show_pipeline(nodes: Cluster, orders: OrderEncoder, tables: _TableLocation) -> None:
     from chronik.pipeline.spark.environment_checks import require_packages
 
     try:
@@ -169,7 +201,7 @@ def _show_pipeline(nodes: Cluster, orders: OrderEncoder, tables: Path) -> None:
     _land_query_and_audit(nodes, orders, tables)
 
 
-def _land_query_and_audit(nodes: Cluster, orders: OrderEncoder, tables: Path) -> None:
+def _land_query_and_audit(nodes: Cluster, orders: OrderEncoder, tables: _TableLocation) -> None:
     from chronik.pipeline.audit import audit
     from chronik.pipeline.landing import run as land
     from chronik.pipeline.query.sql import query
@@ -179,7 +211,15 @@ def _land_query_and_audit(nodes: Cluster, orders: OrderEncoder, tables: Path) ->
         spark = runtime.session(**JVM_OPTIONS)
     try:
         with print_step(f"landing {TOPIC} in a Delta table, with a column for each field of both schemas"):
-            landed = land(nodes.bootstrap, str(tables), [TOPIC], format="avro", once=True, spark=spark)
+            landed = land(
+                nodes.bootstrap,
+                tables.root,
+                [TOPIC],
+                format="avro",
+                once=True,
+                spark=spark,
+                storage_options=tables.storage_options,
+            )
         rows, dead = landed.rows[TOPIC], landed.dead_letters[TOPIC]
         print_note(f"{rows:,} rows; {dead} truncated records became dead-letter records")
         with (
@@ -188,7 +228,7 @@ def _land_query_and_audit(nodes: Cluster, orders: OrderEncoder, tables: Path) ->
         ):
             Producer(cluster).send(TOPIC, orders.generate(LIVE_RECORDS, first=1_000_000))
         with print_step("running a SQL query on the table and the live tail of the topic"):
-            result = query(spark, QUERY, nodes.bootstrap, str(tables))
+            result = query(spark, QUERY, nodes.bootstrap, tables.root, storage_options=tables.storage_options)
             totals = [tuple(row) for row in result.collect()]
         print_note(format_table([name.upper() for name in result.columns], totals))
         check_invariant(
@@ -198,7 +238,8 @@ def _land_query_and_audit(nodes: Cluster, orders: OrderEncoder, tables: Path) ->
             report = audit(
                 [node.data_dir for node in nodes.live_nodes],
                 bootstrap=nodes.bootstrap,
-                table_root=str(tables),
+                table_root=tables.root,
+                storage_options=tables.storage_options,
                 http=[node.http for node in nodes.live_nodes],
                 spark=spark,
             )

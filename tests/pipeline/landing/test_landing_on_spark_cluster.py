@@ -35,7 +35,8 @@ def test_kill_schedule_is_deterministic_and_has_every_kind() -> None:
     assert schedule_kills(7, 50) == schedule_kills(7, 50)
     assert schedule_kills(7, 50) != schedule_kills(8, 50)
     assert len(schedule_kills(7, 50)) == 50
-    assert {kill.kind for kill in schedule_kills(7, 5)} == set(KillKind)
+    assert {kill.kind for kill in schedule_kills(7, 5)} == set(KillKind) - {KillKind.STORE}
+    assert {kill.kind for kill in schedule_kills(7, 6, with_store=True)} == set(KillKind)
 
 
 def test_checker_finds_missing_duplicate_and_changed_rows() -> None:

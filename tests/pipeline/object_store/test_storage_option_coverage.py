@@ -105,4 +105,12 @@ def test_malformed_storage_option_is_rejected(capsys: pytest.CaptureFixture[str]
 
     words = ["pipeline", "dlq", "list", "--table-root", "s3://lake/tables", "--storage-option", "aws_region"]
     assert main(words) != 0
-    assert capsys.readouterr().err == "chronik: --storage-option 'aws_region': expected NAME=VALUE\n"
+    assert capsys.readouterr().err == "chronik: --storage-option aws_region…: expected NAME=VALUE\n"
+
+
+def test_malformed_storage_option_is_rejected_without_showing_its_value(capsys: pytest.CaptureFixture[str]) -> None:
+    from chronik.cli.main import main
+
+    words = ["pipeline", "dlq", "list", "--table-root", "s3://lake/tables"]
+    assert main([*words, "--storage-option", "aws_secret_access_key:hidden"]) != 0
+    assert capsys.readouterr().err == "chronik: --storage-option aws_secret_access_key…: expected NAME=VALUE\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 from pathlib import Path
@@ -10,9 +11,14 @@ import pytest
 
 from chronik.errors import ConfigError
 from chronik.pipeline.tables import storage_options
+from chronik.pipeline.tables.storage import TableStorage
+from chronik.pipeline.tables.storage_errors import build_storage_error
 from chronik.pipeline.tables.storage_options import ResolvedOptions, resolve_storage_options, to_delta_options
 
 ROOT = "s3://lake/tables"
+
+SERVICE_ACCOUNT = {"client_email": "", "private_key": "", "private_key_id": "", "gcs_base_url": "http://127.0.0.1:1",
+                   "disable_oauth": True}  # fmt: skip
 
 KEYS = {"aws_access_key_id": "id", "aws_secret_access_key": "secret"}
 KEY_VARIABLES = {"AWS_ACCESS_KEY_ID": "env-id", "AWS_SECRET_ACCESS_KEY": "env-secret"}
@@ -175,3 +181,44 @@ def test_misspelled_option_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"unknown storage option aws_acces_key_id; did you mean aws_access_key_id\?"):
         resolve_storage_options(ROOT, {"aws_acces_key_id": "id"}, {})
     assert resolve_storage_options(ROOT, KEYS | {"aws_region": "x", "new_option": "1"}, {})["new_option"] == "1"
+
+
+def test_google_cloud_storage_gets_options_from_environment() -> None:
+    environment = {"GOOGLE_APPLICATION_CREDENTIALS": "/keys/lake.json"} | KEY_VARIABLES
+    assert resolve_storage_options("gs://lake/tables", {"MAX_RETRIES": "3"}, environment) == {
+        "google_application_credentials": "/keys/lake.json",
+        "max_retries": "3",
+    }
+
+
+@pytest.mark.parametrize("root", ["abfss://tables@lake.dfs.core.windows.net", "az://tables/lake"])
+def test_azure_gets_options_from_environment(root: str) -> None:
+    environment = {"AZURE_STORAGE_ACCOUNT_NAME": "lake", "AZURE_STORAGE_ACCOUNT_KEY": "key"} | KEY_VARIABLES
+    given = {"azure_storage_account_key": "given"}
+    assert resolve_storage_options(root, given, environment) == {
+        "azure_storage_account_name": "lake",
+        "azure_storage_account_key": "given",
+    }
+
+
+@pytest.mark.parametrize(
+    ("root", "options"),
+    [
+        ("gs://lake/tables", {"google_service_account_key": json.dumps(SERVICE_ACCOUNT)}),
+        (
+            "abfss://tables@lake.dfs.core.windows.net/lake",
+            {"azure_storage_account_name": "lake", "azure_storage_account_key": "a2V5"},
+        ),
+    ],
+)
+def test_storage_opens_other_object_stores(root: str, options: dict[str, str]) -> None:
+    storage = TableStorage(f"{root}/orders", options)
+    assert storage.describe_path("part.parquet") == f"{root}/orders/part.parquet"
+
+
+def test_errors_of_other_stores_contain_no_advice_for_aws() -> None:
+    error = build_storage_error("gs://lake/tables", "Generic GCS error: HTTP status 403 Forbidden: AccessDenied")
+    assert "AWS" not in str(error)
+    assert str(error).startswith("gs://lake/tables: ")
+    throttled = build_storage_error("gs://lake/tables", "Generic GCS error: HTTP status 429 Too Many Requests")
+    assert str(throttled) == "gs://lake: the store limits the request rate: try again later"

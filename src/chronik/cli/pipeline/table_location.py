@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import re
 
-from chronik.cli.arguments import parse_key_values
+from chronik.cli.arguments import InvalidInput, parse_key_values
 
 CATALOG_OPTION = "iceberg_catalog"
 """Storage option with the URL of the Iceberg catalog: `storage_options.ICEBERG_CATALOG`, which takes long to import."""
 
 S3_HELP = "or s3://BUCKET/PREFIX"
+
+OPTION = re.compile(r"[^=]+=")
 
 
 def add_table_root_arguments(
@@ -33,7 +36,15 @@ def add_table_root_arguments(
 
 
 def parse_storage_options(arguments: argparse.Namespace) -> dict[str, str] | None:
-    """Return the storage options, with the URL of the Iceberg catalog; raise InvalidInput if one has no value."""
+    """Return the storage options, with the URL of the Iceberg catalog.
+
+    Raises:
+        InvalidInput: An option is not `NAME=VALUE`. The message shows only the name, because the value may be a secret.
+    """
+    for text in arguments.storage_option:
+        if not OPTION.match(text):
+            name = re.match(r"\w*", text)[0]  # type: ignore[index] # matches every text
+            raise InvalidInput(f"--storage-option {name}…: expected NAME=VALUE")
     options = parse_key_values(arguments.storage_option, "--storage-option")
     if arguments.catalog:
         options[CATALOG_OPTION] = arguments.catalog

@@ -140,7 +140,8 @@ def _build_cold_dataframe(
         rows = _build_cold_dataframe(spark, replace(snapshot, end_offsets=()), [*names, *positions], False)
         return rows.where(_build_offset_condition(snapshot.end_offsets)).select([f"`{name}`" for name in names])
     has_values = directories_contain_values(landed.file_uris, len(landed.partition_by))
-    if not has_values or (is_s3(landed.uri) and not has_s3a(spark)):
+    is_readable = local_directory(landed.uri) is not None or (is_s3(landed.uri) and has_s3a(spark))
+    if not has_values or not is_readable:
         scan = LandedScan(landed.files, tuple(names))
         return build_landed_dataframe(spark, scan, is_single_scan=is_single_scan)
     options = build_s3a_options(landed.descriptor.storage_options or {}) if is_s3(landed.uri) else {}

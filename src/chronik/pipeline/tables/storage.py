@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from pyarrow import fs
 
 from chronik.errors import ConfigError
-from chronik.pipeline.tables.storage_options import is_s3, resolve_storage_options
+from chronik.pipeline.tables.storage_options import is_object_store, resolve_storage_options
 
 DEAD_LETTERS_SUFFIX = "~dead_letters"
 """Suffix of dead-letter tables. Topic names cannot contain `~`, so it never clashes with another topic's table."""
@@ -69,8 +69,8 @@ def check_table_uri(uri: str) -> None:
     """
     directory = local_directory(uri)
     _check_slashes(uri)
-    if is_s3(uri):
-        _check_s3_uri(uri)
+    if is_object_store(uri):
+        _check_object_store_uri(uri)
     if directory is None:
         return
     if "://" in uri and ("?" in uri or "#" in uri):
@@ -86,9 +86,10 @@ def _check_slashes(uri: str) -> None:
         raise ConfigError(f"{uri}: write s3://BUCKET/PREFIX, as text and not as a pathlib.Path")
 
 
-def _check_s3_uri(uri: str) -> None:
-    if not urlsplit(uri).netloc:
-        raise ConfigError(f"{uri}: no bucket: write s3://BUCKET/PREFIX")
+def _check_object_store_uri(uri: str) -> None:
+    parts = urlsplit(uri)
+    if not parts.netloc:
+        raise ConfigError(f"{uri}: no bucket: write {parts.scheme}://BUCKET/PREFIX")
     found = next((character for character in "?#%" if character in uri), None)
     if found is not None:
         raise ConfigError(

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from chronik.errors import ChronikError
+from chronik.pipeline.tables.storage_options import is_s3
 
 MESSAGE_CHARACTERS_MAX: Final = 400
 """Maximum length of an unknown error in a message."""
@@ -137,6 +138,16 @@ def _describe_interruption(request: _FailedRequest) -> str:
     return f"{request.endpoint} closed the connection during {method}: try again, and check the network and the store"
 
 
+CAUSES_OF_ALL_STORES: Final[tuple[tuple[str, Describe], ...]] = (
+    (r"SlowDown|503 Service Unavailable|429 Too Many", lambda _: "the store limits the request rate: try again later"),
+    (INTERRUPTED, _describe_interruption),
+    (
+        r"InternalError|50[024] \w+",
+        lambda request: f"{request.endpoint} failed with an internal error: try again later, and check the store's log",
+    ),
+)
+"""The last of the `CAUSES`, which do not depend on the kind of the store."""
+
 CAUSES: Final[tuple[tuple[str, Describe], ...]] = (
     (
         "NoSuchBucket",
@@ -190,12 +201,7 @@ CAUSES: Final[tuple[tuple[str, Describe], ...]] = (
         lambda request: f"the certificate of {request.endpoint} is not trusted: set AWS_CA_BUNDLE to its CA's file",
     ),
     (r"client error \(Connect\)|dns error|Connection refused|operation timed out", _describe_connection),
-    (r"SlowDown|503 Service Unavailable|429 Too Many", lambda _: "the store limits the request rate: try again later"),
-    (INTERRUPTED, _describe_interruption),
-    (
-        r"InternalError|50[024] \w+",
-        lambda request: f"{request.endpoint} failed with an internal error: try again later, and check the store's log",
-    ),
+    *CAUSES_OF_ALL_STORES,
 )
 """Patterns of error messages with functions that describe the cause and the remedy; the first match counts."""
 
@@ -215,7 +221,7 @@ def find_known_cause(uri: str, error: object, options: Mapping[str, str] | None 
     """Return an error with the cause and the remedy of a failed request, or None if the cause is unknown."""
     text = _join_lines(str(error))
     request = _FailedRequest(extract_bucket_uri(uri), text, options or {})
-    for pattern, describe in CAUSES:
+    for pattern, describe in CAUSES if is_s3(uri) else CAUSES_OF_ALL_STORES:
         if re.search(pattern, text):
             kind = TableStorageError if TRANSIENT.search(text) else TableStorageAccessError
             return kind(f"{request.location}: {describe(request)}")

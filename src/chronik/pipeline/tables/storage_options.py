@@ -71,6 +71,39 @@ SDK_VARIABLES: Final = (
 )
 """Environment variables of the AWS SDK that a task needs to load the same credentials as the driver."""
 
+GOOGLE_VARIABLES: Final = {
+    "GOOGLE_APPLICATION_CREDENTIALS": "google_application_credentials",
+    "GOOGLE_SERVICE_ACCOUNT": "google_service_account",
+    "GOOGLE_SERVICE_ACCOUNT_PATH": "google_service_account_path",
+    "GOOGLE_SERVICE_ACCOUNT_KEY": "google_service_account_key",
+}
+"""Environment variables that set the storage options of `gs://` locations."""
+
+AZURE_VARIABLES: Final = {
+    "AZURE_STORAGE_ACCOUNT_NAME": "azure_storage_account_name",
+    "AZURE_STORAGE_ACCOUNT_KEY": "azure_storage_account_key",
+    "AZURE_STORAGE_SAS_KEY": "azure_storage_sas_key",
+    "AZURE_STORAGE_TOKEN": "azure_storage_token",
+    "AZURE_STORAGE_CLIENT_ID": "azure_storage_client_id",
+    "AZURE_STORAGE_CLIENT_SECRET": "azure_storage_client_secret",
+    "AZURE_STORAGE_TENANT_ID": "azure_storage_tenant_id",
+    "AZURE_CLIENT_ID": "azure_client_id",
+    "AZURE_CLIENT_SECRET": "azure_client_secret",
+    "AZURE_TENANT_ID": "azure_tenant_id",
+    "AZURE_AUTHORITY_HOST": "azure_authority_host",
+    "AZURE_FEDERATED_TOKEN_FILE": "azure_federated_token_file",
+    "AZURE_STORAGE_USE_EMULATOR": "azure_storage_use_emulator",
+}
+"""Environment variables that set the storage options of `abfss://` locations."""
+
+OTHER_STORES: Final = {
+    "gs": GOOGLE_VARIABLES,
+    "abfs": AZURE_VARIABLES,
+    "abfss": AZURE_VARIABLES,
+    "az": AZURE_VARIABLES,
+}
+"""Environment variables by the scheme of the locations for which they set storage options."""
+
 KNOWN_OPTIONS: Final = frozenset(
     {
         ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN, REGION, ENDPOINT_URL, ALLOW_HTTP, PROFILE, SKIP_SIGNATURE,
@@ -102,6 +135,11 @@ def is_s3(uri: str) -> bool:
     return urlsplit(uri).scheme in S3_SCHEMES
 
 
+def is_object_store(uri: str) -> bool:
+    """Return whether the URI has the scheme of a supported object store."""
+    return urlsplit(uri).scheme in (*S3_SCHEMES, *OTHER_STORES)
+
+
 def resolve_storage_options(
     uri: str, given: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None
 ) -> ResolvedOptions:
@@ -114,9 +152,11 @@ def resolve_storage_options(
     """
     if isinstance(given, ResolvedOptions):
         return given
-    if not is_s3(uri):
-        return ResolvedOptions(given or {})
     environment = _read_environment() if environment is None else environment
+    if not is_s3(uri):
+        variables = OTHER_STORES.get(urlsplit(uri).scheme, {})
+        found = {option: environment[name] for name, option in variables.items() if environment.get(name)}
+        return ResolvedOptions(found | {name.lower(): value for name, value in (given or {}).items()})
     options = normalize_option_names(given or {})
     _check_spelling(uri, options)
     if (ACCESS_KEY_ID in options) != (SECRET_ACCESS_KEY in options):
