@@ -83,7 +83,9 @@ def snapshot(s3_server: S3Server, s3_root: str) -> TableSnapshot:
 
 
 def test_rows_have_requested_columns_and_partition_values(snapshot: TableSnapshot) -> None:
-    scan = decode_scan(encode_scan(LandedScan(snapshot.files, ("_date", "_offset", "_partition"))))
+    files = snapshot.files
+    text = encode_scan(LandedScan(files, ("_date", "_offset", "_partition")))
+    scan = decode_scan(text, files.storage_options)
     rows = sorted((row["_partition"], row["_offset"], row["_date"]) for row in read_rows(scan))
     assert next(list(row) for row in read_rows(scan)) == ["_date", "_offset", "_partition"]
     expected: list[tuple[int, int, date | None]] = [

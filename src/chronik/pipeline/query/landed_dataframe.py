@@ -12,10 +12,10 @@ read with `mapInArrow` in any case.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
@@ -37,7 +37,10 @@ SMALL_TABLE_BYTES_MAX: Final = 64 * MIB
 
 PUSHDOWN_SETTING: Final = "spark.sql.python.filterPushdown.enabled"
 
-_sessions_with_source: Final[WeakSet[SparkSession]] = WeakSet()
+SOURCE_PREFIX: Final = "chronik_landed_rows"
+
+_source_names: Final[WeakKeyDictionary[SparkSession, dict[frozenset[tuple[str, str]], str]]] = WeakKeyDictionary()
+"""Names of the registered data sources by session and storage options, because Spark warns about each repetition."""
 
 
 def build_landed_dataframe(spark: SparkSession, scan: LandedScan, *, is_single_scan: bool = False) -> DataFrame:
@@ -51,14 +54,24 @@ def build_landed_dataframe(spark: SparkSession, scan: LandedScan, *, is_single_s
         tasks = plan_landed_tasks(files, range(len(files)))
         numbers = spark.range(0, len(tasks), 1, len(tasks))  # one partition per task
         return numbers.mapInArrow(partial(_read_numbered_tasks, scan, tasks), schema)
-    from chronik.pipeline.query.landed_rows_source import SCAN_OPTION, LandedRowsSource
+    from chronik.pipeline.query.landed_rows_source import SCAN_OPTION
 
-    if spark not in _sessions_with_source:  # Spark warns about each repetition
-        spark.dataSource.register(LandedRowsSource)
-        _sessions_with_source.add(spark)
     spark.conf.set(PUSHDOWN_SETTING, "true")
-    reader = spark.read.format(LandedRowsSource.name()).schema(schema)
+    reader = spark.read.format(_register_source(spark, scan.table.storage_options)).schema(schema)
     return reader.option(SCAN_OPTION, encode_scan(scan)).load()
+
+
+def _register_source(spark: SparkSession, storage_options: Mapping[str, str] | None) -> str:
+    """Register a data source for tables with these storage options, and return its name."""
+    from chronik.pipeline.query.landed_rows_source import build_landed_rows_source
+
+    names = _source_names.setdefault(spark, {})
+    key = frozenset((storage_options or {}).items())
+    if key not in names:
+        name = f"{SOURCE_PREFIX}_{len(names)}" if names else SOURCE_PREFIX
+        spark.dataSource.register(build_landed_rows_source(name, storage_options))
+        names[key] = name
+    return names[key]
 
 
 def _read_numbered_tasks(

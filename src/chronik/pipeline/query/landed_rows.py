@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import base64
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import reduce
 from operator import and_
@@ -43,13 +43,16 @@ FileIndices = tuple[int, ...]
 
 
 def encode_scan(scan: LandedScan) -> str:
+    """Encode a scan without its storage options, because Spark's plans and event logs may show it."""
+    scan = replace(scan, table=replace(scan.table, storage_options=None))
     return base64.b64encode(pickle.dumps(scan)).decode()
 
 
-def decode_scan(text: str) -> LandedScan:
+def decode_scan(text: str, storage_options: Mapping[str, str] | None) -> LandedScan:
+    """Decode a scan, and complete it with the storage options of its table."""
     found = pickle.loads(base64.b64decode(text))
     assert isinstance(found, LandedScan)
-    return found
+    return replace(found, table=replace(found.table, storage_options=storage_options))
 
 
 def plan_landed_tasks(

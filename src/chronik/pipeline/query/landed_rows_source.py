@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,19 +18,26 @@ from chronik.pipeline.query.landed_rows import (
     read_landed_rows,
 )
 
-SOURCE_NAME: Final = "chronik_landed_rows"
 SCAN_OPTION: Final = "scan"
 
 
-class LandedRowsSource(DataSource):  # type: ignore[misc]
-    """The data source of a table's landed rows. The option `scan` contains the files and columns."""
+def build_landed_rows_source(source_name: str, storage_options: Mapping[str, str] | None) -> type[DataSource]:
+    """Return a data source of landed rows. It contains the storage options, so that no plan shows credentials.
 
-    @classmethod
-    def name(cls) -> str:
-        return SOURCE_NAME
+    The option `scan` of the source contains the table, its files and the columns.
+    """
 
-    def reader(self, schema: Any) -> DataSourceReader:
-        return LandedRowsReader(decode_scan(self.options[SCAN_OPTION]))
+    class LandedRowsSource(DataSource):  # type: ignore[misc]
+        """The data source of the landed rows of tables with the same storage options."""
+
+        @classmethod
+        def name(cls) -> str:
+            return source_name
+
+        def reader(self, schema: Any) -> DataSourceReader:
+            return LandedRowsReader(decode_scan(self.options[SCAN_OPTION], storage_options))
+
+    return LandedRowsSource
 
 
 class FilesPartition(InputPartition):  # type: ignore[misc]
