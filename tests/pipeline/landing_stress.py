@@ -26,13 +26,16 @@ from pathlib import Path
 from chronik.client.admin import NewTopic, create_topics
 from chronik.client.cluster import ClusterClient as Client
 from chronik.pipeline.journal.pipeline_status import status
+from chronik.pipeline.tables.catalog import CATALOG_VARIABLE
 from chronik.pipeline.tables.storage import table_uri
+from chronik.pipeline.tables.storage_options import ICEBERG_CATALOG
+from chronik.pipeline.tables.topic_table import TableFormat
 from chronik.testing import Cluster
 from chronik.testing.seaweedfs import SeaweedFS
 from tests.pipeline.landing_stress_queries import ContinuousQueries
 from tests.pipeline.landing_stress_tools import JournalingProducer, LandedTable, LandingDriver, find_differences
 from tests.pipeline.s3_fault_proxy import Fault, FaultKind, FaultProxyProcess, Operation, run_s3_fault_proxy
-from tests.pipeline.seaweedfs import BUCKET, prepare_seaweedfs
+from tests.pipeline.seaweedfs import ACCESS_KEY_ID, BUCKET, SECRET_ACCESS_KEY, TABLE_BUCKET, prepare_seaweedfs
 from tests.pipeline.spark_cluster import SparkCluster
 
 TOPIC = "events"
@@ -159,6 +162,8 @@ class StressStore:
     root: str
     options: Mapping[str, str] | None = None
     """Storage options of the test itself, which bypass the proxy."""
+    query_options: Mapping[str, str] | None = None
+    """Storage options of queries, with the address of the proxy."""
     driver_environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of drivers, with the address of the proxy."""
     server: SeaweedFS | None = None
@@ -175,18 +180,25 @@ STORE_FAULTS = (
 
 
 @contextmanager
-def run_s3_store(directory: Path, seed: int) -> Iterator[StressStore]:
-    """Run an S3 server behind a proxy that injects faults."""
-    server = prepare_seaweedfs(directory / "s3")
+def run_s3_store(directory: Path, seed: int, table_format: TableFormat) -> Iterator[StressStore]:
+    """Run an S3 server behind a proxy that injects faults. Its REST catalog lists Iceberg tables."""
+    seaweedfs = prepare_seaweedfs(directory / "s3")
+    server = seaweedfs.server
     try:
-        server.start()
-        with run_s3_fault_proxy(server.server.endpoint, seed=seed) as proxy:
+        seaweedfs.start()
+        with run_s3_fault_proxy(server.endpoint, seed=seed) as proxy:
             proxy.inject(*STORE_FAULTS)
-            variables = server.server.environment | {"AWS_ENDPOINT_URL": proxy.endpoint}
-            options = server.server.options | {"max_retries": "2"}
-            yield StressStore(f"s3://{BUCKET}/tables", options, variables, server, proxy)
+            proxied = {"aws_endpoint_url": proxy.endpoint}
+            variables = server.environment | {name.upper(): value for name, value in proxied.items()}
+            options, root = server.options, f"s3://{BUCKET}/tables"
+            if table_format is TableFormat.ICEBERG:
+                properties = f"warehouse=s3://{TABLE_BUCKET}&credential={ACCESS_KEY_ID}:{SECRET_ACCESS_KEY}"
+                catalog, root = f"{server.catalog}?{properties}", f"s3://{TABLE_BUCKET}/chronik"
+                options, variables = options | {ICEBERG_CATALOG: catalog}, variables | {CATALOG_VARIABLE: catalog}
+            direct = options | {"max_retries": "2"}
+            yield StressStore(root, direct, options | proxied, variables, seaweedfs, proxy)
     finally:
-        server.kill()
+        seaweedfs.kill()
 
 
 class LandingStress:
@@ -201,6 +213,7 @@ class LandingStress:
         records: int,
         say: Callable[[str], None],
         *,
+        table_format: TableFormat = TableFormat.DELTA,
         drivers: int = 1,
         queries: int = 0,
     ) -> None:
@@ -208,7 +221,7 @@ class LandingStress:
         self._folder, self._records, self._say = directory, records, say
         self._table = LandedTable(table_uri(store.root, TOPIC), store.options)
         self._outcome = LandingOutcome(records)
-        self._driver_count, self._queries = drivers, queries
+        self._format, self._driver_count, self._queries = table_format, drivers, queries
         self._drivers: list[LandingDriver] = []
 
     def run(self, kills: Sequence[LandingKill]) -> LandingOutcome:
@@ -218,6 +231,7 @@ class LandingStress:
         # One share before and one after each kill, so that there are always records to land; the rest at the end.
         share = self._records // (2 * len(kills) + 1)
         arguments = ["-b", self._brokers.bootstrap, "--table-root", self._store.root, "--topics", TOPIC]
+        arguments += ["--table-format", self._format]
         arguments += ["--interval", "0.2", "--max-records-per-round", str(max(1, share // ROUNDS_PER_KILL))]
         with ExitStack() as stack:
             producer = stack.enter_context(
@@ -259,13 +273,13 @@ class LandingStress:
         return LandingDriver([*arguments, *master], conf, log, self._store.driver_environment)
 
     def _build_queries(self, producer: JournalingProducer) -> ContinuousQueries:
-        options = (
-            None
-            if self._store.options is None
-            else {name.lower(): value for name, value in self._store.driver_environment.items()}
-        )
         return ContinuousQueries(
-            self._brokers.bootstrap, self._store.root, TOPIC, self._queries, options, lambda: producer.acknowledged
+            self._brokers.bootstrap,
+            self._store.root,
+            TOPIC,
+            self._queries,
+            self._store.query_options,
+            lambda: producer.acknowledged,
         )
 
     def _status_differences(self) -> list[str]:
@@ -354,6 +368,7 @@ def run_landing_stress(
     *,
     workers: int = 2,
     s3_seed: int | None = None,
+    table_format: TableFormat = TableFormat.DELTA,
     drivers: int = 1,
     queries: int = 0,
 ) -> LandingOutcome:
@@ -365,11 +380,21 @@ def run_landing_stress(
         store = (
             StressStore(str(directory / "tables"))
             if s3_seed is None
-            else stack.enter_context(run_s3_store(directory, s3_seed))
+            else stack.enter_context(run_s3_store(directory, s3_seed, table_format))
         )
         spark = stack.enter_context(SparkCluster(workers=workers)) if workers else None
         brokers = stack.enter_context(Cluster(nodes, directory / "brokers", links=True))
-        stress = LandingStress(brokers, spark, store, directory, records, say, drivers=drivers, queries=queries)
+        stress = LandingStress(
+            brokers,
+            spark,
+            store,
+            directory,
+            records,
+            say,
+            table_format=table_format,
+            drivers=drivers,
+            queries=queries,
+        )
         return stress.run(kills)
 
 
@@ -379,6 +404,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--s3", action="store_true", help="land on an S3 server (SeaweedFS)")
+    parser.add_argument("--table-format", type=TableFormat, choices=list(TableFormat), default=TableFormat.DELTA)
     parser.add_argument("--drivers", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2, help="Spark workers; 0 for drivers without Spark")
     parser.add_argument("--nodes", type=int, default=3)
@@ -395,6 +421,7 @@ def main() -> int:
             arguments.nodes,
             workers=arguments.workers,
             s3_seed=arguments.seed if arguments.s3 else None,
+            table_format=arguments.table_format,
             drivers=arguments.drivers,
             queries=arguments.queries,
         )

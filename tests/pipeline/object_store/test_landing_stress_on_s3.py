@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from chronik.pipeline.tables.topic_table import TableFormat
 from tests.pipeline.landing_stress import KillKind, LandingKill, run_landing_stress, schedule_kills
 from tests.run_size import IS_LONG_RUN, SEED, sized
 
@@ -23,12 +24,12 @@ KILLS = (
 )
 
 
-@pytest.mark.parametrize("table_format", ["delta"])
+@pytest.mark.parametrize("table_format", [TableFormat.DELTA])
 def test_two_drivers_land_each_record_once_on_s3(
     tmp_path: Path,
     record_property: Callable[[str, object], None],
     without_aws_settings: None,
-    table_format: str,
+    table_format: TableFormat,
 ) -> None:
     """The second driver takes over when the first one is killed, and both land at once when it is back."""
     outcome = run_landing_stress(
@@ -39,6 +40,7 @@ def test_two_drivers_land_each_record_once_on_s3(
         nodes=sized(1, 3),
         workers=sized(0, 2),
         s3_seed=SEED,
+        table_format=table_format,
         drivers=2,
         queries=sized(0, 100),
     )
