@@ -113,6 +113,10 @@ def find_iceberg_catalog(
             )
         return None
     database = directory.absolute() / LOCAL_CATALOG
+    if "?" in str(database):
+        if is_needed:
+            raise ConfigError(f"{root}: Iceberg tables need a table root without ?, or --catalog URL")
+        return None
     return f"sqlite:///{database}" if is_needed or Path(database).exists() else None
 
 

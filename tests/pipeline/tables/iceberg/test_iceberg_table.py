@@ -329,6 +329,16 @@ def test_catalog_is_a_database_in_a_local_root_by_default(tmp_path: Path) -> Non
     assert (tmp_path / LOCAL_CATALOG).exists()
 
 
+def test_root_may_have_special_characters(tmp_path: Path) -> None:
+    root = tmp_path / "tables [1] {of} mine#é"
+    table = open_iceberg_table(root)
+    append(table, FIRST)
+    assert read_positions(open_table(f"{root}/orders").files()) == expected_offsets(FIRST)
+    assert load_iceberg(table).scan().to_arrow().num_rows == 10
+    with pytest.raises(ConfigError, match=r"without \?"):
+        open_iceberg_table(tmp_path / "what?")
+
+
 def test_environment_names_the_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHRONIK_ICEBERG_CATALOG", f"sqlite:///{tmp_path}/elsewhere/catalog.db")
     open_iceberg_table(tmp_path / "tables")
