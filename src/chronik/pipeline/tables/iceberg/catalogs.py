@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
@@ -19,7 +20,7 @@ from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
 
 from chronik.errors import ChronikError, ConfigError
-from chronik.pipeline.tables.storage import local_directory, make_directory_durably
+from chronik.pipeline.tables.storage import make_directory_durably
 from chronik.pipeline.tables.storage_options import (
     ACCESS_KEY_ID,
     ENDPOINT_URL,
@@ -80,11 +81,9 @@ def _load(url: str, file_io: Mapping[str, str]) -> Catalog:
         if session is not None:
             session.mount(f"{parts.scheme}://", _LimitedAdapter())
     elif parts.scheme.partition("+")[0] in ("sqlite", "postgresql"):
-        if parts.scheme == "sqlite" and parts.path.strip("/"):
-            # The path of sqlite:////lake/catalog.db starts after the third slash.
-            directory = local_directory(parts.path.removeprefix("/").rpartition("/")[0] or ".")
-            assert directory is not None
-            make_directory_durably(directory)
+        database = url.partition(":///")[2]  # urlsplit would end the path at a #
+        if parts.scheme == "sqlite" and database:
+            make_directory_durably(Path(database).parent)
         catalog = load_catalog(PYICEBERG_CATALOG, type="sql", uri=url, **properties)
     else:
         raise ConfigError(f"catalog {hide_password(url)}: expected http://, https://, sqlite:/// or postgresql://")
