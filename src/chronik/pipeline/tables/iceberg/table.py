@@ -726,7 +726,7 @@ def _create_table(
         catalog.create_table(
             (NAMESPACE, to_table_identifier(uri.rstrip("/").rpartition("/")[2])),
             iceberg,
-            # A path, because PyIceberg and DuckDB do not decode the characters of a file URI.
+            # A path, because PyIceberg does not decode the characters of a file URI.
             location=uri if directory is None else str(directory.absolute()),
             partition_spec=build_partition_spec(spec.partitioning, iceberg),
             sort_order=build_sort_order(iceberg),
