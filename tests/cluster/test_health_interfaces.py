@@ -1,6 +1,7 @@
 """The console, the admin API, `/health`, `/metrics`, `chronik doctor` and `chronik top` show the same problems.
 
-A real node gets the facts of a state, because most states take minutes; everything from its health engine on is real.
+The states of real clusters that take only seconds are produced; for all other kinds of problems, a real node gets the
+facts of the state, and everything from its health engine on is real.
 """
 
 from __future__ import annotations
@@ -11,26 +12,36 @@ import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from msgspec.structs import replace
 
 from chronik.cli.doctor.health_checks import CHECK_NAMES
 from chronik.cli.main import main
+from chronik.client.cluster import ClusterClient
+from chronik.client.groups import commit_offsets
+from chronik.client.offsets import LATEST_TIMESTAMP, list_offsets
+from chronik.client.records import TopicPartition
 from chronik.config import Address, load_config
 from chronik.console.http_client import http_get
 from chronik.health.engine import HealthEngine, assess
 from chronik.health.facts import HealthFacts
 from chronik.health.problems import KINDS
 from chronik.node.node import Node
-from tests.cluster.test_health import OF_THE_MACHINE, get_json
+from chronik.pipeline.journal.journal_client import JournalWriter, encode_progress
+from chronik.pipeline_journal import PipelineTopicKey, TopicProgress
+from chronik.testing import Cluster
+from tests.cluster.test_health import OF_THE_MACHINE, get_json, wait_for
 from tests.health.test_checks import NOW_S, UNHEALTHY
 
 TIMEOUT_S = 60.0
+LAG = 12_000
 SEVERITIES = {"critical": ("error", "error"), "warning": ("warning", "warning"), "info": ("note", "info")}
 """The names of the severities in the doctor and in the console's short form."""
 
@@ -165,3 +176,92 @@ def test_all_interfaces_show_the_problems_of_several_kinds_at_once(driven: Drive
     facts = replace(UNHEALTHY["offline-partitions"][0], groups=UNHEALTHY["lagging-group"][0].groups)
     driven.drive(facts)
     driven.interfaces.check_agreement({(each.kind, each.severity.label, each.message) for each in assess(facts)})
+
+
+# Real states
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as started:
+        started.wait_until_ready()
+        yield started
+
+
+def test_all_interfaces_of_all_nodes_agree_about_states_of_a_real_cluster(cluster: Cluster) -> None:
+    http = {node_id: node.http for node_id, node in cluster.nodes.items() if node.http is not None}
+    interfaces = {
+        node_id: Interfaces(node.bootstrap, http[node_id], OF_THE_MACHINE) for node_id, node in cluster.nodes.items()
+    }
+
+    def check_state(kinds: set[str], nodes: Collection[int]) -> None:
+        """Wait until the nodes report exactly these kinds, and compare all interfaces of each of them."""
+        for node_id in nodes:
+            shown = interfaces[node_id]
+            wait_for(partial(_shows_kinds, shown, kinds), f"node {node_id}: {kinds}")
+            wait_for(partial(_agree, shown), f"interfaces of node {node_id} agree: {kinds}")
+
+    check_state(set(), (1, 2, 3))
+    with ClusterClient(cluster.bootstrap) as client:
+        _create_topics(cluster)
+        lagging = TopicPartition("orders", 0)
+        _produce(cluster, "orders", LAG)
+        wait_for(lambda: list_offsets(client, {lagging: LATEST_TIMESTAMP})[lagging] >= LAG, "records are produced")
+        commit_offsets(client, "billing", {lagging: 0})
+        check_state({"stopped-group"}, (1, 2, 3))
+        failing = TopicProgress("failing", last_error="disk full", next_offsets={0: 0}, high_watermarks={0: 5})
+        journal = JournalWriter(client)
+        both = {"stopped-group", "failing-pipeline"}
+        wait_for(lambda: _shows_while_reporting(interfaces[1], both, journal, failing), "the failure is reported")
+        wait_for(lambda: _agree(interfaces[1]), "all interfaces show the failure")
+        _report(journal, TopicProgress("stopped"))
+        commit_offsets(client, "billing", {lagging: LAG})
+        check_state(set(), (1,))
+    controller = next(node_id for node_id, node in cluster.nodes.items() if node is cluster.leader())
+    stopped, other = (node_id for node_id in cluster.nodes if node_id != controller)
+    cluster.nodes[stopped].kill()
+    down = {"unreachable-node", "no-voter-to-spare", "under-replicated", "below-min-insync"}
+    check_state({*down, "offline-partitions"}, (controller, other))
+    cluster.nodes[stopped].start()
+    check_state(set(), (1, 2, 3))
+
+
+def _report(journal: JournalWriter, progress: TopicProgress) -> None:
+    """Report as a driver does while it runs: if it stops, its pipeline is silent."""
+    journal.write([encode_progress(PipelineTopicKey("lake", "orders"), progress)])
+
+
+def _shows_while_reporting(shown: Interfaces, kinds: set[str], journal: JournalWriter, progress: TopicProgress) -> bool:
+    _report(journal, progress)
+    return _shows_kinds(shown, kinds)
+
+
+def _shows_kinds(shown: Interfaces, kinds: set[str]) -> bool:
+    return {kind for kind, _, _ in shown.health()} == kinds
+
+
+def _agree(shown: Interfaces) -> bool:
+    """Return whether all interfaces agree. A state may change between two requests, but not for long."""
+    before = shown.health()
+    try:
+        shown.check_agreement(before)
+    except AssertionError:
+        if shown.health() == before:
+            raise
+        return False
+    return True
+
+
+def _create_topics(cluster: Cluster) -> None:
+    for arguments in (
+        ("orders", "--partitions", "1", "--replication-factor", "3", "-c", "min.insync.replicas=3"),
+        ("alone", "--partitions", "3", "--replication-factor", "1"),
+    ):
+        main(["topics", "create", *arguments, "-b", cluster.bootstrap])
+
+
+def _produce(cluster: Cluster, topic: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+    for number in range(count):
+        producer.produce(topic, str(number))
+    assert producer.flush(TIMEOUT_S) == 0
