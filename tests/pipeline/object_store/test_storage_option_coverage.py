@@ -57,7 +57,7 @@ def passes_options(call: ast.Call) -> bool:
     return any("options" in ast.unparse(each) for each in (*call.args, *call.keywords))
 
 
-WITHOUT_OPTIONS = {"plan", "wrap_with_input_verification", "_verify_inputs_and_run"}
+WITHOUT_OPTIONS = {"plan", "wrap_with_input_verification", "_verify_inputs_and_run", "describe_selection"}
 """Functions with a parameter `table_root` that open no table, or have the options as an attribute."""
 
 
@@ -95,6 +95,7 @@ def test_commands_with_table_root_accept_storage_options() -> None:
     with_root = {prog for prog, names in options.items() if "--table-root" in names}
     assert {prog.removeprefix("pipeline ") for prog in with_root} == {
         "run", "doctor", "sql", "audit", "compact", "replay", "dlq list", "dlq retry", "rebuild",
+        "tables", "repair",
         "schema show", "schema diff", "schema set",
     }  # fmt: skip
     assert {prog for prog in with_root if "--storage-option" not in options[prog]} == set()
