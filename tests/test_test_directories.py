@@ -43,6 +43,7 @@ TESTED_ELSEWHERE = {
     "metadata/commands": "through their effects, in tests/metadata",
     "metadata/handlers": "through commands, in tests/metadata",
     "migration/schemas": "through chronik schemas, in tests/cli/schemas",
+    "node/health": "through the interfaces that report it, in tests/cluster",
     "pipeline": "its top-level modules, through those that use them",
     "pipeline/tables/delta": "through tables of all formats",
     "pipeline/tables/values": "through tables of all formats",
