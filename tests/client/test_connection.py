@@ -100,6 +100,19 @@ def test_refused_connection_raises_broker_unreachable_with_address() -> None:
     reserved.release()
 
 
+def test_reset_after_connect_raises_broker_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        accepted, _ = listener.accept()
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        accepted.close()
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+        monkeypatch.setattr(socket, "create_connection", lambda *_, **__: client)
+        with pytest.raises(BrokerUnreachable, match="no broker at 127.0.0.1"):
+            BrokerConnection(Address(*listener.getsockname()))
+
+
 def test_non_kafka_server_raises_broker_unreachable() -> None:
     with (
         scripted_broker(encode_metadata_response, lambda header: b"HTTP/1.1 400 Bad Request\r\n\r\n") as address,

@@ -192,11 +192,16 @@ class BrokerConnection:
             plain_socket = socket.create_connection(self.address, timeout=min(CONNECT_SECONDS_MAX, self._timeout_s))
         except OSError as error:
             raise BrokerUnreachable(f"no broker at {self.address}: {error.strerror or error}") from error
-        # TCP self-connect: an unused local port may be chosen as the source port of this very connection.
-        if plain_socket.getsockname() == plain_socket.getpeername():
+        try:
+            # TCP self-connect: an unused local port may be chosen as the source port of this very connection.
+            is_own_end = plain_socket.getsockname() == plain_socket.getpeername()
+            plain_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:  # the connection was reset already
+            plain_socket.close()
+            raise BrokerUnreachable(f"no broker at {self.address}: {error.strerror or error}") from error
+        if is_own_end:
             plain_socket.close()
             raise BrokerUnreachable(f"no broker at {self.address}: Connection refused")
-        plain_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if not self.security.is_encrypted:
             return plain_socket
         from chronik.client.access.tls import encrypt_socket
