@@ -122,12 +122,12 @@ def test_record_outside_an_open_transaction_is_rejected(
     assert producer.write(version, 1) is OK
 
 
-def test_duplicate_batch_is_acknowledged_after_transaction_end(producer: TransactionalProducer) -> None:
+def test_duplicate_batch_is_acknowledged_until_transaction_end(producer: TransactionalProducer) -> None:
     producer.add(0)
     assert producer.write(V1) is OK
     assert producer.write(V1, is_duplicate=True) is OK
     producer.end()
-    assert producer.write(V1, is_duplicate=True) is OK
+    assert producer.write(V1, is_duplicate=True) is ErrorCode.UNKNOWN_PRODUCER_ID
 
 
 def test_records_of_fenced_producer_are_rejected(producer: TransactionalProducer) -> None:

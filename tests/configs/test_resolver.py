@@ -135,7 +135,8 @@ def test_defaults_are_valid_and_topic_keys_have_broker_defaults() -> None:
     throttles = {"leader.replication.throttled.replicas", "follower.replication.throttled.replicas"}
     # These apply to pipelines, not to brokers.
     parts_of_tables = ("enabled", "format", "key.format", "partition.by", "schema", "table", "writer.schema")
-    pipelines = {f"columnar.{name}" for name in parts_of_tables}
+    maintenance = ("file.bytes", "history.retention.ms", "maintenance.enabled")
+    pipelines = {f"columnar.{name}" for name in (*parts_of_tables, *maintenance)}
     # Kafka has no broker default for these either.
     tiers = {"remote.storage.enable", "remote.log.copy.disable", "remote.log.delete.on.disable"}
     internal = {"internal.segment.bytes"}

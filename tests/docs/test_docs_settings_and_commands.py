@@ -25,7 +25,7 @@ OTHER_SETTINGS = {
 
 COMMAND = re.compile(r"(?<![\w./-])chronik ((?:[a-z][a-z-]*(?= |$|`|\n))(?: [^\n`|;&>]*)?)")
 WORD = re.compile(r"[a-z]+(?:-[a-z]+)*")
-OPTION = re.compile(r"(?<![\w-])(--[a-z]+(?:-[a-z]+)*)")
+OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z0-9]*(?:-[a-z]+)*)")
 
 
 def blocks_in(language: str) -> list[CodeBlock]:

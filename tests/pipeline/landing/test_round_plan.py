@@ -36,6 +36,7 @@ from chronik.pipeline.source.offset_ranges import Offsets
 from chronik.pipeline.tables.commit_plan import PartitionRange, TaskOutput, plan_commit
 from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.partitioning import Partitioning
+from chronik.pipeline.tables.topic_table import TableFormat
 from chronik.pipeline.tables.values.data_format import DataFormat
 from chronik.pipeline_journal import LandingState
 
@@ -223,7 +224,7 @@ def test_table_settings_precedence_is_option_then_topic_then_default() -> None:
     assert parse_table_settings_from_configs(configs) == decoded
     assert parse_table_settings("raw", None).with_fallback(parse_table_settings_from_configs(configs)).with_fallback(
         DEFAULT_TABLE_SETTINGS
-    ) == TableSettings(TableKind.RAW, Partitioning.HOUR, DataFormat.RAW)
+    ) == TableSettings(TableKind.RAW, Partitioning.HOUR, DataFormat.RAW, table_format=TableFormat.DELTA)
     assert parse_table_settings_from_configs({}).with_fallback(DEFAULT_TABLE_SETTINGS) == DEFAULT_TABLE_SETTINGS
     with pytest.raises(ConfigError, match=r"columnar\.format = 'xml': expected raw, json, avro"):
         parse_table_settings_from_configs({"columnar.format": "xml"})

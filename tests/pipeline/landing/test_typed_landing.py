@@ -25,7 +25,7 @@ from chronik.pipeline.maintenance.dead_letters import list_dead_letters, retry_d
 from chronik.pipeline.query.live_tail import TailScan, read_tail_rows
 from chronik.pipeline.query.topic_snapshots import SnapshotReader
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings
-from chronik.pipeline.tables.delta import table as delta
+from chronik.pipeline.tables import table_properties
 from chronik.pipeline.tables.layout import DECODING_RULES_VERSION, KEY, KEY_VALUE, VALUE_SCHEMA, TableKind
 from chronik.pipeline.tables.topic_table import TableMismatchError, TableMissingError
 from chronik.pipeline.tables.values.data_format import DataFormat
@@ -461,6 +461,6 @@ def test_live_tail_has_the_columns_of_the_table(landed: TypedTopic) -> None:
 def test_earlier_drivers_reject_typed_tables(landed: TypedTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     landed.send_avro(ORDER, {"id": 1, "name": "a"})
     landed.land()
-    monkeypatch.setattr(delta, "TYPED_DECODING_RULES_VERSION", DECODING_RULES_VERSION)
+    monkeypatch.setattr(table_properties, "TYPED_DECODING_RULES_VERSION", DECODING_RULES_VERSION)
     with pytest.raises(TableMismatchError, match="has decoding rules 3 of a newer version"):
         landed.land()

@@ -121,10 +121,10 @@ def test_torn_log_entry_is_reported_with_its_path(tmp_path: Path, content: str, 
     uses: list[Callable[[], object]] = [
         lambda: open_test_table(tmp_path),
         lambda: open_table(str(tmp_path)),
-        committer.next_offsets,
-        lambda: committer.commit([unit]),
         lambda: compact_table(str(tmp_path)),
     ]
+    if not back:  # an open table does not read the entries again that it has applied
+        uses += [committer.next_offsets, lambda: committer.commit([unit])]
     for use in uses:
         with pytest.raises(TornLogError, match=rf"{torn.name}.*{'backup' if back else 'delete the file'}"):
             use()

@@ -20,7 +20,7 @@ from tests.run_size import SEED, sized
 
 SEEDS = sized(40, 10_000)
 STEPS = 250
-MUTANT_SEEDS = 100
+MUTANT_SEEDS = 400
 
 
 def test_every_offset_is_in_one_file_whatever_is_lost_repeated_or_delayed() -> None:
