@@ -109,7 +109,7 @@ def test_reset_after_connect_raises_broker_unreachable(monkeypatch: pytest.Monke
         with pytest.raises(ConnectionResetError):
             client.recv(1)
         monkeypatch.setattr(socket, "create_connection", lambda *_, **__: client)
-        with pytest.raises(BrokerUnreachable, match="no broker at 127.0.0.1"):
+        with pytest.raises(BrokerUnreachable, match="no broker at"):
             BrokerConnection(Address(*listener.getsockname()))
 
 
