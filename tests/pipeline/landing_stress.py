@@ -1,9 +1,9 @@
 """Stress test of a landing while drivers, Spark workers and brokers are killed and brokers' networks are partitioned.
 
 With `--s3`, the table is on an S3 server that is killed, too, behind a proxy that loses requests and responses. With
-several drivers, all land the topic at once; all but the first run without Spark. With `--queries`, SQL queries during
-the run must see every offset exactly once. The faults follow from a seed. At the end, the table must contain exactly
-the records in the producer's journal.
+several drivers, all land the topic concurrently; all but the first run without Spark. With `--queries`, SQL queries
+during the run must see every offset exactly once. The faults follow from a seed. At the end, the table must contain
+exactly the records in the producer's journal.
 
     .venv/bin/python -m tests.pipeline.landing_stress --records 1000000 --kills 50 --seed 1
     .venv/bin/python -m tests.pipeline.landing_stress --s3 --drivers 2 --queries 100

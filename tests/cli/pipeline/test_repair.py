@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyiceberg")
-
 from chronik.cli.main import main
 from chronik.pipeline.tables.commit_plan import PartitionRange
 from tests.pipeline.table_fixtures import expected_offsets

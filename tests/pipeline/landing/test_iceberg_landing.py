@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyiceberg")
-
 from chronik.client.records import OutgoingRecord
 from chronik.pipeline.landing import failpoints
 from chronik.pipeline.tables.catalog import list_table_names, open_table

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from chronik.client.admin import NewTopic, create_topics
+from chronik.client.records import OutgoingRecord
 from chronik.errors import ConfigError
 from chronik.formats.encoding import build_prefix
 from chronik.pipeline.maintenance.schemas import TopicSample, check_values, infer_schema, read_sample
@@ -100,10 +102,13 @@ def test_unknown_schemas_are_reported_in_one_line(landed: TypedTopic) -> None:
     )
 
 
-def test_missing_registry_is_reported(landed: TypedTopic) -> None:
-    landed.send(build_prefix(77) + b"payload")
-    with pytest.raises(ConfigError, match="the brokers report no schema registry: set its URL with --registry"):
-        read_sample(landed.topic.broker.bootstrap, landed.topic.name)
+def test_missing_registry_is_reported(tmp_path: Path) -> None:
+    # Its own broker: one whose registry was used once reports its URL.
+    with Broker(tmp_path) as broker, broker.cluster() as cluster:
+        create_topics(cluster, [NewTopic("orders")])
+        JournalledTopic(broker, "orders").send([OutgoingRecord(build_prefix(77) + b"payload")])
+        with pytest.raises(ConfigError, match="the brokers report no schema registry: set its URL with --registry"):
+            read_sample(broker.bootstrap, "orders")
 
 
 def test_raw_values_are_reported(landed: TypedTopic) -> None:

@@ -9,9 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-pytest.importorskip("pyiceberg")
-
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException
 

@@ -1,4 +1,4 @@
-"""Two drivers land on S3 at once while processes are killed and responses are lost: each record lands exactly once.
+"""Two drivers land on S3 while processes are killed and responses are lost: each record lands exactly once.
 
 `make long-landing` runs it with 1,000,000 records, 50 kills of all kinds, and 100 queries during the run.
 """
@@ -31,7 +31,7 @@ def test_two_drivers_land_each_record_once_on_s3(
     without_aws_settings: None,
     table_format: TableFormat,
 ) -> None:
-    """The second driver takes over when the first one is killed, and both land at once when it is back."""
+    """The second driver takes over when the first one is killed, and both land concurrently when it is back."""
     outcome = run_landing_stress(
         KILLS,
         RECORDS,

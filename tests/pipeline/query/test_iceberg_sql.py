@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("pyiceberg")
-
 from chronik.pipeline.landing.runner import run
 from chronik.pipeline.maintenance.compaction import compact_tables
 from chronik.pipeline.tables.catalog import open_table

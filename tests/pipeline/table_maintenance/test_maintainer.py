@@ -146,7 +146,7 @@ def test_maintenance_with_once_runs_when_everything_has_landed(tables: PipelineT
     assert (tables.count_files(), tables.actions()) == (1, [("compaction", "done")])
     record = tables.table.statistics().last_compaction
     assert record is not None
-    assert record.lease_until_ms == record.at_ms, "another run may continue at once"
+    assert record.lease_until_ms == record.at_ms, "another run may continue immediately"
 
 
 def test_stopped_run_does_not_maintain_tables(tables: PipelineTables) -> None:

@@ -413,7 +413,7 @@ class LandingDriver:
         return True
 
     def _discard_rounds(self, topic_rounds: list[_TopicRound]) -> None:
-        """Delete the files of rounds that another driver lands, because this one has lost its role meanwhile."""
+        """Delete the files of rounds that another driver lands, because this driver is no longer active."""
         logger.info("pipeline %s: landing round discarded: another driver is active", self._settings.group)
         for topic_round in topic_rounds:
             if topic_round.round is not None and topic_round.error is None and topic_round.round.has_results:

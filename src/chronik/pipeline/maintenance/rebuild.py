@@ -173,7 +173,7 @@ def rebuild_table(
 
 
 def _lease_table(table: TopicTable, lease_ms: int) -> None:
-    """Record that this process rebuilds the table, so that pipelines do not replace its files meanwhile."""
+    """Record that this process rebuilds the table, so that pipelines do not replace its files during the rebuild."""
     now_ms = time.time_ns() // 1_000_000
     table.record_maintenance(MaintenanceRecord(MaintenanceKind.REBUILD, now_ms, get_maintainer(), now_ms + lease_ms))
 

@@ -12,8 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("pyiceberg")
-
 from chronik.errors import ConfigError
 from chronik.pipeline.tables.catalog import open_or_create_table
 from chronik.pipeline.tables.commit_plan import PartitionRange, SchemaChangedError, TaskOutput

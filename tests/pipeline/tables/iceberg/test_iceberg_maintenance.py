@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyiceberg")
-
 from chronik.pipeline.maintenance.compaction import compact_tables
 from chronik.pipeline.table_maintenance.merges import (
     commit_merged_file,

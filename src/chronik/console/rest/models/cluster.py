@@ -152,7 +152,7 @@ class Summary(msgspec.Struct):
     groups: int
     open_transactions: int
     attention: list[Attention]
-    """The problems of `health`, in a shorter form."""
+    """The messages of the problems in `health`, with links to their pages."""
     health: Health | None = None
     """The health of the cluster; null if this node does not know it."""
 

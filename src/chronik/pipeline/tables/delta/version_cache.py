@@ -1,7 +1,7 @@
 """The last version of a table that this process has loaded, which is reused while it is the current version.
 
 Opening a table reads its log from the last checkpoint on. A driver that lands a thousand topics opens each of them
-several times per round, mostly to find that nobody else has written. Instead, it checks two things: whether the log
+several times per round, mostly to find no commits of other writers. Instead, it checks two things: whether the log
 entry of the loaded version is still the same file, as otherwise the table was deleted and created again, and whether
 there is a later entry. A commit onto an outdated version fails in any case, because its log entry exists already.
 """

@@ -12,9 +12,9 @@ the snapshot from which the commit was planned. After any response but success, 
 a snapshot with the id, the commit is done; if the main branch has moved, the commit is planned again; otherwise the
 identical request is sent again.
 
-No response except success tells the outcome. A gateway that repeats a request returns the conflict with its own first
-delivery, and a request that timed out may be applied later. PyIceberg's own retry is therefore not used: it would add
-the rows of such a request once more.
+No response except success determines the outcome. A gateway that repeats a request returns the conflict with its own
+first delivery, and a request that timed out may be applied later. PyIceberg's own retry is therefore not used: it
+would add the rows of such a request again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FAILURES_MAX = 4
 
 
 class Outcome(StrEnum):
-    """The outcome of a commit request, as far as its response tells."""
+    """The outcome of a commit request, as far as its response determines it."""
 
     ACCEPTED = "accepted"
     REJECTED = "rejected"
@@ -150,7 +150,7 @@ class SnapshotCommit:
             self.action = Abandoned(AbandonReason.CONFLICTS)
         else:
             self._conflicts_left -= self._request is not None
-            # A new id for every plan: one that is found in the table then tells which plan was committed.
+            # A new id for every plan: one that is found in the table identifies the committed plan.
             self._request = CommitRequest(self._new_snapshot_id(), head.table_uuid, head.snapshot_id, head.schema_id)
             self.action = Plan(self._request)
 
