@@ -26,7 +26,7 @@ LAYERS = (
     {"security"},
     {"metadata"},
     {"quorum"},
-    {"health", "raft", "peers", "planning"},
+    {"health", "history", "raft", "peers", "planning"},
     {"log", "wal"},
     {"formats", "protocol"},
     {"files", "tls"},
