@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from chronik.console.rest.models.common import Body, Index, Int64, Limit
+from chronik.console.rest.models.common import Body, Index, Int64, Limit, Words
 from chronik.formats.codec import ValueFormat
 
 Position = Annotated[str, msgspec.Meta(min_length=1, max_length=6000)]
@@ -64,16 +64,37 @@ class Message(msgspec.Struct):
     control: bool
 
 
-class ReadMessages(msgspec.Struct, kw_only=True):
-    """The query parameters for reading messages."""
+class MessageQuery(msgspec.Struct, kw_only=True):
+    """The query parameters that select messages. Those that are given must all match."""
 
     partition: Index | None = None
-    """The partition; null reads all partitions."""
-    from_: Position = msgspec.field(name="from", default="-50")
-    """The start position: start, end, an offset, -N for the last N messages of each partition, @TIME (ISO 8601, or
-    milliseconds since 1970), or the `next` value of the previous page."""
-    limit: Limit = 50
+    """The partition; null selects all partitions."""
+    text: Words = ""
+    """A text that the key, the value or a header contains, regardless of case. Typed keys and values and JSON escapes
+    are decoded."""
+    key: Words | None = None
+    """The key as text."""
+    header: Words = ""
+    """The name of a header, or NAME=VALUE."""
+    where: Words = ""
+    """A condition on values, such as `$.customer.id = 7 and not $.paid exists`."""
     isolation: Literal["committed", "uncommitted"] = "committed"
+
+
+class ReadMessages(MessageQuery, kw_only=True):
+    """The query parameters for reading messages."""
+
+    order: Literal["oldest", "newest"] = "oldest"
+    """With `oldest`, read from the start position onwards, with `newest`, read backwards the messages before it."""
+    from_: Position | None = msgspec.field(name="from", default=None)
+    """The start position: start, end, an offset, @TIME (ISO 8601, or milliseconds since 1970), or the `next` or
+    `previous` value of a page. With the order `oldest` also -N for the last N messages; the default is -50. With
+    `newest`, the default is end."""
+    until: Position | None = None
+    """The position at which to stop: exclusive with the order `oldest`, inclusive with `newest`."""
+    limit: Limit = 50
+    max_seconds: Annotated[int, msgspec.Meta(ge=1, le=10)] = 2
+    """Time after which a page is returned even if fewer messages match."""
     format: Literal["auto", "text", "bytes"] = "auto"
     """The display format of keys and values: with `auto`, typed ones (Avro, JSON Schema, Protobuf) are decoded. That
     requires the Read permission on a subject with their schema."""
@@ -83,26 +104,29 @@ class Messages(msgspec.Struct):
     """A page of messages."""
 
     items: list[Message]
-    """The messages, sorted by timestamp. Messages of one partition stay in offset order."""
+    """The messages, sorted by timestamp as requested by `order`. Messages of one partition stay in offset order."""
     next: str | None
-    """The `from` parameter with which to request the next page; null if all current messages have been read."""
+    """The `from` parameter with which to request the next page in the same order; null if nothing is left to read."""
     ends: dict[int, int]
     """The current end offset of each partition."""
+    previous: str | None = None
+    """The `from` parameter with which to request the messages before this page, in the opposite order; null if there
+    are none."""
+    is_complete: bool = True
+    """Whether the page has `limit` messages or nothing is left to read. Otherwise the time was over: request `next`."""
+    scanned: int = 0
+    """The number of messages that were read."""
+    scanned_bytes: int = 0
 
 
-class SearchMessages(msgspec.Struct, kw_only=True):
+class SearchMessages(MessageQuery, kw_only=True):
     """The query parameters for searching messages."""
 
-    text: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
-    """The text to find in keys, values and headers, compared as UTF-8 bytes. Typed keys and values match if their JSON
-    form, which has no whitespace between tokens, contains the text."""
-    partition: Index | None = None
     from_: Position = msgspec.field(name="from", default="start")
     until: Position = "end"
     """The end of the search: end (the current end offset), an offset, or @TIME."""
-    isolation: Literal["committed", "uncommitted"] = "committed"
     max_messages: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 1_000_000
-    """Maximum number of messages to scan."""
+    """Approximate maximum number of messages to scan."""
     max_matches: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
     max_seconds: Annotated[int, msgspec.Meta(ge=1, le=300)] = 30
 
@@ -125,11 +149,9 @@ class SearchEnd(msgspec.Struct):
     error: str | None = None
 
 
-class TailMessages(msgspec.Struct, kw_only=True):
+class TailMessages(MessageQuery, kw_only=True):
     """The query parameters for tailing a topic."""
 
-    partition: Index | None = None
-    isolation: Literal["committed", "uncommitted"] = "committed"
     format: Literal["auto", "text", "bytes"] = "auto"
 
 

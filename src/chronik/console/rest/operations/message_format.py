@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from chronik.console.rest.models.messages import Message, Shown, ShownHeader
 from chronik.console.rest.operations.batch_reader import FetchedBatch
-from chronik.console.rest.operations.typed_messages import DecodedField, DecodedFields, MessageDecoder
+from chronik.console.rest.operations.record_scan import Convert, measure_record
+from chronik.console.rest.operations.typed_messages import NOT_DECODED, DecodedField, DecodedFields, MessageDecoder
 from chronik.protocol.batch import TimestampType
 from chronik.protocol.records import Record
 
@@ -21,8 +22,9 @@ VALUE_BYTES_MAX: Final = 300_000
 HEADERS_SHOWN_MAX: Final = 50
 HEADER_BYTES_MAX: Final = 1000
 
+_CONTROL_CHARACTERS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
 NULL: Final = Shown("null", None)
-NOT_DECODED: Final = DecodedFields()
 
 
 def value_bytes_max(count: int) -> int:
@@ -30,14 +32,15 @@ def value_bytes_max(count: int) -> int:
     return min(VALUE_BYTES_MAX, max(VALUE_BYTES_MIN, RESPONSE_BYTES_MAX // count // 2))
 
 
-def format_messages(
-    batch: FetchedBatch, first: int, end: int, how: str, bytes_max: int, decoder: MessageDecoder
-) -> Iterator[Message]:
-    """Yield the messages of a batch with offsets from `first` (inclusive) to `end` (exclusive)."""
-    for record in batch.records():
-        if first <= record.offset < end:
-            decoded = decoder.decode(record) if how == "auto" and not batch.header.is_control else NOT_DECODED
-            yield format_message(batch, record, how, bytes_max, decoded)
+def create_converter(how: str, bytes_max: int, decoder: MessageDecoder) -> Convert[Message]:
+    """Return a function that converts records to messages with keys and values up to `bytes_max`."""
+
+    def convert(batch: FetchedBatch, record: Record, decoded: DecodedFields) -> Message:
+        if how == "auto" and decoded is NOT_DECODED and not batch.header.is_control:
+            decoded = decoder.decode(record)
+        return format_message(batch, record, how, bytes_max, decoded if how == "auto" else NOT_DECODED)
+
+    return convert
 
 
 def format_message(
@@ -56,7 +59,7 @@ def format_message(
             ShownHeader(name, format_value(value, how, HEADER_BYTES_MAX))
             for name, value in record.headers[:HEADERS_SHOWN_MAX]
         ],
-        len(record.key or b"") + len(record.value or b"") + sum(len(n) + len(v or b"") for n, v in record.headers),
+        measure_record(record),
         header.is_transactional,
         header.is_control,
     )
@@ -85,12 +88,17 @@ def format_value(data: bytes | memoryview | None, how: str, bytes_max: int) -> S
         text = truncated.decode("utf-8", "ignore" if is_truncated else "strict")
     except UnicodeDecodeError:
         text = None
-    if text is None or "\0" in text:
+    if text is None or not _is_mostly_printable(text):
         if how == "text":
             return Shown("text", truncated.decode("utf-8", "replace"), is_truncated)
         return Shown("bytes", b64encode(truncated).decode(), is_truncated)
     is_json = how == "auto" and not is_truncated and text.lstrip()[:1] in ("{", "[", '"') and _is_json(truncated)
     return Shown("json" if is_json else "text", text, is_truncated)
+
+
+def _is_mostly_printable(text: str) -> bool:
+    """Return whether at most a third of the characters are control characters, as in text but not in binary numbers."""
+    return len(_CONTROL_CHARACTERS.findall(text)) * 3 <= len(text)
 
 
 def _is_json(data: bytes) -> bool:

@@ -21,7 +21,7 @@ NEXT_PREFIX: Final = "~"
 
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-EXPECTED_POSITION: Final = "expected start, end, an offset, -N (the last N), @TIME or the `next` of a page"
+EXPECTED_POSITION: Final = "expected start, end, an offset, -N (the last N), @TIME, or `next` or `previous` of a page"
 
 
 def fetch_available_partitions(
@@ -83,6 +83,13 @@ def resolve_position(
     if _NUMBER.fullmatch(where):
         return {each: _clamp_offset(int(where), starts[each], ends[each]) for each in starts}
     raise build_bad_request_error(f"{where[:40]!r}: {EXPECTED_POSITION}")
+
+
+def parse_last_count(where: str) -> int:
+    """Parse the position -N. Raise RestError if it is malformed."""
+    if not _NUMBER.fullmatch(where[1:]):
+        raise build_bad_request_error(f"{where[:40]!r}: {EXPECTED_POSITION}")
+    return int(where[1:])
 
 
 def _find_offsets_at_time(

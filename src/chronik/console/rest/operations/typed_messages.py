@@ -57,9 +57,8 @@ class DecodedFields(NamedTuple):
     key: DecodedField | None = None
     value: DecodedField | None = None
 
-    def contains(self, text: bytes) -> bool:
-        """Return whether the JSON of the key or the value contains a text."""
-        return any(each is not None and each.json is not None and text in each.json for each in self)
+
+NOT_DECODED: Final = DecodedFields()
 
 
 class _KnownSchema(NamedTuple):

@@ -1,0 +1,1 @@
+"""Filters and display of messages, independent of how they are read."""
