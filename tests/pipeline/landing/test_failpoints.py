@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from chronik.client.records import OutgoingRecord
-from chronik.pipeline.landing import failpoints
+from chronik.pipeline import failpoints
 from chronik.pipeline.landing.settings import FORMAT_CONFIG
 from chronik.pipeline.tables.catalog import open_table
 from chronik.pipeline.tables.storage import build_dead_letters_uri, table_uri

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from chronik.client.records import OutgoingRecord
+from chronik.pipeline import failpoints
 from chronik.pipeline.journal.reports import MaintenanceReport, ProgressReporter, TopicReport
-from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.runner import run
-from chronik.pipeline.table_maintenance import execution
 from chronik.pipeline.table_maintenance.policy import FILES_PER_MERGE
 from chronik.pipeline.table_maintenance.settings import MAINTENANCE_CONFIG, MaintenanceOptions
 from chronik.pipeline.tables.catalog import open_table
@@ -138,7 +137,7 @@ def run_once(topic: JournalledTopic, root: Path, failpoint: str | None, *options
 def test_records_land_once_despite_kills_during_maintenance(topic: JournalledTopic, tmp_path: Path) -> None:
     with running_pipeline(topic, tmp_path, MaintenanceOptions(is_enabled=False)) as reporter:
         send_and_land(topic, reporter, FILES_PER_MERGE)
-    for failpoint, files in ((execution.COMPACTION_FILES, FILES_PER_MERGE + 1), (execution.COMPACTION_COMMIT, 1)):
+    for failpoint, files in ((failpoints.COMPACTION_FILES, FILES_PER_MERGE + 1), (failpoints.COMPACTION_COMMIT, 1)):
         topic.send([OutgoingRecord(b"another", partition=0)])
         code, output = run_once(topic, tmp_path, failpoint)
         assert code == failpoints.EXIT_CODE, output

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from chronik.client.records import TopicPartition
 from chronik.errors import ConfigError
+from chronik.pipeline import failpoints
 from chronik.pipeline.journal.reports import TopicReport
-from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.round_plan import (
     TASK_OVERHEAD_RECORDS,
     TASK_RECORDS_MIN,

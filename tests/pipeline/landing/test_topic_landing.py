@@ -14,8 +14,8 @@ from chronik.client.admin import NewTopic, create_topics, delete_topics
 from chronik.client.cluster import ClusterClient
 from chronik.client.records import OutgoingRecord, TopicPartition
 from chronik.errors import ChronikError
+from chronik.pipeline import failpoints
 from chronik.pipeline.journal.reports import ProgressReporter
-from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.driver import LandingDriver
 from chronik.pipeline.landing.landing_task import LandingTask, LandingTaskResult, run_landing_task
 from chronik.pipeline.landing.local_runner import LandingTaskRunner

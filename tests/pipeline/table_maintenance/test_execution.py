@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from chronik.pipeline.table_maintenance import execution
+from chronik.pipeline import failpoints
 from chronik.pipeline.table_maintenance.execution import MaintenanceExecutor, MaintenanceOutcome
 from chronik.pipeline.table_maintenance.merges import merge_table_files
 from chronik.pipeline.table_maintenance.policy import (
@@ -98,7 +98,7 @@ def test_compaction_is_abandoned_if_a_file_was_replaced(tmp_path: Path) -> None:
 
 
 def compact_other(name: str, directory: Path) -> None:
-    if name == execution.COMPACTION_FILES:
+    if name == failpoints.COMPACTION_FILES:
         assert compact_table(str(directory)).files_removed == 8
 
 
@@ -107,7 +107,7 @@ def test_rows_that_land_during_compaction_are_kept(tmp_path: Path) -> None:
     commit_ranges(tmp_path, table)
     landing = open_test_table(tmp_path)
     executor = build_executor(
-        lambda name: commit_ranges(tmp_path, landing, 2, first=8) if name == execution.COMPACTION_FILES else None
+        lambda name: commit_ranges(tmp_path, landing, 2, first=8) if name == failpoints.COMPACTION_FILES else None
     )
     assert executor.execute(table, plan_next(table), SETTINGS).outcome is MaintenanceOutcome.DONE
     snapshot = table.snapshot()
@@ -152,7 +152,7 @@ def test_vacuum_within_retention_deletes_nothing(tmp_path: Path) -> None:
     assert len(data_files(tmp_path)) == 9
 
 
-@pytest.mark.parametrize("failpoint", execution.FAILPOINTS)
+@pytest.mark.parametrize("failpoint", failpoints.MAINTENANCE_FAILPOINTS)
 def test_killed_maintenance_keeps_rows_and_is_completed_later(tmp_path: Path, failpoint: str) -> None:
     table = open_test_table(tmp_path)
     commit_ranges(tmp_path, table)
@@ -161,7 +161,7 @@ def test_killed_maintenance_keeps_rows_and_is_completed_later(tmp_path: Path, fa
         if name == failpoint:
             raise SimulatedKillError
 
-    plan = VACUUM if failpoint in (execution.VERSION_EXPIRY, execution.VACUUM_FILES) else plan_next(table)
+    plan = VACUUM if failpoint in (failpoints.VERSION_EXPIRY, failpoints.VACUUM_FILES) else plan_next(table)
     with pytest.raises(SimulatedKillError):
         build_executor(kill).execute(table, plan, SETTINGS)
     assert read_offsets(table.snapshot()) == expected_offsets(PartitionRange(0, 0, 80))

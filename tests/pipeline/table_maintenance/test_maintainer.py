@@ -12,8 +12,8 @@ import pytest
 
 from chronik.client.errors import RequestTimedOut
 from chronik.errors import ConfigError
+from chronik.pipeline import failpoints
 from chronik.pipeline.journal.reports import DriverRole, MaintenanceReport, ProgressReporter, TopicReport
-from chronik.pipeline.table_maintenance import execution
 from chronik.pipeline.table_maintenance.maintainer import TableMaintainer
 from chronik.pipeline.table_maintenance.policy import FILES_PER_MERGE, MaintenanceSettings
 from chronik.pipeline.table_maintenance.settings import (
@@ -180,7 +180,7 @@ def test_maintenance_waits_until_its_share_of_time_is_available(tables: Pipeline
 
 def advance_at_failpoint(clock: ManualTime, name: str) -> None:
     """Let a compaction take 50 s."""
-    if name == execution.COMPACTION_FILES:
+    if name == failpoints.COMPACTION_FILES:
         clock.now_s += 50.0
 
 

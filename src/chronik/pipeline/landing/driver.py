@@ -20,8 +20,8 @@ from chronik.client.errors import ClientError
 from chronik.errors import ChronikError, ConfigError
 from chronik.formats.registry_client import RegistryUnavailableError
 from chronik.limits import MIB
+from chronik.pipeline import failpoints
 from chronik.pipeline.journal.reports import DriverRole, ProgressReporter, TopicReport
-from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.election import DriverElection
 from chronik.pipeline.landing.landing_task import LandingTask
 from chronik.pipeline.landing.local_runner import LandingTaskRunner

@@ -22,8 +22,7 @@ from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
 from chronik.errors import ChronikError
 from chronik.formats.registry_client import RegistryUnavailableError
-from chronik.pipeline import CLIENT_ID
-from chronik.pipeline.landing import failpoints
+from chronik.pipeline import CLIENT_ID, failpoints
 from chronik.pipeline.landing.round_plan import RangeBundle
 from chronik.pipeline.records.columns import ColumnSelection, RecordColumns
 from chronik.pipeline.source.offset_ranges import OffsetRange

@@ -30,7 +30,7 @@ from chronik.client.groups import commit_offsets
 from chronik.client.records import TopicPartition
 from chronik.errors import ChronikError, ConfigError
 from chronik.formats.registry_client import RegistrySettings, RegistryUnavailableError
-from chronik.pipeline.landing import failpoints
+from chronik.pipeline import failpoints
 from chronik.pipeline.landing.format_decision import FormatUndecidedError, decide_formats, replace_auto_formats
 from chronik.pipeline.landing.landing_task import LandingTask, LandingTaskResult
 from chronik.pipeline.landing.round_plan import RECORD_BYTES_ASSUMED, RoundPlan, bundle_ranges, plan_round

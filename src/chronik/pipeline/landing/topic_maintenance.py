@@ -6,9 +6,8 @@ import threading
 
 from chronik.client.cluster import ClusterClient
 from chronik.client.errors import ClientError
-from chronik.pipeline import CLIENT_ID
+from chronik.pipeline import CLIENT_ID, failpoints
 from chronik.pipeline.journal.reports import ProgressReporter
-from chronik.pipeline.landing import failpoints
 from chronik.pipeline.landing.local_runner import LandingTaskRunner
 from chronik.pipeline.landing.settings import LandingSettings, fetch_topic_configs
 from chronik.pipeline.table_maintenance.maintainer import TableMaintainer

@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Protocol
 
+from chronik.pipeline.failpoints import COMPACTION_COMMIT, COMPACTION_FILES, VACUUM_FILES, VERSION_EXPIRY
 from chronik.pipeline.table_maintenance.merges import (
     NOTHING_COMPACTED,
     CompactionStats,
@@ -27,16 +28,6 @@ from chronik.pipeline.table_maintenance.policy import (
 from chronik.pipeline.tables.commit_plan import WrittenFile
 from chronik.pipeline.tables.table_statistics import MaintenanceKind, MaintenanceRecord
 from chronik.pipeline.tables.topic_table import TopicTable
-
-COMPACTION_FILES: Final = "compaction_files"
-"""Failpoint after the merged files are written and before the commit that replaces the old ones."""
-COMPACTION_COMMIT: Final = "compaction_commit"
-"""Failpoint after the commit of a compaction."""
-VERSION_EXPIRY: Final = "version_expiry"
-"""Failpoint after old versions are removed and before their files are deleted."""
-VACUUM_FILES: Final = "vacuum_files"
-"""Failpoint after unused files are deleted and before the vacuum is recorded."""
-FAILPOINTS: Final = (COMPACTION_FILES, COMPACTION_COMMIT, VERSION_EXPIRY, VACUUM_FILES)
 
 
 class MergeRunner(Protocol):

@@ -33,6 +33,7 @@ from pyiceberg.table.update import (
     SetPropertiesUpdate,
 )
 
+from chronik.pipeline import failpoints
 from chronik.pipeline.tables.as_of import AsOf, AsOfVersion, format_time
 from chronik.pipeline.tables.commit_plan import (
     CommitRejectedError,
@@ -634,6 +635,8 @@ class IcebergTopicTable:
                         commit.reload_failed()
                         _pause()
                     else:
+                        if request is not None:
+                            failpoints.hit_failpoint(failpoints.ICEBERG_RELOAD)
                         commit.reloaded(_get_head(table.metadata))
                 case Plan(wanted):
                     assert table is not None
@@ -644,13 +647,16 @@ class IcebergTopicTable:
                         raise
                     if prepared is None:
                         return results[wanted.snapshot_id]
+                    failpoints.hit_failpoint(failpoints.ICEBERG_PLAN)
                     with convert_catalog_errors(self._catalog_url):
                         request = write_snapshot(table, wanted, prepared)
+                    failpoints.hit_failpoint(failpoints.ICEBERG_MANIFESTS)
                     commit.planned()
                 case Send():
                     assert table is not None
                     assert request is not None
                     outcome, failed = self._send(table, request)
+                    failpoints.hit_failpoint(failpoints.ICEBERG_RESPONSE)
                     commit.responded(outcome)
                     if failed is not None:
                         error = failed

@@ -1,4 +1,4 @@
-"""Failpoints of a landing: named points at which tests can make the process exit, as if it had been killed.
+"""Failpoints of the pipeline: named points at which tests can make the process exit, as if it had been killed.
 
     CHRONIK_FAIL_POINT=after_files,data_commit:3 chronik pipeline run …
 
@@ -12,7 +12,6 @@ import os
 from collections.abc import Mapping
 
 from chronik.errors import ConfigError
-from chronik.pipeline.table_maintenance import execution
 
 ENVIRONMENT_VARIABLE = "CHRONIK_FAIL_POINT"
 EXIT_CODE = 77
@@ -32,11 +31,31 @@ DATA_COMMIT = "data_commit"
 GROUP_COMMIT = "group_commit"
 """Failpoint in the driver, after all commits and before the round is reported."""
 
+ICEBERG_PLAN = "iceberg_plan"
+"""Failpoint in a commit to an Iceberg table, after it is planned and before its manifests are written."""
+ICEBERG_MANIFESTS = "iceberg_manifests"
+"""Failpoint in a commit to an Iceberg table, after its manifests are durable and before the request is sent."""
+ICEBERG_RESPONSE = "iceberg_response"
+"""Failpoint in a commit to an Iceberg table, after the catalog has responded or the response was lost."""
+ICEBERG_RELOAD = "iceberg_reload"
+"""Failpoint in a commit to an Iceberg table, after the table was loaded again because of a response but success."""
+
+COMPACTION_FILES = "compaction_files"
+"""Failpoint after the merged files are written and before the commit that replaces the old ones."""
+COMPACTION_COMMIT = "compaction_commit"
+"""Failpoint after the commit of a compaction."""
+VERSION_EXPIRY = "version_expiry"
+"""Failpoint after old versions are removed and before their files are deleted."""
+VACUUM_FILES = "vacuum_files"
+"""Failpoint after unused files are deleted and before the vacuum is recorded."""
+
 TASK_FAILPOINTS = (BEFORE_FILES, AFTER_FILES)
 DRIVER_FAILPOINTS = (SCHEMA_CHANGE, SPARK_COMMIT, DEAD_LETTER_COMMIT, DATA_COMMIT, GROUP_COMMIT)
-MAINTENANCE_FAILPOINTS = execution.FAILPOINTS
+ICEBERG_FAILPOINTS = (ICEBERG_PLAN, ICEBERG_MANIFESTS, ICEBERG_RESPONSE, ICEBERG_RELOAD)
+"""Failpoints in the driver's commits to Iceberg tables: of dead-letter records, of rows, and of maintenance."""
+MAINTENANCE_FAILPOINTS = (COMPACTION_FILES, COMPACTION_COMMIT, VERSION_EXPIRY, VACUUM_FILES)
 """Failpoints in the driver's maintenance of tables."""
-FAILPOINTS = (*TASK_FAILPOINTS, *DRIVER_FAILPOINTS, *MAINTENANCE_FAILPOINTS)
+FAILPOINTS = (*TASK_FAILPOINTS, *DRIVER_FAILPOINTS, *ICEBERG_FAILPOINTS, *MAINTENANCE_FAILPOINTS)
 
 
 def parse_failpoints(text: str) -> dict[str, int]:
