@@ -24,18 +24,22 @@ from chronik.pipeline.source.range_reader import read_columns
 from chronik.pipeline.spark.tasks import Item, Result, run_locally
 from chronik.pipeline.tables.delta.table import DeltaTopicTable
 from chronik.pipeline.tables.layout import TableKind
-from chronik.pipeline.tables.topic_table import TableCommitError, TableMismatchError
+from chronik.pipeline.tables.topic_table import TableCommitError, TableFormat, TableMismatchError
 from chronik.pipeline.tables.values.table_schema import TableSchema, parse_schema_document, parse_schema_text
 from chronik.testing import Broker
-from tests.pipeline.landing.landed_topic import LandedTopic, run_tasks
+from tests.pipeline.landing.landed_topic import LandedTopic, in_both_formats, open_landed_topic, run_tasks
 from tests.pipeline.landing.test_topic_landing import delete_records_before
 from tests.pipeline.table_fixtures import JournalledTopic, compact_table, read_rows
 
 
 @pytest.fixture
-def landed(chronik_broker: Broker, chronik_topic: str, tmp_path: Path) -> Iterator[LandedTopic]:
-    with chronik_broker.cluster() as cluster:
-        yield LandedTopic(JournalledTopic(chronik_broker, chronik_topic), cluster, tmp_path)
+def landed(
+    request: pytest.FixtureRequest, chronik_broker: Broker, chronik_topic: str, tmp_path: Path
+) -> Iterator[LandedTopic]:
+    """A topic whose table has the format that `in_both_formats` chooses, or is a Delta table."""
+    table_format = getattr(request, "param", TableFormat.DELTA)
+    with open_landed_topic(chronik_broker, chronik_topic, tmp_path, table_format) as landed:
+        yield landed
 
 
 def rebuild(landed: LandedTopic, schema: TableSchema | str | None, **options: object) -> RebuildResult:
@@ -45,6 +49,7 @@ def rebuild(landed: LandedTopic, schema: TableSchema | str | None, **options: ob
 
 
 @pytest.mark.parametrize("source", [RebuildSource.TOPIC, RebuildSource.ROWS])
+@in_both_formats
 def test_rebuild_changes_the_type_of_a_column(landed: LandedTopic, source: RebuildSource) -> None:
     landed.send(b'{"id": 1, "price": "1.50"}', b'{"id": 2, "price": 3}', None, b'{"id": 3, "price": "2.25", "x": []}')
     landed.land()
@@ -79,6 +84,7 @@ def test_rebuild_may_declare_timestamps_without_zone(landed: LandedTopic, name: 
     assert "timestampNtz" in DeltaTable(landed.uri).protocol().reader_features
 
 
+@in_both_formats
 def test_rebuild_without_schema_infers_columns_again(landed: LandedTopic) -> None:
     landed.send(b'{"name": 5}')
     landed.land()
@@ -100,6 +106,7 @@ def test_records_deleted_by_retention_are_rebuilt_from_rows(landed: LandedTopic)
 
 
 @pytest.mark.parametrize("source", [RebuildSource.TOPIC, RebuildSource.ROWS])
+@in_both_formats
 def test_rows_that_land_during_a_rebuild_are_rebuilt_too(landed: LandedTopic, source: RebuildSource) -> None:
     landed.send(b'{"id": 1}')
     landed.land()
@@ -118,6 +125,7 @@ def test_rows_that_land_during_a_rebuild_are_rebuilt_too(landed: LandedTopic, so
     assert landed.offsets() == [0, 1]
 
 
+@in_both_formats
 def test_round_written_with_the_old_columns_is_planned_again(landed: LandedTopic) -> None:
     landed.send(b'{"id": 1}')
     landed.land()
@@ -130,6 +138,7 @@ def test_round_written_with_the_old_columns_is_planned_again(landed: LandedTopic
     assert landed.offsets() == [0, 1]
 
 
+@in_both_formats
 def test_compaction_during_a_rebuild_restarts_it(landed: LandedTopic) -> None:
     for number in range(3):
         landed.send(b'{"id": %d}' % number)
@@ -148,6 +157,7 @@ def test_compaction_during_a_rebuild_restarts_it(landed: LandedTopic) -> None:
 
 
 @pytest.mark.parametrize("source", [RebuildSource.TOPIC, RebuildSource.ROWS])
+@in_both_formats
 def test_rows_that_a_new_schema_rejects_become_dead_letter_records(landed: LandedTopic, source: RebuildSource) -> None:
     landed.send(b'{"id": 1}', b'{"x": 1}', b"no JSON", b'{"id": 2}')
     landed.land()

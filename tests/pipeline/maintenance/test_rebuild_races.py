@@ -20,19 +20,22 @@ from chronik.pipeline.spark.tasks import Item, Result, run_locally
 from chronik.pipeline.tables.delta.table import DeltaTopicTable
 from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.partitioning import parse_partitioning
-from chronik.pipeline.tables.topic_table import SchemaConflictError, TableCommitError
+from chronik.pipeline.tables.topic_table import SchemaConflictError, TableCommitError, TableFormat
 from chronik.pipeline.tables.values.table_schema import TableSchema, parse_schema_document
 from chronik.testing import Broker
-from tests.pipeline.landing.landed_topic import LandedTopic, run_tasks
-from tests.pipeline.table_fixtures import JournalledTopic
+from tests.pipeline.landing.landed_topic import LandedTopic, in_both_formats, open_landed_topic, run_tasks
 
 REQUIRED_ID = {"id": {"type": "bigint", "required": True}}
 
 
 @pytest.fixture
-def landed(chronik_broker: Broker, chronik_topic: str, tmp_path: Path) -> Iterator[LandedTopic]:
-    with chronik_broker.cluster() as cluster:
-        yield LandedTopic(JournalledTopic(chronik_broker, chronik_topic), cluster, tmp_path)
+def landed(
+    request: pytest.FixtureRequest, chronik_broker: Broker, chronik_topic: str, tmp_path: Path
+) -> Iterator[LandedTopic]:
+    """A topic whose table has the format that `in_both_formats` chooses, or is a Delta table."""
+    table_format = getattr(request, "param", TableFormat.DELTA)
+    with open_landed_topic(chronik_broker, chronik_topic, tmp_path, table_format) as landed:
+        yield landed
 
 
 def declare(columns: dict[str, Any], **settings: Any) -> TableSchema:
@@ -64,6 +67,7 @@ def run_after(function_name: str, action: Callable[[], object]) -> Callable[...,
 
 
 @pytest.mark.parametrize("source", list(RebuildSource))
+@in_both_formats
 def test_rebuild_between_the_commits_of_a_retry_keeps_its_records(
     landed: LandedTopic, monkeypatch: pytest.MonkeyPatch, source: RebuildSource
 ) -> None:
@@ -83,6 +87,7 @@ def test_rebuild_between_the_commits_of_a_retry_keeps_its_records(
     assert (landed.offsets(), landed.dead_letters()) == ([0, 1], [])
 
 
+@in_both_formats
 def test_retry_during_a_rebuild_restarts_it(landed: LandedTopic) -> None:
     landed.send(b'{"id": 1}', b'{"x": 1}')
     land(landed, declare(REQUIRED_ID))
@@ -106,6 +111,7 @@ def test_retry_whose_table_is_rebuilt_decodes_with_the_new_schema(landed: Landed
     assert landed.dead_letters() == []
 
 
+@in_both_formats
 def test_dead_letter_record_that_lands_during_a_rebuild_stays_one(landed: LandedTopic) -> None:
     landed.send(b'{"id": 1}')
     land(landed, declare(REQUIRED_ID))
@@ -125,6 +131,7 @@ def test_dead_letter_record_that_lands_during_a_rebuild_stays_one(landed: Landed
     ],
     ids=["policy", "column", "required"],
 )
+@in_both_formats
 def test_round_planned_before_a_rebuild_is_planned_again(
     landed: LandedTopic, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
@@ -194,6 +201,7 @@ def test_schema_may_name_the_default_format(landed: LandedTopic, type_name: str,
     assert landed.open().set_schema(declare({"x": {"type": type_name, "format": format_name}})) == 2
 
 
+@in_both_formats
 def test_declared_object_that_landing_has_extended_matches_its_schema(landed: LandedTopic) -> None:
     schema = declare({"s": "struct<id: bigint>"}, unknown_fields="column")
     landed.send(b'{"s": {"id": 1, "n": "x"}}')

@@ -83,7 +83,7 @@ def test_rebuild_without_schema_resets_name_and_comment(tmp_path: Path) -> None:
     table = create_table(tmp_path, declare(name="orders", comment="Orders"))
     target = open_table(str(tmp_path)).descriptor()
     target = type(target)(target.uri, target.schema, target.partition_by, target.storage_options, INFERRED)
-    table.replace_rows(DeltaTable(tmp_path).version(), [], target)
+    table.replace_rows(table.snapshot(), [], target)
     assert read_metadata(tmp_path) == ("eu.orders", None)
 
 

@@ -150,7 +150,7 @@ def rebuild_table(
     table = open_table(table_uri(table_root, topic), storage_options)
     if table.spec.kind is not TableKind.DECODED:
         raise TableMismatchError(f"{table.uri} is a raw table, whose rows do not depend on a schema")
-    dead_spec = TableSpec(topic, table.spec.topic_id, TableKind.DEAD_LETTERS)
+    dead_spec = TableSpec(topic, table.spec.topic_id, TableKind.DEAD_LETTERS, table_format=table.spec.table_format)
     dead = open_or_create_table(build_dead_letters_uri(table_root, topic), dead_spec, storage_options)
     if schema is not None:
         table.enable_features(pa.schema([column.to_field() for column in schema.columns]))
@@ -188,6 +188,11 @@ class _TableState(NamedTuple):
     snapshot: TableSnapshot
     files: TableFiles
     retries: int
+
+    def is_followed_by(self, now: _TableState) -> bool:
+        """Return whether the table has changed since. In Iceberg, a change of columns alone is no new version."""
+        is_same_version = now.snapshot.version == self.snapshot.version
+        return not is_same_version or not now.snapshot.descriptor.has_same_columns(self.snapshot.descriptor)
 
     @classmethod
     def read(cls, table: TopicTable) -> _TableState:
@@ -241,7 +246,7 @@ class _Rebuild:
             self._run_tasks(self._plan_tasks(self._state.files, self._first_offsets))
             while True:
                 now = _TableState.read(self._table)
-                if now.snapshot.version != self._state.snapshot.version and not self._rebuild_added_rows(now):
+                if self._state.is_followed_by(now) and not self._rebuild_added_rows(now):
                     break
                 self._check_positions()
                 version = self._commit()
@@ -311,7 +316,7 @@ class _Rebuild:
         if value_schema == INFERRED and not spec.format.is_typed:
             statistics = infer_statistics(sample_values(self._state.files, SAMPLE_RECORDS_MAX))
             columns = pa.schema([*columns, *plan_new_columns(value_schema, columns, statistics).added])
-        return replace(descriptor, schema=columns, value_schema=value_schema)
+        return self._table.prepare_columns(replace(descriptor, schema=columns, value_schema=value_schema))
 
     def _keep_typed_columns(self, columns: pa.Schema, value_schema: TableSchema) -> pa.Schema:
         """Return columns with those of the table that the new schema does not replace, because rows lack their types.
@@ -396,7 +401,8 @@ class _Rebuild:
             unknown = merge_statistics(result.unknown_fields for result in results if result.unknown_fields is not None)
             plan = plan_new_columns(self._target.value_schema, self._target.schema, unknown)
             by_name = {field.name: field for field in (*self._target.schema, *plan.added)}
-            self._target = replace(self._target, schema=pa.schema(list(by_name.values())))
+            extended = replace(self._target, schema=pa.schema(list(by_name.values())))
+            self._target = self._table.prepare_columns(extended, self._target)
 
     def _rebuild_added_rows(self, now: _TableState) -> bool:
         """Rebuild the rows that were landed during the rebuild; return whether this was possible."""
@@ -465,7 +471,7 @@ class _Rebuild:
             self._late_number += 1
             self._committed_dead_letters += late
             self._uncounted_dead_letters += late
-        return self._table.replace_rows(self._state.snapshot.version, self._written, self._target)
+        return self._table.replace_rows(self._state.snapshot, self._written, self._target)
 
     @property
     def _written(self) -> list[WrittenFile]:

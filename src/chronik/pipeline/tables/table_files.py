@@ -86,6 +86,10 @@ class TableDescriptor:
     def storage(self) -> TableStorage:
         return TableStorage(self.uri, self.storage_options)
 
+    def has_same_columns(self, other: TableDescriptor) -> bool:
+        """Return whether two versions of a table have the same columns, and decode records in the same way."""
+        return self.value_schema == other.value_schema and self.schema.equals(other.schema, check_metadata=True)
+
     def with_files(self, *files: LiveFile) -> TableFiles:
         return TableFiles(
             self.uri,

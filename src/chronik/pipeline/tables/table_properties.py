@@ -41,6 +41,11 @@ REGISTRY_URL = "chronik.registry.url"
 SCHEMA_PROPERTY, SCHEMA_VERSION_PROPERTY = "chronik.schema", "chronik.schema.version"
 """The declared schema of the values as JSON, and its version. Earlier versions are in `chronik.schema.<version>`."""
 DECODING_RULES_PROPERTY = "chronik.decoding.rules"
+REBUILT_VERSION = "chronik.rebuilt.version"
+"""Version of the table that the last rebuild replaced. It is in the metadata of the field `_rescued`, so that files
+that were written before the rebuild do not match the table, even if all columns have kept their types. In Delta tables,
+that metadata also has the schema of the rebuilt rows, because the commit that replaces the rows can change fields, but
+no table properties."""
 
 
 def build_spec_properties(spec: TableSpec) -> dict[str, str]:

@@ -265,10 +265,24 @@ class TopicTable(Protocol):
             TableCommitError: The commit did not succeed within its attempts.
         """
 
-    def replace_rows(self, version: int, written: Sequence[WrittenFile], target: TableDescriptor) -> int | None:
+    def prepare_columns(self, target: TableDescriptor, extended: TableDescriptor | None = None) -> TableDescriptor:
+        """Return the description with which tasks write the rows of a table with other columns for `replace_rows`.
+
+        `extended` is an earlier result, to which `target` adds columns; files written with it may be committed, too.
+        Readers of the table see no change.
+
+        Raises:
+            ConfigError: The table format cannot replace a column.
+            TableCommitError: The commit did not succeed within its attempts.
+        """
+
+    def replace_rows(
+        self, before: TableSnapshot, written: Sequence[WrittenFile], target: TableDescriptor
+    ) -> int | None:
         """Replace all rows and the columns atomically, and return the new version.
 
-        It returns None if the table has another version than `version`. The schema becomes that of `target`.
+        It returns None if the table has another version or other columns than `before`. The schema becomes that of
+        `target`, which `prepare_columns` has returned.
 
         Raises:
             CommitRejectedError: Some of the files are lost.

@@ -79,6 +79,7 @@ from chronik.pipeline.tables.table_files import (
 )
 from chronik.pipeline.tables.table_properties import (
     DECODING_RULES_PROPERTY,
+    REBUILT_VERSION,
     REGISTRY_URL,
     SCHEMA_PROPERTY,
     SCHEMA_VERSION_PROPERTY,
@@ -150,9 +151,6 @@ CHECKPOINT_INTERVAL = "20"
 """Number of commits between checkpoints of the Delta log. Every commit reads the log from the last checkpoint on; with
 delta-rs's default of 100, that would take most of the commit's time."""
 
-REBUILT_VERSION = "chronik.rebuilt.version"
-"""Version of the table that the last rebuild replaced. It is in the metadata of the field `_rescued`, with the schema
-of the rebuilt rows, because the commit that replaces the rows can change fields, but no table properties."""
 TIMESTAMP_NTZ_FEATURE, VARIANT_FEATURE = "timestampNtz", "variantType"
 HARMLESS_READER_FEATURES = frozenset({TIMESTAMP_NTZ_FEATURE, VARIANT_FEATURE})
 """Reader features with which the data files contain exactly the table's rows. Delta-rs adds `variantType` together with
@@ -725,13 +723,19 @@ class DeltaTopicTable:
             except (CommitFailedError, DeltaError, OSError) as error:
                 attempts.record_failure(error)
 
-    def replace_rows(self, version: int, written: Sequence[WrittenFile], target: TableDescriptor) -> int | None:
+    def prepare_columns(self, target: TableDescriptor, extended: TableDescriptor | None = None) -> TableDescriptor:
+        """Return `target`: Delta tables have no ids of columns."""
+        return target
+
+    def replace_rows(
+        self, before: TableSnapshot, written: Sequence[WrittenFile], target: TableDescriptor
+    ) -> int | None:
         attempts = CommitAttempts(self.uri)
         paths = {file.path for file in written}
         while True:
             with convert_delta_errors(self.uri):
                 table = self._open_current()
-            if table.version() != version:
+            if table.version() != before.version:
                 with convert_delta_errors(self.uri):
                     live = {file.path for file in list_live_files(table)}
                 if not paths & live:

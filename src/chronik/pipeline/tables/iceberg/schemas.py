@@ -93,6 +93,29 @@ def build_schema(
     )
 
 
+def select_columns(known: Schema, metadata: ColumnMetadata, fields: Iterable[pa.Field]) -> Schema:
+    """Return the columns of a schema that have the same names and types as Arrow fields."""
+    types = {field.name: field.type for field in fields}
+    arrow = to_arrow_fields(known, metadata)
+    return Schema(
+        *(
+            field
+            for field, each in zip(known.fields, arrow, strict=True)
+            if field.name in types and each.type == types[field.name]
+        )
+    )
+
+
+def find_schema(schemas: Iterable[Schema], fields: Iterable[pa.Field]) -> Schema | None:
+    """Return the schema with exactly these columns, which have field ids, or None if there is none."""
+    wanted = pa.schema(fields)
+    metadata = collect_metadata(wanted)
+    return next(
+        (each for each in schemas if pa.schema(to_arrow_fields(each, metadata)).equals(wanted, check_metadata=True)),
+        None,
+    )
+
+
 def _build_field(field: pa.Field, known: NestedField | None, new_id: Callable[[], int]) -> NestedField:
     comment = (field.metadata or {}).get(COMMENT_KEY)
     return NestedField(
@@ -213,6 +236,12 @@ def insert_hidden_fields(fields: Iterable[pa.Field], partitioning: Partitioning)
         if field.name == VALUE_CRC32C:
             found += [each for each in hidden if each.name in (DATE, HOUR)]
     return pa.schema([*found, *(each for each in hidden if each.name not in (DATE, HOUR))])
+
+
+def exclude_hidden_fields(fields: Iterable[pa.Field], partitioning: Partitioning) -> list[pa.Field]:
+    """Return the fields of a table without the hidden partition columns."""
+    hidden = {field.name for field in list_hidden_fields(partitioning)}
+    return [field for field in fields if field.name not in hidden]
 
 
 def build_partition_spec(partitioning: Partitioning, schema: Schema) -> PartitionSpec:

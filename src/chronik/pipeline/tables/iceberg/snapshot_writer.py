@@ -17,6 +17,7 @@ from pyiceberg.manifest import (
     write_manifest,
     write_manifest_list,
 )
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import (
     Operation,
@@ -30,6 +31,7 @@ from pyiceberg.table.update import (
     AssertCurrentSchemaId,
     AssertRefSnapshotId,
     AssertTableUUID,
+    SetCurrentSchemaUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
 )
@@ -65,6 +67,8 @@ class SnapshotPlan:
     """Whether the snapshot has the same rows as the one before it, in other files."""
     merges_manifests: bool = False
     """Whether all small manifests are merged, also if they are few."""
+    schema: Schema | None = None
+    """The schema that becomes the current one with the snapshot; None to keep it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +85,9 @@ def write_snapshot(table: Table, request: CommitRequest, plan: SnapshotPlan) -> 
         version = table.metadata.format_version
         raise TableMismatchError(f"{table.location()} has format version {version}: Chronik writes version 2")
     parent = None if request.parent_id is None else table.metadata.snapshot_by_id(request.parent_id)
-    writer = _ManifestWriter(table, request.snapshot_id)
+    writer = _ManifestWriter(table, request.snapshot_id, plan.schema or table.metadata.schema())
     collector = SnapshotSummaryCollector()
-    spec, schema = table.metadata.spec(), table.metadata.schema()
+    spec, schema = table.metadata.spec(), plan.schema or table.metadata.schema()
     for file in plan.added:
         collector.add_file(file, schema, spec)
     manifests = [] if parent is None else parent.manifests(table.io)
@@ -114,8 +118,9 @@ def write_snapshot(table: Table, request: CommitRequest, plan: SnapshotPlan) -> 
         timestamp_ms=max(int(time.time() * 1000), table.metadata.last_updated_ms + 1),
         manifest_list=manifest_list,
         summary=_build_summary(parent, collector, plan),
-        schema_id=request.schema_id,
+        schema_id=schema.schema_id,
     )
+    is_kept = schema.schema_id == request.schema_id
     return CatalogRequest(
         (
             AssertTableUUID(uuid=request.table_uuid),
@@ -123,6 +128,7 @@ def write_snapshot(table: Table, request: CommitRequest, plan: SnapshotPlan) -> 
             AssertCurrentSchemaId(current_schema_id=request.schema_id),
         ),
         (
+            *([] if is_kept else [SetCurrentSchemaUpdate(schema_id=schema.schema_id)]),
             AddSnapshotUpdate(snapshot=snapshot),
             SetSnapshotRefUpdate(ref_name=MAIN, type="branch", snapshot_id=request.snapshot_id),
             SetPropertiesUpdate(updates={**plan.properties, **encode_properties(plan.landed, number)}),
@@ -141,9 +147,10 @@ def _build_summary(parent: Snapshot | None, collector: SnapshotSummaryCollector,
 class _ManifestWriter:
     """A writer of the manifests of one snapshot."""
 
-    def __init__(self, table: Table, snapshot_id: int) -> None:
+    def __init__(self, table: Table, snapshot_id: int, schema: Schema) -> None:
         self._table = table
         self._snapshot_id = snapshot_id
+        self._schema = schema
 
     def add_files(self, files: Iterable[DataFile]) -> ManifestFile:
         """Write a manifest of new data files."""
@@ -211,7 +218,7 @@ class _ManifestWriter:
         with write_manifest(
             format_version=FORMAT_VERSION,
             spec=self._table.metadata.specs()[spec_id],
-            schema=self._table.metadata.schema(),
+            schema=self._schema,
             output_file=self._table.io.new_output(path),
             snapshot_id=self._snapshot_id,
             avro_compression=AVRO_CODEC,

@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -33,6 +34,7 @@ from pyiceberg.table.update import (
     SetPropertiesUpdate,
 )
 
+from chronik.errors import ConfigError
 from chronik.pipeline import failpoints
 from chronik.pipeline.tables.as_of import AsOf, AsOfVersion, format_time
 from chronik.pipeline.tables.commit_plan import (
@@ -79,8 +81,10 @@ from chronik.pipeline.tables.iceberg.schemas import (
     collect_metadata,
     decode_metadata,
     encode_metadata,
+    exclude_hidden_fields,
+    find_schema,
     insert_hidden_fields,
-    list_hidden_fields,
+    select_columns,
     to_arrow_fields,
 )
 from chronik.pipeline.tables.iceberg.snapshot_writer import MAIN, CatalogRequest, SnapshotPlan, write_snapshot
@@ -92,7 +96,7 @@ from chronik.pipeline.tables.iceberg.unused_files import (
     list_old_files,
     list_reachable_files,
 )
-from chronik.pipeline.tables.layout import TIMESTAMP, TableKind, initial_schema
+from chronik.pipeline.tables.layout import RESCUED, TIMESTAMP, TableKind, initial_schema
 from chronik.pipeline.tables.storage import TableStorage, get_parent_uri, local_directory
 from chronik.pipeline.tables.storage_options import resolve_storage_options
 from chronik.pipeline.tables.table_files import (
@@ -104,6 +108,7 @@ from chronik.pipeline.tables.table_files import (
 )
 from chronik.pipeline.tables.table_properties import (
     DECODING_RULES_PROPERTY,
+    REBUILT_VERSION,
     REGISTRY_URL,
     SCHEMA_VERSION_PROPERTY,
     build_schema_properties,
@@ -362,7 +367,9 @@ class IcebergTopicTable:
         if written_with is not None and not has_unchanged_columns(self._to_arrow(table), written_with):
             raise SchemaChangedError(f"{self.uri}: columns were changed, or the table was rebuilt")
 
-    def _build_data_files(self, table: Table, files: Sequence[WrittenFile], *, is_sorted: bool = False) -> list[Any]:
+    def _build_data_files(
+        self, table: Table, files: Sequence[WrittenFile], *, is_sorted: bool = False, schema: Schema | None = None
+    ) -> list[Any]:
         """Return the manifest entries of written files.
 
         Raises:
@@ -376,7 +383,12 @@ class IcebergTopicTable:
         order = metadata.default_sort_order_id if is_sorted else None
         return [
             build_data_file(
-                file, table.location(), metadata.schema(), self.spec.partitioning, metadata.default_spec_id, order
+                file,
+                table.location(),
+                schema or metadata.schema(),
+                self.spec.partitioning,
+                metadata.default_spec_id,
+                order,
             )
             for file in files
         ]
@@ -517,8 +529,84 @@ class IcebergTopicTable:
 
         return dict(self._commit_snapshot(plan).next_offsets)
 
-    def replace_rows(self, version: int, written: Sequence[WrittenFile], target: TableDescriptor) -> int | None:
-        raise TableError(f"{self.uri}: Iceberg tables cannot be rebuilt yet: land the topic under another --table-root")
+    def prepare_columns(self, target: TableDescriptor, extended: TableDescriptor | None = None) -> TableDescriptor:
+        """Return the description with the field ids of the columns, which the table's metadata then reserves.
+
+        The schema is added to the metadata, but does not become the current one: no other writer uses its new ids.
+        """
+        fields = exclude_hidden_fields(target.schema, self.spec.partitioning)
+
+        def attempt(table: Table) -> tuple[CatalogRequest | None, pa.Schema]:
+            metadata = table.metadata
+            self._check_partition_columns(table, fields)
+            if extended is None:
+                known = select_columns(metadata.schema(), decode_metadata(table.properties), fields)
+            else:
+                earlier = exclude_hidden_fields(extended.schema, self.spec.partitioning)
+                known = find_schema(metadata.schemas, earlier)
+                if known is None:
+                    raise TableCommitError(f"{self.uri}: another tool has removed the columns of a rebuild: try again")
+            schema_id = max(each.schema_id for each in metadata.schemas) + 1
+            schema = build_schema(fields, known, schema_id, metadata.last_column_id)
+            arrow = to_arrow_fields(schema, collect_metadata(fields))
+            if find_schema(metadata.schemas, arrow) is not None:
+                return None, insert_hidden_fields(arrow, self.spec.partitioning)
+            requirements = (
+                AssertTableUUID(uuid=metadata.table_uuid),
+                AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id),
+            )
+            request = CatalogRequest(requirements, (AddSchemaUpdate(schema=schema),))
+            return request, insert_hidden_fields(arrow, self.spec.partitioning)
+
+        return replace(target, schema=self._commit_metadata(attempt))
+
+    def _check_partition_columns(self, table: Table, fields: Sequence[pa.Field]) -> None:
+        """Check that the columns by which a table is partitioned keep their types, and so their field ids."""
+        known = {field.name: field.type for field in self._to_arrow(table)}
+        types = {field.name: field.type for field in fields}
+        for name in {each.source for each in self.spec.partitioning.fields}:
+            if types.get(name) != known.get(name):
+                raise ConfigError(
+                    f"{self.uri} is partitioned by column {name!r}, which must keep its type {known.get(name)}:"
+                    " land the topic under another --table-root"
+                )
+
+    def replace_rows(
+        self, before: TableSnapshot, written: Sequence[WrittenFile], target: TableDescriptor
+    ) -> int | None:
+        fields = exclude_hidden_fields(target.schema, self.spec.partitioning)
+
+        def plan(table: Table, request: CommitRequest) -> tuple[SnapshotPlan | None, int | None]:
+            schema = find_schema(table.metadata.schemas, fields)
+            is_changed = (request.parent_id or 0) != before.version or not before.descriptor.has_same_columns(
+                self._build_descriptor(table, table.metadata.schema())
+            )
+            if is_changed or schema is None:
+                return None, None
+            current = table.metadata.current_snapshot()
+            entries = [] if current is None else iter_entries(table, current)
+            plan = SnapshotPlan(
+                self._read_landed(table),
+                self._build_data_files(table, written, schema=schema),
+                frozenset(to_path(entry.data_file.file_path) for entry in entries),
+                self._build_rebuild_properties(table, before.version, fields, target.value_schema),
+                schema=schema,
+            )
+            return plan, request.snapshot_id
+
+        return self._commit_snapshot(plan)
+
+    def _build_rebuild_properties(
+        self, table: Table, version: int, fields: Sequence[pa.Field], value_schema: TableSchema
+    ) -> dict[str, str]:
+        """Return the properties that describe the columns and the declared schema of rebuilt rows."""
+        metadata = collect_metadata(fields)
+        metadata[RESCUED] = {REBUILT_VERSION: str(version)}
+        properties = encode_metadata(metadata)
+        if value_schema != _read_value_schema(table.properties):
+            number = _read_schema_version(table.properties) + 1
+            properties |= build_schema_properties(value_schema, number) | _build_comment(value_schema)
+        return properties
 
     def vacuum_files(self, hours: int, *, orphans: bool, dry_run: bool = False) -> list[str]:
         before_s = time.time() - hours * 3600
@@ -721,9 +809,8 @@ def _create_table(
     if schema is not None:
         check_codecs(schema, spec.partitioning.columns)
     spec.partitioning.check_columns(pa.schema(columns))
-    hidden = {field.name for field in list_hidden_fields(spec.partitioning)}
     system = initial_schema(spec.kind, spec.partitioning, is_typed=spec.format.is_typed)
-    fields = [*(field for field in system if field.name not in hidden), *columns]
+    fields = [*exclude_hidden_fields(system, spec.partitioning), *columns]
     iceberg = build_schema(fields)
     directory = local_directory(uri)
     catalog = open_catalog(catalog_url, storage_options)
