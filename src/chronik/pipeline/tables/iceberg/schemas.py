@@ -182,6 +182,17 @@ def _to_arrow_type(data_type: IcebergType, metadata: ColumnMetadata, path: str) 
     return next((arrow for arrow, iceberg in _TYPES if iceberg == data_type), pa.null())
 
 
+def is_supported(data_type: IcebergType) -> bool:
+    """Return whether Chronik can read and write values of a type."""
+    if isinstance(data_type, StructType):
+        return all(is_supported(field.field_type) for field in data_type.fields)
+    if isinstance(data_type, ListType):
+        return is_supported(data_type.element_type)
+    if isinstance(data_type, MapType):
+        return is_supported(data_type.key_type) and is_supported(data_type.value_type)
+    return isinstance(data_type, DecimalType) or any(data_type == iceberg for _, iceberg in _TYPES)
+
+
 def collect_metadata(fields: Iterable[pa.Field]) -> ColumnMetadata:
     """Return the metadata of Arrow fields and their nested fields, by path."""
     found: ColumnMetadata = {}

@@ -72,6 +72,7 @@ from chronik.pipeline.tables.iceberg.data_files import (
     read_file_statistics,
     to_path,
 )
+from chronik.pipeline.tables.iceberg.foreign_changes import check_names, check_writable, encode_field_ids
 from chronik.pipeline.tables.iceberg.landed_offsets import Ancestor, LandedOffsets, StoredOffsets, read_stored_offsets
 from chronik.pipeline.tables.iceberg.schemas import (
     ColumnMetadata,
@@ -300,6 +301,7 @@ class IcebergTopicTable:
 
     def descriptor(self) -> TableDescriptor:
         table = self._load()
+        self._check_writable(table)
         return self._build_descriptor(table, table.metadata.schema())
 
     def files(self) -> TableFiles:
@@ -317,7 +319,13 @@ class IcebergTopicTable:
             registry=read_registry(table.properties),
         )
 
+    def _check_writable(self, table: Table) -> None:
+        command = f"chronik pipeline rebuild {self.spec.topic} --table-root {get_parent_uri(self.uri)}"
+        check_writable(self.uri, table, command)
+
     def _to_arrow(self, table: Table, schema: Schema | None = None) -> pa.Schema:
+        if schema is None or schema.schema_id == table.metadata.current_schema_id:
+            check_names(self.uri, table)
         fields = to_arrow_fields(schema or table.metadata.schema(), decode_metadata(table.properties))
         return insert_hidden_fields(fields, self.spec.partitioning)
 
@@ -395,6 +403,7 @@ class IcebergTopicTable:
 
     def add_columns(self, unknown_fields: FieldStatistics) -> EvolvedSchema:
         def attempt(table: Table) -> tuple[CatalogRequest | None, EvolvedSchema]:
+            self._check_writable(table)
             arrow = self._to_arrow(table)
             plan = plan_new_columns(_read_value_schema(table.properties), arrow, unknown_fields)
             if not plan.added:
@@ -425,13 +434,15 @@ class IcebergTopicTable:
         )
         updates: tuple[Any, ...] = (SetPropertiesUpdate(updates={**encode_metadata(metadata), **(properties or {})}),)
         if schema.as_struct() != known.as_struct():
-            updates = (AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate(schema_id=-1), *updates)
+            field_ids = SetPropertiesUpdate(updates=encode_field_ids(schema))
+            updates = (AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate(schema_id=-1), *updates, field_ids)
         return CatalogRequest(requirements, updates), schema, metadata
 
     def set_schema(self, schema: TableSchema) -> int:
         check_codecs(schema, self.spec.partitioning.columns)
 
         def attempt(table: Table) -> tuple[CatalogRequest | None, int]:
+            self._check_writable(table)
             arrow = self._to_arrow(table)
             missing = [column.to_field() for column in find_missing_columns(self.uri, schema, arrow)]
             changed = [*missing, *find_changed_fields(schema, arrow)]
@@ -589,7 +600,8 @@ class IcebergTopicTable:
                 self._read_landed(table),
                 self._build_data_files(table, written, schema=schema),
                 frozenset(to_path(entry.data_file.file_path) for entry in entries),
-                self._build_rebuild_properties(table, before.version, fields, target.value_schema),
+                self._build_rebuild_properties(table, before.version, fields, target.value_schema)
+                | encode_field_ids(schema),
                 schema=schema,
             )
             return plan, request.snapshot_id
