@@ -32,7 +32,7 @@ help:
 	@echo "                     all of these store their results in docs/internals/benchmarks and update the pages there"
 	@echo "make compare BASE=…  this source compared with a commit, in interleaved rounds (ROUNDS=$(ROUNDS))"
 	@echo "make long    tests with their full iteration counts (SEED=$(SEED))"
-	@echo "make long-landing  two drivers land 1,000,000 records on S3 (SeaweedFS) during 50 kills, lost responses and 100 queries (SEED=$(SEED) RECORDS=$(RECORDS) KILLS=$(KILLS) QUERIES=$(QUERIES) SPARK_WORKERS=$(SPARK_WORKERS))"
+	@echo "make long-landing  two drivers land 1,000,000 records on S3 (SeaweedFS) during 50 kills, lost responses and 100 queries, in each format with each seed (FORMATS=\"$(FORMATS)\" LANDING_SEEDS=\"$(LANDING_SEEDS)\" RECORDS=$(RECORDS) KILLS=$(KILLS) QUERIES=$(QUERIES) SPARK_WORKERS=$(SPARK_WORKERS))"
 	@echo "make chaos   three nodes with kills, pauses, network partitions, resets, slow links and full disks (SECONDS=$(SECONDS) STEPS= SEED=$(SEED) FAULTS=$(FAULTS) WORKLOAD=$(WORKLOAD))"
 	@echo "make chaos-seeds     make chaos with each of five seeds, 40 faults each (SEEDS=$(SEEDS) STEPS=40), and a summary"
 	@echo "make abuse   hostile clients next to an honest one, with limits (SEED=$(SEED) ATTACKS=$(ATTACKS)); writes docs/internals/abuse.md"
@@ -142,9 +142,14 @@ KILLS ?= 50
 QUERIES ?= 100
 # 0 lands without Spark, in the drivers' own processes.
 SPARK_WORKERS ?= 2
+FORMATS ?= delta iceberg
+LANDING_SEEDS ?= 1 2
 long-landing: $(READY)
-	@$(BIN)/python -m tests.pipeline.landing_stress --s3 --drivers 2 --records $(RECORDS) --kills $(KILLS) \
-		--queries $(QUERIES) --workers $(SPARK_WORKERS) --seed $(SEED)
+	@for format in $(FORMATS); do for seed in $(LANDING_SEEDS); do \
+		echo "== $$format tables, seed $$seed"; \
+		$(BIN)/python -m tests.pipeline.landing_stress --s3 --drivers 2 --records $(RECORDS) --kills $(KILLS) \
+			--queries $(QUERIES) --workers $(SPARK_WORKERS) --table-format $$format --seed $$seed || exit 1; \
+	done; done
 
 fuzz: $(READY)
 	@$(BIN)/python -m tests.fuzz --seed $(SEED)

@@ -1,12 +1,12 @@
 """Stress test of a landing while drivers, Spark workers and brokers are killed and brokers' networks are partitioned.
 
-With `--s3`, the table is on an S3 server that is killed, too, behind a proxy that loses requests and responses. With
-several drivers, all land the topic concurrently; all but the first run without Spark. With `--queries`, SQL queries
-during the run must see every offset exactly once. The faults follow from a seed. At the end, the table must contain
-exactly the records in the producer's journal.
+With `--s3`, the table is on an S3 server that is killed, too, behind a proxy that loses requests and responses; those
+of its catalog of Iceberg tables are lost in the same way. With several drivers, all land the topic concurrently; all
+but the first run without Spark. With `--queries`, SQL queries during the run must see every offset exactly once. The
+faults follow from a seed. At the end, the table must contain exactly the records in the producer's journal.
 
     .venv/bin/python -m tests.pipeline.landing_stress --records 1000000 --kills 50 --seed 1
-    .venv/bin/python -m tests.pipeline.landing_stress --s3 --drivers 2 --queries 100
+    .venv/bin/python -m tests.pipeline.landing_stress --s3 --drivers 2 --queries 100 --table-format iceberg
 """
 
 from __future__ import annotations
@@ -96,16 +96,25 @@ class LandingKill:
 
 
 def schedule_kills(
-    seed: int, kills: int, workers: int = 2, nodes: int = 3, *, with_store: bool = False
+    seed: int,
+    kills: int,
+    workers: int = 2,
+    nodes: int = 3,
+    *,
+    with_store: bool = False,
+    kills_per_kind: int | None = None,
 ) -> list[LandingKill]:
     """Return a schedule that depends only on the seed and contains every kind of fault.
 
-    Without workers, only processes that the run has are killed.
+    With `kills_per_kind`, it contains that many of each kind, instead of `kills` in total. Without workers, only
+    processes that the run has are killed.
     """
     rng = random.Random(seed)
     excluded = {*([] if with_store else [KillKind.STORE]), *([] if workers else [KillKind.WORKER, KillKind.PYTHON])}
     weights = {kind: weight for kind, weight in WEIGHTS.items() if kind not in excluded}
     kinds = [*weights, *rng.choices(list(weights), list(weights.values()), k=kills)][:kills]
+    if kills_per_kind is not None:
+        kinds = [*weights] * kills_per_kind
     rng.shuffle(kinds)
     return [
         LandingKill(
@@ -135,7 +144,7 @@ class LandingOutcome:
     failed_queries: int = 0
     """SQL queries that failed with an error, because a broker or the store was unavailable."""
     injected: Counter[str] = field(default_factory=Counter)
-    """Faults that the proxy of the S3 server has injected."""
+    """Faults that the proxies of the S3 server and of its catalog have injected."""
     wrong: list[str] = field(default_factory=list)
 
     def add(self, kill: LandingKill, seconds: float) -> None:
@@ -167,7 +176,8 @@ class StressStore:
     driver_environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of drivers, with the address of the proxy."""
     server: SeaweedFS | None = None
-    proxy: FaultProxyProcess | None = None
+    proxies: Mapping[str, FaultProxyProcess] = field(default_factory=dict)
+    """Proxies that inject faults, by the prefix of their faults in the outcome."""
 
 
 STORE_FAULTS = (
@@ -176,27 +186,38 @@ STORE_FAULTS = (
     Fault(FaultKind.SLOW_DOWN, probability=0.01),
     Fault(FaultKind.LOST_RESPONSE, [Operation.CONDITIONAL_PUT], probability=0.1),
 )
-"""Faults that the proxy injects during the whole run."""
+"""Faults that the proxy of the S3 server injects during the whole run."""
+
+CATALOG_FAULTS = (
+    Fault(FaultKind.LOST_RESPONSE, [Operation.OTHER], "/tables/[^/]+$", probability=0.1),
+    Fault(FaultKind.LOST_RESPONSE, probability=0.02),
+    Fault(FaultKind.LOST_REQUEST, probability=0.01),
+)
+"""Faults that the proxy of the Iceberg catalog injects during the whole run. The first one concerns commits."""
 
 
 @contextmanager
 def run_s3_store(directory: Path, seed: int, table_format: TableFormat) -> Iterator[StressStore]:
-    """Run an S3 server behind a proxy that injects faults. Its REST catalog lists Iceberg tables."""
+    """Run an S3 server behind a proxy that injects faults, and for Iceberg tables another one for its REST catalog."""
     seaweedfs = prepare_seaweedfs(directory / "s3")
     server = seaweedfs.server
     try:
         seaweedfs.start()
-        with run_s3_fault_proxy(server.endpoint, seed=seed) as proxy:
-            proxy.inject(*STORE_FAULTS)
-            proxied = {"aws_endpoint_url": proxy.endpoint}
-            variables = server.environment | {name.upper(): value for name, value in proxied.items()}
-            options, root = server.options, f"s3://{BUCKET}/tables"
+        with ExitStack() as stack:
+            proxies = {"": stack.enter_context(run_s3_fault_proxy(server.endpoint, seed=seed))}
+            proxies[""].inject(*STORE_FAULTS)
+            root, direct = f"s3://{BUCKET}/tables", server.options | {"max_retries": "2"}
+            proxied = server.options | {"aws_endpoint_url": proxies[""].endpoint}
+            variables = {name.upper(): value for name, value in proxied.items()}
             if table_format is TableFormat.ICEBERG:
+                proxies["catalog_"] = stack.enter_context(run_s3_fault_proxy(server.catalog, seed=seed))
+                proxies["catalog_"].inject(*CATALOG_FAULTS)
+                root = f"s3://{TABLE_BUCKET}/chronik"
                 properties = f"warehouse=s3://{TABLE_BUCKET}&credential={ACCESS_KEY_ID}:{SECRET_ACCESS_KEY}"
-                catalog, root = f"{server.catalog}?{properties}", f"s3://{TABLE_BUCKET}/chronik"
-                options, variables = options | {ICEBERG_CATALOG: catalog}, variables | {CATALOG_VARIABLE: catalog}
-            direct = options | {"max_retries": "2"}
-            yield StressStore(root, direct, options | proxied, variables, seaweedfs, proxy)
+                direct |= {ICEBERG_CATALOG: f"{server.catalog}?{properties}"}
+                proxied |= {ICEBERG_CATALOG: f"{proxies['catalog_'].endpoint}?{properties}"}
+                variables[CATALOG_VARIABLE] = proxied[ICEBERG_CATALOG]
+            yield StressStore(root, direct, proxied, variables, seaweedfs, proxies)
     finally:
         seaweedfs.kill()
 
@@ -260,8 +281,9 @@ class LandingStress:
             )
         self._outcome.files, self._outcome.orphans = self._table.file_counts()
         self._outcome.seconds = time.monotonic() - started
-        if self._store.proxy is not None:
-            self._outcome.injected = self._store.proxy.read_report().injected
+        for prefix, proxy in self._store.proxies.items():
+            injected = proxy.read_report().injected
+            self._outcome.injected.update({f"{prefix}{kind}": count for kind, count in injected.items()})
         return self._outcome
 
     def _build_driver(self, number: int, arguments: list[str]) -> LandingDriver:
@@ -402,6 +424,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--kills-per-kind", type=int, help="number of kills of each kind, instead of --kills")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--s3", action="store_true", help="land on an S3 server (SeaweedFS)")
     parser.add_argument("--table-format", type=TableFormat, choices=list(TableFormat), default=TableFormat.DELTA)
@@ -413,7 +436,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="chronik-landing-") as directory:
         outcome = run_landing_stress(
             schedule_kills(
-                arguments.seed, arguments.kills, arguments.workers, arguments.nodes, with_store=arguments.s3
+                arguments.seed,
+                arguments.kills,
+                arguments.workers,
+                arguments.nodes,
+                with_store=arguments.s3,
+                kills_per_kind=arguments.kills_per_kind,
             ),
             arguments.records,
             Path(directory),

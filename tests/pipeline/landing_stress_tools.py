@@ -26,7 +26,7 @@ from chronik.pipeline.tables.delta.transaction_log import LOG_DIRECTORY
 from chronik.pipeline.tables.layout import OFFSET, PARTITION, VALUE_CRC32C
 from chronik.pipeline.tables.storage_errors import TableStorageError
 from chronik.pipeline.tables.table_files import scan
-from chronik.pipeline.tables.topic_table import TableMissingError
+from chronik.pipeline.tables.topic_table import TableError
 
 VALUE_BYTES = 100
 FLUSH_SECONDS_MAX = 300.0
@@ -217,9 +217,9 @@ class LandedTable:
     def count_landed_rows(self) -> int:
         """Return the number of landed rows, from the next offsets; all partitions start at 0 without gaps.
 
-        If the store is unavailable, that is the last known number.
+        If the store or the catalog is unavailable, that is the last known number.
         """
-        with suppress(TableMissingError, TableStorageError):
+        with suppress(TableError, TableStorageError):
             self._landed = sum(open_table(self.uri, self._options).next_offsets().values())
         return self._landed
 

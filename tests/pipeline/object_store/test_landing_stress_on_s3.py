@@ -1,6 +1,7 @@
 """Two drivers land on S3 while processes are killed and responses are lost: each record lands exactly once.
 
-`make long-landing` runs it with 1,000,000 records, 50 kills of all kinds, and 100 queries during the run.
+`make long-landing` runs it with 1,000,000 records, 50 kills of all kinds, and 100 queries during the run, in Delta and
+Iceberg tables, with two seeds each.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ KILLS = (
 )
 
 
-@pytest.mark.parametrize("table_format", [TableFormat.DELTA])
+@pytest.mark.parametrize("table_format", list(TableFormat) if IS_LONG_RUN else [TableFormat.DELTA])
 def test_two_drivers_land_each_record_once_on_s3(
     tmp_path: Path,
     record_property: Callable[[str, object], None],
@@ -49,4 +50,5 @@ def test_two_drivers_land_each_record_once_on_s3(
     assert outcome.kills.total() == len(KILLS)
     assert outcome.ended_by_itself == 0, "a driver stops only when it is killed"
     assert outcome.injected["lost_response"] > 0
+    assert (outcome.injected["catalog_lost_response"] > 0) == (table_format is TableFormat.ICEBERG)
     assert outcome.queries >= sized(0, 100)
