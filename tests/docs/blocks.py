@@ -93,6 +93,7 @@ PAGES_RUN_HERE: dict[str, dict[str, Any] | None] = {
     "docs/get-started/quick-start.md": None,
     "docs/get-started/tutorial.md": None,
     "docs/guides/backfill.md": {},
+    "docs/guides/iceberg.md": {},
     "docs/guides/schema-registry.md": None,
     "docs/guides/schemas.md": {},
     "docs/guides/typed-tables.md": None,
