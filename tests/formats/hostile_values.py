@@ -103,6 +103,7 @@ def _json(schema: Any, build: Callable[[int], bytes]) -> HostileValue:
 
 
 NULL_FIELDS: Final = _record(("b", "boolean"), *((f"n{number}", "null") for number in range(5000)))
+MANY_FIELDS: Final = _record(*((f"n{number}", "long") for number in range(200)))
 WIDE_MESSAGE: Final = "message W { " + " ".join(f"int32 f{n} = {n + 2};" for n in range(5000)) + " }"
 NAN: Final = struct.pack("<d", math.nan)
 
@@ -158,6 +159,14 @@ HOSTILE_VALUES: Final[dict[str, HostileValue]] = {
     ),
     "avro union out of range": _avro(_array(["null", "int"]), _elements(encode_long(-1))),
     "avro long enum symbols": _avro(_array({"type": "enum", "name": "E", "symbols": ["A" * 1000]}), _elements(b"\x00")),
+    "avro unions of long enum symbols": _avro(
+        _array(["null", "int", {"type": "enum", "name": "E", "symbols": ["A" * 1000]}]), _elements(b"\x04\x00")
+    ),
+    "avro null records with many fields": _avro(_array(["null", MANY_FIELDS]), _elements(b"\x00")),
+    "avro unions of long field names": _avro(
+        _array(["null", "int", _record(*((f"{'f' * 900}{n}", "boolean") for n in range(10)))]),
+        _elements(b"\x04" + b"\x01" * 10),
+    ),
     "avro long field names": _avro(
         _array(_record(*((f"{'f' * 900}{n}", "boolean") for n in range(10)))), _elements(b"\x01" * 10)
     ),

@@ -9,6 +9,7 @@ import pytest
 
 from chronik.errors import ChronikError
 from chronik.formats.codec import UndecodableValueError, create_decoder
+from chronik.formats.decoded_size import COLUMN_BYTES_MAX, ColumnTooLargeError, decode_in_parts
 from chronik.formats.framing import FramedValue
 from chronik.formats.typed_values import JSON_BYTES_MAX, TypedValueReader
 from tests.formats.hostile_values import HOSTILE_VALUES, PROTOBUF, HostileValue
@@ -65,6 +66,42 @@ def test_value_that_is_much_larger_as_json_is_rejected(name: str) -> None:
     assert len(read(value, value.build(8 * 1024))) > 4 * 1024 * 1024
     with pytest.raises(UndecodableValueError, match="the value has more than 16 MiB as JSON"):
         read(value, value.build(256 * 1024))
+
+
+LARGE_COLUMNS = [
+    "avro long enum symbols",
+    "avro unions of long enum symbols",
+    "avro null records with many fields",
+    "avro unions of long field names",
+]
+
+
+@pytest.mark.parametrize("name", LARGE_COLUMNS)
+@pytest.mark.parametrize("count", [1, 60])
+def test_value_that_is_much_larger_in_a_column_is_an_error_of_its_own(name: str, count: int) -> None:
+    value = HOSTILE_VALUES[name]
+    decoder = create_decoder(value.writer_schema, (0,) if value.format is PROTOBUF else ())
+    large, small = value.build(256 * 1024), value.build(16)
+    payloads = pa.array([large, *[small] * count], pa.binary())
+    before = pa.total_allocated_bytes()
+    decoded = decoder.decode_column(payloads)
+    assert pa.total_allocated_bytes() - before < 2 * COLUMN_BYTES_MAX
+    assert decoded.errors.keys() == {0}
+    assert decoded.errors[0] == "the decoded value has more than 16 MiB"
+    assert not any(decoded.array.slice(1).is_null().to_pylist())
+
+
+@pytest.mark.parametrize("name", LARGE_COLUMNS)
+def test_values_that_are_too_large_together_are_decoded_in_parts(name: str) -> None:
+    value = HOSTILE_VALUES[name]
+    decoder = create_decoder(value.writer_schema, (0,) if value.format is PROTOBUF else ())
+    payloads = pa.array([value.build(4 * 1024)] * 60, pa.binary())
+    with pytest.raises(ColumnTooLargeError):
+        decoder.decode_column(payloads)
+    parts = list(decode_in_parts(lambda start, count: decoder.decode_column(payloads.slice(start, count)), 0, 20))
+    assert not any(part.errors for part in parts)
+    assert sum(len(part.array) for part in parts) == 20
+    assert max(part.array.nbytes for part in parts) < COLUMN_BYTES_MAX
 
 
 def test_large_payload_may_have_large_json() -> None:

@@ -128,7 +128,11 @@ class ValueDecoder(Protocol):
         """
 
     def decode_column(self, payloads: pa.BinaryArray) -> DecodedColumn:
-        """Decode payloads, none of which is null, to an Arrow array. A payload that cannot be decoded is an error."""
+        """Decode payloads, none of which is null, to an Arrow array. A payload that cannot be decoded is an error.
+
+        Raises:
+            ColumnTooLargeError: The values of several payloads are too large. See `decoded_size.decode_in_parts`.
+        """
 
     def decode_value(self, payload: bytes) -> JsonForm:
         """Decode one payload to its JSON form. Fields that are null are present as None.

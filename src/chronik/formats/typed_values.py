@@ -21,6 +21,7 @@ from chronik.formats.codec import (
     create_decoder,
     encode_json,
 )
+from chronik.formats.decoded_size import check_json_size
 from chronik.formats.framing import (
     FramedValue,
     SchemaKey,
@@ -121,7 +122,7 @@ class TypedValueReader:
             raise UndecodableValueError("the value is nested too deeply") from None
         text = payload if schema.format is ValueFormat.JSON_SCHEMA else None
         if text is None and cached.has_long_names:
-            _check_json_size(form, max(JSON_BYTES_MAX, JSON_BYTES_PER_BYTE_MAX * len(payload)))
+            check_json_size(form, max(JSON_BYTES_MAX, JSON_BYTES_PER_BYTE_MAX * len(payload)))
         return TypedValue(form, frame.schema, schema.format, indexes, text)
 
     def _get_decoder(self, key: SchemaKey, schema: WriterSchema, indexes: tuple[int, ...]) -> _CachedDecoder:
@@ -145,27 +146,3 @@ class _CachedDecoder(NamedTuple):
 def _has_long_names(schema: WriterSchema) -> bool:
     texts = (schema.text, *(each.text for each in schema.references))
     return any(len(name[0]) > _SHORT_NAME_CHARACTERS for text in texts for name in _NAME.finditer(text))
-
-
-def _check_json_size(form: JsonForm, size_max: int) -> None:
-    """Raise UndecodableValueError if the JSON of a form is larger. Names are shared, so that the form itself is not.
-
-    Encoding takes place in one step, in which no other thread of the process runs.
-    """
-    size = 0
-    values = [form]
-    while values:
-        value = values.pop()
-        match value:
-            case str():
-                size += len(value) + 2
-            case dict():
-                size += sum(map(len, value)) + 4 * len(value) + 2
-                values.extend(value.values())
-            case list():
-                size += len(value) + 2
-                values.extend(value)
-            case _:
-                size += 1
-        if size > size_max:
-            raise UndecodableValueError(f"the value has more than {size_max >> 20} MiB as JSON")

@@ -20,8 +20,8 @@ from chronik.formats.avro.layout import Form, Layout
 from chronik.formats.avro.schema import DURATION_BYTES, INT_MAX, INT_MIN, MISSING, UUID_BYTES, AvroField, Kind
 from chronik.formats.avro.values import (
     DURATION_FIELDS,
+    KEY_SLOT_BYTES,
     NANOSECONDS_PER_DAY,
-    AvroReadError,
     FormCompiler,
     Payload,
     Read,
@@ -36,9 +36,11 @@ from chronik.formats.codec import (
     JSON_TEXT,
     MICROSECONDS_MAX,
     MICROSECONDS_MIN,
+    UndecodableValueError,
     UnsupportedSchemaError,
     encode_json,
 )
+from chronik.formats.decoded_size import ColumnBudget, ValueBudget
 from chronik.formats.framing import get_binary_buffers
 from chronik.formats.varint_arrays import (
     ONE_BYTE_VALUES,
@@ -55,6 +57,13 @@ counts each time, so that a short schema can describe any number of columns."""
 
 ROWS_MIN: Final = 32
 """Minimum payloads, or lists with further items, that are read at the same time. Fewer are read faster one by one."""
+
+TEXT_BYTES_MAX: Final = 1024 * 1024
+"""Maximum bytes of JSON text and enum symbols in a value that is not read by the decoder of single values."""
+
+SHORT_SYMBOL_CHARACTERS: Final = 32
+"""Maximum length of enum symbols that are not counted by payload: a value of them is never too large for its payload,
+since VALUE_BYTES_PER_BYTE_MAX is higher."""
 
 # Arrow types
 
@@ -130,7 +139,7 @@ def _build_field_metadata(field: AvroField) -> dict[bytes, bytes]:
 class _Batch:
     """The bytes of many payloads."""
 
-    def __init__(self, payloads: pa.BinaryArray) -> None:
+    def __init__(self, payloads: pa.BinaryArray, budget: ColumnBudget) -> None:
         starts, ends, data = get_binary_buffers(payloads)
         start = int(starts[0])
         # Reads may exceed a payload by the longest number before they are checked.
@@ -141,8 +150,17 @@ class _Batch:
         self.buffer = pa.py_buffer(self.data)
         self.is_marked = np.zeros(len(payloads), np.bool_)
         """Whether each payload must be read by the decoder of single values."""
+        self.budget = budget
+        self.text_bytes: Int64s | None = None
+        """The bytes of JSON text and enum symbols in the value of each payload, except for short symbols."""
         self.words = view_words(self.data)
         self._bytes: bytes | None = None
+
+    def add_text_bytes(self, payloads: Int64s, sizes: Int64s) -> None:
+        """Add bytes of text in the values of payloads."""
+        if self.text_bytes is None:
+            self.text_bytes = np.zeros(len(self.is_marked), np.int64)
+        np.add.at(self.text_bytes, payloads, sizes)
 
     @property
     def bytes(self) -> bytes:
@@ -215,13 +233,24 @@ class ColumnDecoder:
 
     def __init__(self, layout: Layout, arrow_type: pa.DataType, forms: FormCompiler) -> None:
         self._read = _Compiler(forms).compile(layout, arrow_type)
+        self._slot_bytes = layout.slot_bytes
 
-    def decode(self, payloads: pa.BinaryArray) -> tuple[pa.Array, Int64s]:
-        """Decode payloads. Return an array, and the indexes of those that the decoder of single values must read."""
-        batch = _Batch(payloads)
+    def decode(self, payloads: pa.BinaryArray, budget: ColumnBudget) -> tuple[pa.Array, Int64s]:
+        """Decode payloads. Return an array, and the indexes of those that the decoder of single values must read.
+
+        At least ROWS_MIN payloads have items at the same positions of lists. So if the size of a value exceeded that
+        of single values because of its items, the budget would be exceeded.
+
+        Raises:
+            ColumnTooLargeError: See `ColumnBudget.take`.
+        """
+        budget.take(self._slot_bytes * len(payloads))
+        batch = _Batch(payloads, budget)
         cursor = _Cursor(batch, batch.starts.copy(), batch.ends, np.arange(len(payloads)))
         array = self._read(cursor)
         cursor.mark(cursor.positions != cursor.ends)
+        if batch.text_bytes is not None:
+            batch.is_marked |= batch.text_bytes > TEXT_BYTES_MAX
         return array, np.flatnonzero(batch.is_marked)
 
 
@@ -246,11 +275,15 @@ class _Compiler:
             case Form.OPTIONAL:
                 return _read_optional(layout, arrow_type, self.compile(layout.children[0], arrow_type))
             case Form.LIST:
-                return _read_lists(arrow_type, self.compile(layout.children[0], arrow_type.value_type))
+                item = layout.children[0]
+                return _read_lists(arrow_type, self.compile(item, arrow_type.value_type), item.slot_bytes)
             case Form.MAP:
-                return _read_maps(arrow_type, self.compile(layout.children[0], arrow_type.item_type))
+                value = layout.children[0]
+                return _read_maps(arrow_type, self.compile(value, arrow_type.item_type), value.slot_bytes)
             case Form.JSON_TEXT:
-                return _read_json_texts(read_json_text(self._forms.compile(layout.type)), self._depth)
+                value_budget = ValueBudget()
+                read_text = read_json_text(layout.type, self._forms.compile(layout.type), value_budget)
+                return _read_json_texts(read_text, value_budget, self._depth)
             case _:
                 return _compile_scalar(layout, arrow_type)
 
@@ -378,6 +411,8 @@ def _read_strings(cursor: _Cursor) -> pa.StringArray:
 
 def _read_enums(layout: Layout) -> ReadColumn:
     symbols = pa.array(layout.type.symbols, pa.string())
+    lengths = np.array([len(symbol) for symbol in layout.type.symbols], np.int64)
+    has_long_symbols = bool((lengths > SHORT_SYMBOL_CHARACTERS).any())
 
     def read(cursor: _Cursor) -> pa.Array:
         indexes = cursor.read_longs()
@@ -385,6 +420,10 @@ def _read_enums(layout: Layout) -> ReadColumn:
             cursor.mark(np.ones(len(cursor), np.bool_))
             return pa.nulls(len(cursor), pa.string())
         _mark_outside(cursor, indexes, 0, len(symbols) - 1)
+        sizes = lengths.take(indexes)
+        cursor.batch.budget.take(int(sizes.sum()))
+        if has_long_symbols:
+            cursor.batch.add_text_bytes(cursor.payloads, sizes)
         return symbols.take(pa.array(indexes))
 
     return read
@@ -499,7 +538,7 @@ def _read_nanosecond_timestamps(layout: Layout) -> ReadColumn:
     return read
 
 
-def _read_json_texts(read_text: Read, depth: int) -> ReadColumn:
+def _read_json_texts(read_text: Read, value_budget: ValueBudget, depth: int) -> ReadColumn:
     def read(cursor: _Cursor) -> pa.Array:
         data = cursor.batch.bytes
         texts: list[str | None] = []
@@ -508,16 +547,21 @@ def _read_json_texts(read_text: Read, depth: int) -> ReadColumn:
         for index, (position, end) in enumerate(zip(positions, ends, strict=True)):
             payload = Payload(data, position, end)
             payload.depth = depth
+            value_budget.reset(0)
             try:
                 texts.append(read_text(payload))
-            except (AvroReadError, RecursionError):
+            except (UndecodableValueError, RecursionError):
                 failed.append(index)
                 texts.append(None)
+            else:
+                cursor.batch.budget.take(value_budget.used)
             positions[index] = payload.position
         cursor.positions[:] = positions
         if failed:
             cursor.mark(np.array(failed))
-        return pa.array(texts, pa.string())
+        array = pa.array(texts, pa.string())
+        cursor.batch.add_text_bytes(cursor.payloads, pc.fill_null(pc.binary_length(array), 0).to_numpy())
+        return array
 
     return read
 
@@ -552,19 +596,20 @@ def _read_optional(layout: Layout, arrow_type: pa.DataType, read_branch: ReadCol
     return read
 
 
-def _read_lists(arrow_type: pa.ListType, read_item: ReadColumn) -> ReadColumn:
+def _read_lists(arrow_type: pa.ListType, read_item: ReadColumn, item_bytes: int) -> ReadColumn:
     def read(cursor: _Cursor) -> pa.ListArray:
-        bounds, (items,) = _read_blocks(cursor, [read_item], [arrow_type.value_type])
+        bounds, (items,) = _read_blocks(cursor, [read_item], [arrow_type.value_type], item_bytes)
         return pa.ListArray.from_arrays(bounds, items, type=arrow_type)
 
     return read
 
 
-def _read_maps(arrow_type: pa.MapType, read_value: ReadColumn) -> ReadColumn:
+def _read_maps(arrow_type: pa.MapType, read_value: ReadColumn, value_bytes: int) -> ReadColumn:
     arrow_types = [pa.string(), arrow_type.item_type]
+    entry_bytes = KEY_SLOT_BYTES + value_bytes
 
     def read(cursor: _Cursor) -> pa.MapArray:
-        bounds, (keys, values) = _read_blocks(cursor, [_read_strings, read_value], arrow_types)
+        bounds, (keys, values) = _read_blocks(cursor, [_read_strings, read_value], arrow_types, entry_bytes)
         _mark_repeated_keys(cursor, bounds, keys)
         return pa.MapArray.from_arrays(bounds, keys, values, type=arrow_type)
 
@@ -572,7 +617,7 @@ def _read_maps(arrow_type: pa.MapType, read_value: ReadColumn) -> ReadColumn:
 
 
 def _read_blocks(
-    cursor: _Cursor, reads: list[ReadColumn], arrow_types: list[pa.DataType]
+    cursor: _Cursor, reads: list[ReadColumn], arrow_types: list[pa.DataType], item_bytes: int
 ) -> tuple[pa.Array, list[pa.Array]]:
     """Read the items of arrays or the entries of maps. Return the bounds of each position's items, and the items.
 
@@ -599,6 +644,7 @@ def _read_blocks(
         if active.size < ROWS_MIN:
             cursor.mark(active)
             break
+        cursor.batch.budget.take(active.size * item_bytes)
         rounds.append([read(reading) for read in reads])
         owners.append(active)
         cursor.positions[active] = reading.positions

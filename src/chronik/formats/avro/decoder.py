@@ -8,6 +8,7 @@ from chronik.formats.avro.layout import has_empty_values, parse_writer_schema, p
 from chronik.formats.avro.schema import AvroRecord, Type, break_cycles, iter_types
 from chronik.formats.avro.values import ArrowCompiler, FormCompiler, Leftover, Read, read_payload
 from chronik.formats.codec import DecodedColumn, JsonForm, UndecodableValueError, WriterSchema
+from chronik.formats.decoded_size import ColumnBudget, ValueBudget
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +23,9 @@ CHUNK_BYTES: Final = 256 * 1024 * 1024
 
 COLUMN_PAYLOADS_MIN: Final = 48
 """Minimum payloads for decoding with NumPy. Fewer are decoded faster one by one."""
+
+OBJECTS_PAYLOADS: Final = 256
+"""Payloads of which there are Python objects at the same time. These are several times as large as the values."""
 
 
 class AvroDecoder:
@@ -61,6 +65,7 @@ class AvroDecoder:
         self._field: pa.Field | None = None
         self._read_arrow: Read | None = None
         self._columns: ColumnDecoder | None = None
+        self._value_budget = ValueBudget()
 
     def __del__(self) -> None:
         # Decoders of recursive types are reference cycles, which the garbage collector does not find if a node has
@@ -93,12 +98,13 @@ class AvroDecoder:
         arrays: list[pa.Array] = []
         errors: dict[int, str] = {}
         leftovers: dict[int, JsonForm] = {}
+        budget = ColumnBudget(len(payloads))
         start = 0
         while start < len(payloads):
             chunk = payloads.slice(start, CHUNK_PAYLOADS)
             while len(chunk) > 1 and chunk.nbytes > CHUNK_BYTES:
                 chunk = chunk.slice(0, len(chunk) // 2)
-            decoded = self._decode_chunk(chunk)
+            decoded = self._decode_chunk(chunk, budget)
             arrays.append(decoded.array)
             errors.update((start + index, error) for index, error in decoded.errors.items())
             leftovers.update((start + index, form) for index, form in decoded.leftovers.items())
@@ -107,21 +113,21 @@ class AvroDecoder:
         array = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays) if arrays else pa.nulls(0, arrow_type)
         return DecodedColumn(array, errors, leftovers)
 
-    def _decode_chunk(self, payloads: pa.BinaryArray) -> DecodedColumn:
+    def _decode_chunk(self, payloads: pa.BinaryArray, budget: ColumnBudget) -> DecodedColumn:
         import numpy as np
         import pyarrow as pa
 
         arrow_type = self.arrow_field.type
         if len(payloads) < COLUMN_PAYLOADS_MIN or payloads.nbytes > CHUNK_BYTES or self._has_empty_values:
-            return self._decode_one_by_one(payloads)
+            return self._decode_one_by_one(payloads, budget)
         if self._columns is None:
             from chronik.formats.avro.columns import ColumnDecoder
 
             self._columns = ColumnDecoder(self._layout, arrow_type, self._forms)
-        array, marked = self._columns.decode(payloads)
+        array, marked = self._columns.decode(payloads, budget)
         if not len(marked):
             return DecodedColumn(array, {}, {})
-        others = self._decode_one_by_one(payloads.take(pa.array(marked)))
+        others = self._decode_one_by_one(payloads.take(pa.array(marked)), budget)
         order = np.arange(len(payloads))
         order[marked] = len(payloads) + np.arange(len(marked))
         array = pa.concat_arrays([array, others.array]).take(pa.array(order))
@@ -129,21 +135,27 @@ class AvroDecoder:
         leftovers = {int(marked[index]): form for index, form in others.leftovers.items()}
         return DecodedColumn(array, errors, leftovers)
 
-    def _decode_one_by_one(self, payloads: pa.BinaryArray) -> DecodedColumn:
+    def _decode_one_by_one(self, payloads: pa.BinaryArray, budget: ColumnBudget) -> DecodedColumn:
         import pyarrow as pa
 
         if self._read_arrow is None:
-            self._read_arrow = ArrowCompiler(self._forms).compile(self._layout)
-        values: list[Any] = []
+            self._read_arrow = ArrowCompiler(self._forms, self._value_budget).compile(self._layout)
+        arrays: list[pa.Array] = []
         errors: dict[int, str] = {}
         leftovers: dict[int, JsonForm] = {}
-        for index, payload in enumerate(payloads.to_pylist()):
-            try:
-                value = read_payload(self._read_arrow, payload)
-            except UndecodableValueError as error:
-                errors[index] = str(error)
-                value = None
-            if type(value) is Leftover:
-                leftovers[index], value = value
-            values.append(value)
-        return DecodedColumn(pa.array(values, self.arrow_field.type), errors, leftovers)
+        for start in range(0, len(payloads), OBJECTS_PAYLOADS):
+            values: list[Any] = []
+            for index, payload in enumerate(payloads.slice(start, OBJECTS_PAYLOADS).to_pylist(), start):
+                self._value_budget.reset(len(payload))
+                try:
+                    value = read_payload(self._read_arrow, payload)
+                except UndecodableValueError as error:
+                    errors[index] = str(error)
+                    value = None
+                else:
+                    budget.take(self._layout.slot_bytes + self._value_budget.used)
+                if type(value) is Leftover:
+                    leftovers[index], value = value
+                values.append(value)
+            arrays.append(pa.array(values, self.arrow_field.type))
+        return DecodedColumn(pa.concat_arrays(arrays), errors, leftovers)

@@ -83,11 +83,25 @@ _PRIMITIVE_FORMS: Final = {
     Kind.NULL: Form.JSON_TEXT,
 }
 
+_SLOT_BYTES: Final = {
+    Form.BOOLEAN: 1,
+    Form.LONG: 8,
+    Form.DOUBLE: 8,
+    Form.TIMESTAMP: 8,
+    Form.DECIMAL: 16,
+    Form.DURATION: 24,
+    Form.TIME: 4 + len("08:30:00.000001"),
+    Form.NANOSECOND_TIMESTAMP: 4 + len("2026-11-19T08:30:00.000000001Z"),
+    Form.UUID: 4 + 36,
+}
+"""The bytes that a column takes per value, whether it is null or not; 4 for other forms. The bytes of strings, which
+are part of the payload, do not count, nor do those of enum symbols and JSON text, which are counted themselves."""
+
 
 class Layout:
     """How a column stores the values of a type."""
 
-    __slots__ = ("branch", "children", "form", "logical_type", "null_branch", "size", "type")
+    __slots__ = ("branch", "children", "form", "logical_type", "null_branch", "size", "slot_bytes", "type")
 
     def __init__(self, type_: Type, form: Form, children: tuple[Layout, ...] = ()) -> None:
         self.type: Any = type_
@@ -100,6 +114,9 @@ class Layout:
         self.null_branch: int | None = None
         self.size: int = 1 + sum(child.size for child in children)
         """The number of columns, including nested ones. A type that is used several times counts each time."""
+        is_flat = form in (Form.STRUCT, Form.OPTIONAL)
+        self.slot_bytes: int = sum(child.slot_bytes for child in children) if is_flat else _SLOT_BYTES.get(form, 4)
+        """The minimum bytes that a column takes per value. The fields of a struct take them even if it is null."""
 
     @property
     def unit_ns(self) -> int:

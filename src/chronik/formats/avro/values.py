@@ -25,6 +25,7 @@ from chronik.formats.avro.schema import (
     Type,
     Union,
     find_logical_type,
+    iter_types,
     read_decimal,
 )
 from chronik.formats.avro.schema import Enum as EnumType
@@ -39,6 +40,7 @@ from chronik.formats.codec import (
     format_single_float,
     format_timestamp,
 )
+from chronik.formats.decoded_size import ValueBudget
 from chronik.varint import VarintTooLongError, decode_zigzag, read_varint
 
 _VARINT_BYTES_MAX: Final = 10
@@ -51,6 +53,9 @@ EMPTY_VALUES_MAX: Final = 10_000
 
 DECIMAL_BYTES_MAX: Final = 4096
 """Maximum bytes of a decimal. Formatting takes time that is quadratic in the length."""
+
+KEY_SLOT_BYTES: Final = 4
+"""Bytes that a column takes per key of a map, besides its characters."""
 
 _DOUBLE: Final = struct.Struct("<d")
 _SINGLE: Final = struct.Struct("<f")
@@ -514,8 +519,10 @@ class ArrowCompiler:
     The functions return a `Leftover` for a value that its Arrow type cannot store.
     """
 
-    def __init__(self, forms: FormCompiler) -> None:
+    def __init__(self, forms: FormCompiler, budget: ValueBudget) -> None:
+        """Create a compiler. The functions count the size of a value in `budget`."""
         self._forms = forms
+        self._budget = budget
         self._records: dict[int, Read] = {}
 
     def compile(self, layout: Layout) -> Read:
@@ -528,11 +535,16 @@ class ArrowCompiler:
             case Form.OPTIONAL:
                 return _read_optional(layout, self.compile(layout.children[0]))
             case Form.LIST:
-                return _read_arrow_list(self.compile(layout.children[0]), self._forms.compile(layout.type))
+                item = layout.children[0]
+                read_item = self._count_slots(self.compile(item), item.slot_bytes)
+                return _read_arrow_list(read_item, self._forms.compile(layout.type))
             case Form.MAP:
-                return _read_arrow_map(self.compile(layout.children[0]))
+                value = layout.children[0]
+                return _read_arrow_map(self._count_slots(self.compile(value), KEY_SLOT_BYTES + value.slot_bytes))
             case Form.JSON_TEXT:
-                return read_json_text(self._forms.compile(layout.type))
+                return read_json_text(layout.type, self._forms.compile(layout.type), self._budget)
+            case Form.ENUM:
+                return self._count_symbols(_compile_scalar(layout.type))
             case Form.DECIMAL:
                 return _read_arrow_decimal(layout)
             case Form.DATE | Form.TIME | Form.TIMESTAMP | Form.NANOSECOND_TIMESTAMP:
@@ -541,6 +553,25 @@ class ArrowCompiler:
                 return _get_raw_reader(layout.type)
             case _:
                 return _compile_scalar(layout.type)
+
+    def _count_slots(self, read: Read, slot_bytes: int) -> Read:
+        take = self._budget.take
+
+        def read_item(payload: Payload) -> Any:
+            take(slot_bytes)
+            return read(payload)
+
+        return read_item
+
+    def _count_symbols(self, read: Read) -> Read:
+        take = self._budget.take
+
+        def read_symbol(payload: Payload) -> str:
+            symbol: str = read(payload)
+            take(len(symbol))
+            return symbol
+
+        return read_symbol
 
     def _compile_struct(self, layout: Layout) -> Read:
         fields = [
@@ -568,14 +599,45 @@ class ArrowCompiler:
         return read_struct
 
 
-def read_json_text(read_form: Read) -> Read:
-    """Return a function that reads a value as JSON text, or as None if it is null."""
+def read_json_text(type_: Type, read_form: Read, budget: ValueBudget) -> Read:
+    """Return a function that reads a value as JSON text, or as None if it is null. It counts the text in `budget`."""
+    text_per_byte = _find_text_per_byte(type_)
 
     def read(payload: Payload) -> str | None:
+        start, empty_values = payload.position, payload.empty_values
         form = read_form(payload)
-        return None if form is None else encode_json(form).decode()
+        if form is None:
+            return None
+        content = payload.position - start + payload.empty_values - empty_values
+        if content * text_per_byte > budget.left:
+            budget.check_json(form)
+        text = encode_json(form).decode()
+        budget.take(len(text))
+        return text
 
     return read
+
+
+_SCALAR_TEXT_MAX: Final = 64
+"""Maximum characters of a value of a primitive type per byte of its payload, and of the punctuation around it."""
+
+
+def _find_text_per_byte(root: Type) -> int:
+    """Return the maximum size of the JSON of a value per byte, or per value without bytes, of its payload.
+
+    Between two bytes of a payload are at most the names of all fields and branches, since types that contain
+    themselves need bytes, and one symbol.
+    """
+    names = symbol = 0
+    for type_ in iter_types(root):
+        if isinstance(type_, AvroRecord):
+            names += len(type_.full_name) + sum(len(field.name) for field in type_.fields) + 8 * len(type_.fields) + 8
+        elif isinstance(type_, EnumType):
+            names += len(type_.full_name)
+            symbol = max(symbol, *map(len, type_.symbols), 0)
+        elif isinstance(type_, Fixed):
+            names += len(type_.full_name)
+    return names + symbol + _SCALAR_TEXT_MAX
 
 
 def _read_optional(layout: Layout, read_branch: Read) -> Read:

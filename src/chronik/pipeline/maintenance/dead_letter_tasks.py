@@ -128,7 +128,7 @@ def _compute_below_next_offsets_mask(batch: pa.RecordBatch, next_offsets: Mappin
 def _decode_batch(batch: pa.RecordBatch, schema: pa.Schema, decoder: RowDecoder) -> Iterable[DecodedRows]:
     if not batch.num_rows:
         return ()
-    return (decoder.decode_rows(_build_system_columns(batch, schema)),)
+    return decoder.decode_rows_in_parts(_build_system_columns(batch, schema))
 
 
 def _build_system_columns(batch: pa.RecordBatch, schema: pa.Schema) -> dict[str, pa.Array]:

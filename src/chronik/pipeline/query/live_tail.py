@@ -132,7 +132,8 @@ def _convert_rows(decoder: RowDecoder | None, own: dict[str, pa.Array], schema: 
     for start in range(0, len(own[OFFSET]), DECODE_BATCH_ROWS):
         part = {name: values.slice(start, DECODE_BATCH_ROWS) for name, values in own.items()}
         # A record that cannot be decoded will land as a dead-letter record, not as a row.
-        yield build_table_batch(decoder.decode_rows(part).rows, schema)
+        for decoded in decoder.decode_rows_in_parts(part):
+            yield build_table_batch(decoded.rows, schema)
 
 
 def _build_decoding_schema(tail: TailScan) -> pa.Schema:

@@ -45,6 +45,10 @@ class RecordColumns(NamedTuple):
     def __len__(self) -> int:
         return len(self.offset)
 
+    def slice(self, start: int, count: int) -> RecordColumns:
+        """Return some of the records without copying them."""
+        return RecordColumns(*(None if each is None else each.slice(start, count) for each in self))
+
 
 class RecordWithTimestampType(NamedTuple):
     """A record with the timestamp type of its batch."""

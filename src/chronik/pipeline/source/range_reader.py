@@ -92,5 +92,8 @@ def read_range(target: OffsetRange, settings: ReadSettings) -> Iterator[pa.Recor
     """Yield the records of a range as Arrow record batches with the columns of `settings`."""
     reader = None if settings.typed is None else TypedRecordReader(settings.typed)
     for columns in read_columns(target, settings, select_columns(settings.columns, settings.typed)):
-        typed = None if reader is None else reader.read(target, columns)
-        yield build_record_batch(target.topic_partition, columns, settings.columns, typed)
+        if reader is None:
+            yield build_record_batch(target.topic_partition, columns, settings.columns, None)
+            continue
+        for part, typed in reader.read_in_parts(target, columns):
+            yield build_record_batch(target.topic_partition, part, settings.columns, typed)

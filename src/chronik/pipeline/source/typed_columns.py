@@ -18,7 +18,7 @@ In mode FAILFAST, the last two fail the query.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from chronik.formats.codec import DEFAULT_KEY, JsonForm, UndecodableValueError
+from chronik.formats.decoded_size import check_json_size, decode_in_parts, find_size_max
 from chronik.pipeline.records.columns import RecordColumns
 from chronik.pipeline.source.offset_ranges import OffsetRange
 from chronik.pipeline.source.typed_options import (
@@ -100,7 +101,7 @@ class TypedColumnReader:
             if resolution.problem is not None:
                 errors.update((row, resolution.problem) for row in group.rows.tolist() if row not in errors)
                 continue
-            arrays.append(self._resolve(group, resolution, rescued))
+            arrays.append(self._resolve(values, group, resolution, rescued, errors))
             order[group.rows] = start + np.arange(len(group.rows))
             start += len(group.rows)
         if len(arrays) == 1 and start == len(values):
@@ -125,25 +126,32 @@ class TypedColumnReader:
             f"the message type is {names[0]}, expected {names[1]}" if is_other_message else None,
         )
 
-    def _resolve(self, group: DecodedGroup, resolution: _Resolution, rescued: dict[int, bytes]) -> pa.Array:
+    def _resolve(
+        self,
+        values: pa.BinaryArray,
+        group: DecodedGroup,
+        resolution: _Resolution,
+        rescued: dict[int, bytes],
+        errors: dict[int, str],
+    ) -> pa.Array:
         converted = resolution.convert(group.column.array)
         is_incomplete = np.zeros(len(group.rows), np.bool_) if converted.misfits is None else converted.misfits.copy()
         is_incomplete[list(group.column.leftovers)] = True
         is_incomplete[list(group.column.errors)] = False
         incomplete = np.flatnonzero(is_incomplete)
         if len(incomplete):
-            self._rescue(group, resolution, converted.array, incomplete, rescued)
+            for row, lost in self._find_lost_parts(group, resolution, converted.array, incomplete):
+                try:
+                    check_json_size(lost, find_size_max(len(values[row].as_buffer())))
+                    rescued[row] = _encode(lost)
+                except UndecodableValueError as error:
+                    errors[row] = str(error)
         return converted.array if resolution.add_defaults is None else resolution.add_defaults(converted.array)
 
-    def _rescue(
-        self,
-        group: DecodedGroup,
-        resolution: _Resolution,
-        converted: pa.Array,
-        incomplete: Int64s,
-        rescued: dict[int, bytes],
-    ) -> None:
-        """Add the parts of values that the column does not contain."""
+    def _find_lost_parts(
+        self, group: DecodedGroup, resolution: _Resolution, converted: pa.Array, incomplete: Int64s
+    ) -> Iterator[tuple[int, JsonForm]]:
+        """Yield the rows of incomplete values, with the parts that the column does not contain."""
         taken = pa.array(incomplete)
         written = convert_to_json_forms(group.column.array.take(taken), group.written)
         stored = convert_to_json_forms(converted.take(taken), self._target)
@@ -153,7 +161,7 @@ class TypedColumnReader:
             form = form if resolution.rename is None else resolution.rename(form)
             lost = _find_lost(form, kept, self._target.type)
             if lost is not None:
-                rescued[int(group.rows[index])] = _encode(lost)
+                yield int(group.rows[index]), lost
 
 
 def _find_lost(form: JsonForm, kept: JsonForm, target: pa.DataType) -> JsonForm:
@@ -250,12 +258,24 @@ class TypedRecordReader:
         self._readers = {column.name: TypedColumnReader(column) for column in typed.columns}
         self._fails_fast = typed.fails_fast
 
+    def read_in_parts(
+        self, target: OffsetRange, records: RecordColumns
+    ) -> Iterator[tuple[RecordColumns, dict[str, pa.Array]]]:
+        """Yield records with their typed columns, in parts if the values are large together. See `read`."""
+
+        def read(start: int, count: int) -> tuple[RecordColumns, dict[str, pa.Array]]:
+            part = records.slice(start, count)
+            return part, self.read(target, part)
+
+        return decode_in_parts(read, 0, len(records))
+
     def read(self, target: OffsetRange, records: RecordColumns) -> dict[str, pa.Array]:
         """Return the typed columns of records, and the columns that report what they do not contain.
 
         Raises:
             UndecodableValueError: A record cannot be decoded completely in mode FAILFAST.
-            RegistryUnavailableError, RegistryRequestError, ConfigError: See `FramedDecoder.decode`.
+            RegistryUnavailableError, RegistryRequestError, ConfigError, ColumnTooLargeError: See
+                `FramedDecoder.decode`.
         """
         found: dict[str, pa.Array] = {}
         for name, reader in self._readers.items():

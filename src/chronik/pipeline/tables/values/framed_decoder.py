@@ -23,6 +23,7 @@ from chronik.formats.codec import (
     WriterSchema,
     create_decoder,
 )
+from chronik.formats.decoded_size import ColumnBudget
 from chronik.formats.framing import FrameGroup, SchemaKey, split_frames, split_message_groups
 from chronik.formats.registry_client import RegistrySettings, SchemaUnknownError, get_registry_client
 
@@ -73,7 +74,16 @@ class FramedDecoder:
         Raises:
             RegistryUnavailableError, RegistryRequestError: A schema cannot be fetched.
             ConfigError: There is no registry, or a library is not installed.
+            ColumnTooLargeError: See `ValueDecoder.decode_column`.
         """
+        budget = ColumnBudget(len(values))
+        for group in self._decode(values, headers, errors):
+            budget.take(group.column.array.nbytes)
+            yield group
+
+    def _decode(
+        self, values: pa.BinaryArray, headers: pa.ListArray | None, errors: dict[int, str]
+    ) -> Iterator[DecodedGroup]:
         if self._schema is not None:
             rows = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
             payloads = values.drop_null() if values.null_count else values

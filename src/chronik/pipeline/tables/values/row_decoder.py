@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
+from chronik.formats.decoded_size import decode_in_parts
 from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline.records.columns import RecordColumns
 from chronik.pipeline.tables.layout import ERROR, HEADERS, KEY, KEY_VALUE, RESCUED, VALUE, system_columns
@@ -106,10 +108,21 @@ class RowDecoder:
         ]
 
     def decode_records(self, partition: int, records: RecordColumns) -> Iterator[DecodedRows]:
-        """Decode records in order, and yield the results in chunks."""
+        """Decode records in order, and yield the results in chunks. See `decode_rows`."""
+
+        def decode(start: int, count: int) -> DecodedRows:
+            return self.decode_rows(system_columns(partition, records.slice(start, count)))
+
         for start in range(0, len(records), self._batch_rows):
-            part = RecordColumns(*(None if each is None else each.slice(start, self._batch_rows) for each in records))
-            yield self.decode_rows(system_columns(partition, part))
+            yield from decode_in_parts(decode, start, min(self._batch_rows, len(records) - start))
+
+    def decode_rows_in_parts(self, own: Mapping[str, pa.Array]) -> Iterator[DecodedRows]:
+        """Decode the values of records, in parts if their values are large together. See `decode_rows`."""
+
+        def decode(start: int, count: int) -> DecodedRows:
+            return self.decode_rows({name: values.slice(start, count) for name, values in own.items()})
+
+        return decode_in_parts(decode, 0, len(own[VALUE]))
 
     def decode_rows(self, own: Mapping[str, pa.Array]) -> DecodedRows:
         """Decode the values of records into table rows; `own` contains the records' system columns.
@@ -117,6 +130,7 @@ class RowDecoder:
         Raises:
             RegistryUnavailableError, RegistryRequestError: A schema cannot be fetched.
             ConfigError: There is no registry, or a library is not installed.
+            ColumnTooLargeError: The values of several records are too large. Decode them in parts.
         """
         if self._typed is not None:
             decoded = self._typed.decode(own[VALUE], own.get(HEADERS))
@@ -223,4 +237,10 @@ def infer_statistics(values: Sequence[bytes | None]) -> FieldStatistics:
 
 def infer_record_statistics(decoder: RowDecoder, records: Iterable[RecordColumns]) -> FieldStatistics:
     """Return the types of all fields in a sample of records, ignoring those that cannot be decoded."""
-    return merge_statistics(map(decoder.collect_statistics, records))
+    return merge_statistics(chain.from_iterable(_iter_statistics(decoder, each) for each in records))
+
+
+def _iter_statistics(decoder: RowDecoder, records: RecordColumns) -> Iterator[FieldStatistics]:
+    return decode_in_parts(
+        lambda start, count: decoder.collect_statistics(records.slice(start, count)), 0, len(records)
+    )

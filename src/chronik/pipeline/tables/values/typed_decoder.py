@@ -20,6 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from chronik.formats.codec import UndecodableValueError
+from chronik.formats.decoded_size import check_json_size, find_size_max
 from chronik.pipeline.tables.layout import RESCUED, VALUE_SCHEMA
 from chronik.pipeline.tables.values.arrow_json import convert_to_json_forms
 from chronik.pipeline.tables.values.column_projection import ColumnProjection, ProjectedValues
@@ -107,7 +109,7 @@ class TypedDecoder:
             projection = self._get_projection(decoded)
             groups.append(_ProjectedGroup(decoded, projection, self._project(decoded, projection)))
         is_decoded_again = bool(written) and self.stops_at_new_types
-        slow = _SlowRows() if is_decoded_again else self._decode_slow_rows(groups, errors)
+        slow = _SlowRows() if is_decoded_again else self._decode_slow_rows(values, groups, errors)
         return self._assemble(len(values), groups, slow, errors, written)
 
     def _lacks_columns(self, decoded: DecodedGroup) -> bool:
@@ -151,7 +153,9 @@ class TypedDecoder:
 
     # Slow path
 
-    def _decode_slow_rows(self, groups: list[_ProjectedGroup], errors: dict[int, str]) -> _SlowRows:
+    def _decode_slow_rows(
+        self, values: pa.BinaryArray, groups: list[_ProjectedGroup], errors: dict[int, str]
+    ) -> _SlowRows:
         """Decode records again, by their JSON forms, that have values that do not fit or have no column."""
         slow = _SlowRows()
         for group in groups:
@@ -159,6 +163,11 @@ class TypedDecoder:
             if len(positions):
                 rows = group.decoded.rows[positions].tolist()
                 for row, form in zip(rows, self._build_forms(group, positions), strict=True):
+                    try:
+                        check_json_size(form, find_size_max(len(values[row].as_buffer())))
+                    except UndecodableValueError as error:
+                        errors[row] = str(error)
+                        continue
                     slow.add(row, form, {} if form is None else self._separate_lost_values(group.projection, form))
         if not slow.rows:
             return slow
