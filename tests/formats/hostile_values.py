@@ -95,7 +95,8 @@ def _nest_messages(size: int) -> bytes:
 
 
 def _proto(body: str, build: Callable[[int], bytes]) -> HostileValue:
-    return HostileValue(PROTOBUF, f'syntax = "proto3";\n{body}', build)
+    syntax = "proto2" if "[default" in body else "proto3"
+    return HostileValue(PROTOBUF, f'syntax = "{syntax}";\n{body}', build)
 
 
 def _json(schema: Any, build: Callable[[int], bytes]) -> HostileValue:
@@ -206,6 +207,18 @@ HOSTILE_VALUES: Final[dict[str, HostileValue]] = {
     ),
     "protobuf long enum names": _proto(
         f"message M {{ repeated E e = 1; }} enum E {{ {'A' * 1000} = 0; }}", lambda size: _message(1, b"\x00" * size)
+    ),
+    "protobuf long defaults": _proto(
+        f'message M {{ repeated E e = 1; }} message E {{ optional string s = 1 [default = "{"A" * 1000}"]; }}',
+        _repeat(_message(1, b"")),
+    ),
+    "protobuf recursive lists with long names": _proto(
+        f"message M {{ repeated E e = 1; }} message E {{ repeated E e = 1; int32 {'f' * 900} = 2; }}",
+        _repeat(_message(1, _message(1, b""))),
+    ),
+    "protobuf maps of enums": _proto(
+        f"message M {{ repeated E e = 1; }} message E {{ map<string, Long> m = 1; }} enum Long {{ {'A' * 1000} = 0; }}",
+        _repeat(_message(1, _message(1, b""))),
     ),
     "protobuf long field names": _proto(
         f"message M {{ repeated E e = 1; message E {{ string {'f' * 40} = 1; }} }}",

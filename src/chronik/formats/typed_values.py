@@ -145,4 +145,6 @@ class _CachedDecoder(NamedTuple):
 
 def _has_long_names(schema: WriterSchema) -> bool:
     texts = (schema.text, *(each.text for each in schema.references))
+    if schema.format is ValueFormat.PROTOBUF and any("default" in text for text in texts):
+        return True  # JSON contains the default values of absent fields
     return any(len(name[0]) > _SHORT_NAME_CHARACTERS for text in texts for name in _NAME.finditer(text))

@@ -26,6 +26,7 @@ from chronik.formats.codec import (
     UndecodableValueError,
     encode_json,
 )
+from chronik.formats.decoded_size import VALUE_BYTES_MAX, VALUE_BYTES_PER_BYTE_MAX, ColumnBudget, ValueBudget
 from chronik.formats.framing import get_binary_buffers
 from chronik.formats.protobuf.layout import ColumnForm, FieldLayout
 from chronik.formats.protobuf.types import MESSAGE, FieldType, MessageType
@@ -59,6 +60,9 @@ CELLS_MAX: Final = 50_000_000
 
 PACKED_BYTES_MAX: Final = 1 << 20
 """Maximum bytes of packed fields that are read at the same time, unless a single one is longer."""
+
+SHORT_NAME_CHARACTERS: Final = 24
+"""Maximum length of enum names that are not counted by payload. Half of VALUE_BYTES_PER_BYTE_MAX is more."""
 
 _END: Final = INVALID_LENGTH
 """The tag of messages without further fields."""
@@ -134,7 +138,7 @@ class TooManyCellsError(Exception):
 class _Batch:
     """The bytes of many payloads."""
 
-    def __init__(self, payloads: pa.BinaryArray) -> None:
+    def __init__(self, payloads: pa.BinaryArray, budget: ColumnBudget) -> None:
         starts, ends, data = get_binary_buffers(payloads)
         start = int(starts[0])
         # Reads may exceed a payload by the longest number before they are checked.
@@ -147,6 +151,9 @@ class _Batch:
         """Whether each payload must be read by the decoder of single values."""
         self.values: Int64s = np.zeros(len(payloads), np.int64)
         """The number of fields of the messages in each payload, or a higher one: see `VALUES_MAX`."""
+        self.budget = budget
+        self.sizes: Int64s = np.zeros(len(payloads), np.int64)
+        """The bytes of list elements, map entries and long text in the value of each payload."""
         self._cells = 0
         self.words = view_words(self.data)
 
@@ -164,6 +171,26 @@ class _Batch:
             self.values += np.bincount(payloads, minlength=len(self.values)) * fields
         else:
             np.add.at(self.values, payloads, fields)
+
+    def add_elements(self, payloads: Int64s, element_bytes: int) -> None:
+        """Add elements of lists or entries of maps in payloads.
+
+        Raises:
+            ColumnTooLargeError: See `ColumnBudget.take`.
+        """
+        self.budget.take(len(payloads) * element_bytes)
+        if len(payloads):
+            self.sizes += np.bincount(payloads, minlength=len(self.sizes)) * element_bytes
+
+    def add_texts(self, payloads: Int64s, sizes: Int64s) -> None:
+        """Add text in payloads. See `add_elements`."""
+        self.budget.take(int(sizes.sum()))
+        np.add.at(self.sizes, payloads, sizes)
+
+    def find_marked(self) -> Int64s:
+        """Return the indexes of the payloads that the decoder of single values must read."""
+        sizes_max = np.maximum(VALUE_BYTES_MAX, VALUE_BYTES_PER_BYTE_MAX * (self.ends - self.starts)) // 2
+        return np.flatnonzero(self.is_marked | (self.values > VALUES_MAX) | (self.sizes > sizes_max))
 
     def read_varints(self, positions: Int64s) -> tuple[UInt64s, Int64s]:
         """Return the varint at each position, and its length. That of an invalid one exceeds any payload."""
@@ -467,17 +494,20 @@ class MessageColumnDecoder:
 
     def __init__(self, message: MessageType, layouts: Sequence[FieldLayout], arrow_type: pa.StructType) -> None:
         self._read = _compile_message(message, layouts, arrow_type, 0)
+        self._slot_bytes = sum(layout.slot_bytes for layout in layouts)
 
-    def decode(self, payloads: pa.BinaryArray) -> tuple[pa.Array, Int64s]:
+    def decode(self, payloads: pa.BinaryArray, budget: ColumnBudget) -> tuple[pa.Array, Int64s]:
         """Decode payloads. Return an array, and the indexes of those that the decoder of single values must read.
 
         Raises:
             TooManyCellsError: The payloads contain too many messages. Decode fewer of them.
+            ColumnTooLargeError: See `ColumnBudget.take`.
         """
-        batch = _Batch(payloads)
+        budget.take(self._slot_bytes * len(payloads))
+        batch = _Batch(payloads, budget)
         frames = _Frames(batch, batch.starts, batch.ends, np.arange(len(payloads)))
         array = self._read(frames)
-        return array, np.flatnonzero(batch.is_marked | (batch.values > VALUES_MAX))
+        return array, batch.find_marked()
 
 
 def _compile_message(
@@ -505,6 +535,7 @@ def _compile_field(layout: FieldLayout, arrow_type: pa.DataType, depth: int) -> 
             bounds, owners, first, second = column.select_all()
             frames = column.frames
             elements = _Frames(frames.batch, owners, owners, frames.payloads[owners])
+            frames.batch.add_elements(elements.payloads, layout.element_bytes)
             items = build_items(elements, first, second)
             return pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), items, type=arrow_type)
 
@@ -557,6 +588,7 @@ def _compile_map(layout: FieldLayout, arrow_type: pa.MapType, depth: int) -> Bui
         bounds, owners, starts, ends = column.select_all()
         frames = column.frames
         entries = _Frames(frames.batch, starts.view(np.int64), ends, frames.payloads[owners])
+        frames.batch.add_elements(entries.payloads, layout.element_bytes)
         key_column, value_column = reader.read(entries)
         keys, values = build_keys(key_column), build_values(value_column)
         _mark_repeated_keys(frames, bounds, keys)
@@ -724,7 +756,10 @@ def _compile_enum(layout: FieldLayout) -> BuildElements:
     enum = layout.field.enum
     assert enum is not None
     numbers = np.array(sorted(enum.names), np.int32)
-    names = pa.array([enum.names[number] for number in sorted(enum.names)], pa.string())
+    texts = [enum.names[number] for number in sorted(enum.names)]
+    names = pa.array(texts, pa.string())
+    sizes = np.array([len(text) for text in texts], np.int64)
+    has_long_names = bool((sizes > SHORT_NAME_CHARACTERS).any())
 
     def build(frames: _Frames, first: npt.NDArray[Any], second: Int64s) -> pa.Array:
         values = _to_int32(first.view(np.uint64))
@@ -735,6 +770,10 @@ def _compile_enum(layout: FieldLayout) -> BuildElements:
         is_unknown = numbers[indexes] != values
         if is_unknown.any():
             frames.mark(is_unknown)
+        if has_long_names:
+            frames.batch.add_texts(frames.payloads, sizes.take(indexes))
+        else:
+            frames.batch.budget.take(int(sizes.take(indexes).sum()))
         return names.take(pa.array(indexes))
 
     return build
@@ -818,7 +857,8 @@ def _compile_single_values(layout: FieldLayout, arrow_type: pa.DataType, depth: 
     """Return a function that reads each value by itself, for types that cannot be read in passes."""
     message = layout.field.message
     assert message is not None
-    convert = compile_element(layout)
+    budget = ValueBudget()
+    convert = compile_element(layout, budget)
     fields_max = _find_fields_max(message)
 
     def build(frames: _Frames, first: npt.NDArray[Any], second: Int64s) -> pa.Array:
@@ -826,19 +866,24 @@ def _compile_single_values(layout: FieldLayout, arrow_type: pa.DataType, depth: 
         # A message takes at least two bytes.
         frames.batch.count(frames.payloads, ((second - first.view(np.int64)) // 2 + 1) * fields_max)
         values: list[Any] = []
+        sizes = np.zeros(len(first), np.int64)
         failed = []
         for index, (start, end) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
             value = None
+            budget.reset(0)
             try:
                 value = convert(read_message(message, data[start:end].tobytes(), depth=depth))
             except (WireFormatError, UndecodableValueError):
                 failed.append(index)
+            frames.batch.budget.take(budget.used)
+            sizes[index] = budget.used
             if type(value) is Unfit:
                 failed.append(index)
                 value = None
             values.append(value)
         if failed:
             frames.mark(np.array(failed))
+        np.add.at(frames.batch.sizes, frames.payloads, sizes)
         return pa.array(values, arrow_type)
 
     return build

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from chronik.formats.codec import DecodedColumn, JsonForm, UndecodableValueError, UnsupportedSchemaError, WriterSchema
+from chronik.formats.decoded_size import ColumnBudget, ValueBudget
 from chronik.formats.protobuf.layout import FieldLayout, load_message, plan_layouts
 from chronik.formats.protobuf.syntax import ProtoSyntaxError
 from chronik.formats.protobuf.types import break_cycles
@@ -28,6 +29,9 @@ COLUMN_PAYLOADS_MIN: Final = 48
 
 COLUMN_BYTES_MIN: Final = 256 * 1024
 """Minimum bytes for decoding fewer payloads with NumPy: they may contain long lists."""
+
+OBJECTS_PAYLOADS: Final = 256
+"""Payloads of which there are Python objects at the same time. These are several times as large as the values."""
 
 
 class ProtobufDecoder:
@@ -66,6 +70,7 @@ class ProtobufDecoder:
         self._field: pa.Field | None = None
         self._convert: ToArrow | None = None
         self._columns: MessageColumnDecoder | None = None
+        self._value_budget = ValueBudget()
 
     def __del__(self) -> None:
         message = getattr(self, "_message", None)
@@ -104,7 +109,7 @@ class ProtobufDecoder:
         errors: dict[int, str] = {}
         leftovers: dict[int, JsonForm] = {}
         start = 0
-        for chunk, decoded in self._decode_chunks(payloads):
+        for chunk, decoded in self._decode_chunks(payloads, ColumnBudget(len(payloads))):
             arrays.append(decoded.array)
             errors.update((start + index, error) for index, error in decoded.errors.items())
             leftovers.update((start + index, form) for index, form in decoded.leftovers.items())
@@ -113,13 +118,15 @@ class ProtobufDecoder:
         array = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays) if arrays else pa.nulls(0, arrow_type)
         return DecodedColumn(array, errors, leftovers)
 
-    def _decode_chunks(self, payloads: pa.BinaryArray) -> Iterator[tuple[pa.BinaryArray, DecodedColumn]]:
+    def _decode_chunks(
+        self, payloads: pa.BinaryArray, budget: ColumnBudget
+    ) -> Iterator[tuple[pa.BinaryArray, DecodedColumn]]:
         """Yield parts of the payloads that do not take too much memory, with their decoded values."""
         pending = [payloads.slice(start, CHUNK_PAYLOADS) for start in range(0, len(payloads), CHUNK_PAYLOADS)]
         pending.reverse()
         while pending:
             chunk = pending.pop()
-            decoded = None if len(chunk) > 1 and chunk.nbytes > CHUNK_BYTES else self._decode_chunk(chunk)
+            decoded = None if len(chunk) > 1 and chunk.nbytes > CHUNK_BYTES else self._decode_chunk(chunk, budget)
             if decoded is None:
                 half = len(chunk) // 2
                 pending += [chunk.slice(half), chunk.slice(0, half)]
@@ -131,7 +138,7 @@ class ProtobufDecoder:
             self._layouts = plan_layouts(self._message)
         return self._layouts
 
-    def _decode_chunk(self, payloads: pa.BinaryArray) -> DecodedColumn | None:
+    def _decode_chunk(self, payloads: pa.BinaryArray, budget: ColumnBudget) -> DecodedColumn | None:
         """Decode payloads, or return None if they must be split."""
         import numpy as np
         import pyarrow as pa
@@ -141,16 +148,16 @@ class ProtobufDecoder:
         count = len(payloads)
         is_small = count < COLUMN_PAYLOADS_MIN and payloads.nbytes < COLUMN_BYTES_MIN
         if is_small or count <= PASS_MESSAGES_MIN or payloads.nbytes > CHUNK_BYTES or not self._message.fields:
-            return self._decode_one_by_one(payloads)
+            return self._decode_one_by_one(payloads, budget)
         if self._columns is None:
             self._columns = MessageColumnDecoder(self._message, self._plan(), self.arrow_field.type)
         try:
-            array, marked = self._columns.decode(payloads)
+            array, marked = self._columns.decode(payloads, budget)
         except TooManyCellsError:
             return None
         if not len(marked):
             return DecodedColumn(array, {}, {})
-        others = self._decode_one_by_one(payloads.take(pa.array(marked)))
+        others = self._decode_one_by_one(payloads.take(pa.array(marked)), budget)
         order = np.arange(len(payloads))
         order[marked] = len(payloads) + np.arange(len(marked))
         array = pa.concat_arrays([array, others.array]).take(pa.array(order))
@@ -158,22 +165,30 @@ class ProtobufDecoder:
         leftovers = {int(marked[index]): form for index, form in others.leftovers.items()}
         return DecodedColumn(array, errors, leftovers)
 
-    def _decode_one_by_one(self, payloads: pa.BinaryArray) -> DecodedColumn:
+    def _decode_one_by_one(self, payloads: pa.BinaryArray, budget: ColumnBudget) -> DecodedColumn:
         import pyarrow as pa
 
         arrow_type = self.arrow_field.type
+        layouts, sizes = self._plan(), self._value_budget
         if self._convert is None:
-            self._convert = compile_struct(self._message, self._plan())
-        values: list[Any] = []
+            self._convert = compile_struct(self._message, layouts, sizes)
+        slot_bytes = sum(layout.slot_bytes for layout in layouts)
+        arrays: list[pa.Array] = []
         errors: dict[int, str] = {}
         leftovers: dict[int, JsonForm] = {}
-        for index, payload in enumerate(payloads.to_pylist()):
-            try:
-                value = self._convert(read_message(self._message, payload))
-            except (WireFormatError, UndecodableValueError) as error:
-                errors[index] = str(error)
-                value = None
-            if type(value) is Unfit:
-                leftovers[index], value = value.leftover, value.stored
-            values.append(value)
-        return DecodedColumn(pa.array(values, arrow_type), errors, leftovers)
+        for start in range(0, len(payloads), OBJECTS_PAYLOADS):
+            values: list[Any] = []
+            for index, payload in enumerate(payloads.slice(start, OBJECTS_PAYLOADS).to_pylist(), start):
+                sizes.reset(len(payload))
+                try:
+                    value = self._convert(read_message(self._message, payload))
+                except (WireFormatError, UndecodableValueError) as error:
+                    errors[index] = str(error)
+                    value = None
+                else:
+                    budget.take(slot_bytes + sizes.used)
+                if type(value) is Unfit:
+                    leftovers[index], value = value.leftover, value.stored
+                values.append(value)
+            arrays.append(pa.array(values, arrow_type))
+        return DecodedColumn(pa.concat_arrays(arrays), errors, leftovers)

@@ -102,10 +102,36 @@ _SHAPES: Final = {
 """The fields of special types. A schema may contain another type of the same name, which is an ordinary message."""
 
 
+_ELEMENT_BYTES: Final = {
+    ColumnForm.BOOLEAN: 1,
+    ColumnForm.LONG: 8,
+    ColumnForm.UNSIGNED_LONG: 16,
+    ColumnForm.DOUBLE: 8,
+    ColumnForm.TIMESTAMP: 8,
+    ColumnForm.DECIMAL: 16,
+    ColumnForm.TIME: 4 + len("08:30:00.000000001"),
+}
+"""The bytes that a column takes per value; 4 for other forms. The bytes of strings, which are part of the payload, do
+not count, nor do those of enum names and JSON text, which are counted themselves."""
+
+KEY_BYTES: Final = 24
+"""The bytes that a column takes per key of a map: the longest number as text, and its position."""
+
+
 class FieldLayout:
     """How a column stores single values of a field, or the elements of a repeated one."""
 
-    __slots__ = ("children", "field", "form", "is_list", "is_map", "precision_and_scale", "size")
+    __slots__ = (
+        "children",
+        "element_bytes",
+        "field",
+        "form",
+        "is_list",
+        "is_map",
+        "precision_and_scale",
+        "size",
+        "slot_bytes",
+    )
 
     def __init__(self, field: FieldType, form: ColumnForm, children: tuple[FieldLayout, ...] = ()) -> None:
         self.field = field
@@ -117,6 +143,25 @@ class FieldLayout:
         self.precision_and_scale = field.precision_and_scale or (0, 0)
         self.size: int = 1 + sum(child.size for child in children)
         """The number of columns, including nested ones. A type that is used several times counts each time."""
+        self.element_bytes: int = self._find_element_bytes()
+        """The minimum bytes that a column takes per element of a list, entry of a map, or single value."""
+        self.slot_bytes: int = 4 if field.is_repeated else self.element_bytes + _find_default_bytes(field)
+        """The minimum bytes that a column takes per message with the field, which may be absent."""
+
+    def _find_element_bytes(self) -> int:
+        if self.is_map and self.children:
+            return KEY_BYTES + self.children[1].slot_bytes
+        if self.form in (ColumnForm.STRUCT, ColumnForm.WRAPPER):
+            return sum(child.slot_bytes for child in self.children)
+        return _ELEMENT_BYTES.get(self.form, 4)
+
+
+def _find_default_bytes(field: FieldType) -> int:
+    """Return the size of the text that a column stores for an absent field."""
+    default = field.default
+    if field.enum is not None:
+        return len(field.enum.names.get(default, ""))
+    return len(default) if isinstance(default, str | bytes) else 0
 
 
 def find_special_form(message: MessageType, field: FieldType | None = None) -> ColumnForm | None:

@@ -18,6 +18,7 @@ from chronik.formats.codec import (
     format_single_float,
     format_timestamp,
 )
+from chronik.formats.decoded_size import ValueBudget
 from chronik.formats.protobuf.layout import (
     LIST_TYPE,
     STRUCT_TYPE,
@@ -217,9 +218,9 @@ ToArrow = Callable[[Any], Any]
 """A function that converts a value to a Python object for an Arrow array, or to `Unfit`."""
 
 
-def compile_struct(message: MessageType, layouts: Sequence[FieldLayout]) -> ToArrow:
-    """Return the function that converts messages to structs."""
-    fields = [(layout.field, layout.field.name, _compile_field(layout)) for layout in layouts]
+def compile_struct(message: MessageType, layouts: Sequence[FieldLayout], budget: ValueBudget) -> ToArrow:
+    """Return the function that converts messages to structs. It counts the size of a value in `budget`."""
+    fields = [(layout.field, layout.field.name, _compile_field(layout, budget)) for layout in layouts]
 
     def convert(values: Values) -> Any:
         check_required(message, values)
@@ -244,15 +245,16 @@ def compile_struct(message: MessageType, layouts: Sequence[FieldLayout]) -> ToAr
     return convert
 
 
-def _compile_field(layout: FieldLayout) -> ToArrow:
+def _compile_field(layout: FieldLayout, budget: ValueBudget) -> ToArrow:
     if layout.is_map:
-        return _compile_map(layout)
-    convert = compile_element(layout)
+        return _compile_map(layout, budget)
+    convert = compile_element(layout, budget)
     if not layout.is_list:
         return convert
     field = layout.field
 
     def convert_list(elements: Any) -> Any:
+        budget.take(len(elements or ()) * layout.element_bytes)
         converted = [convert(element) for element in elements or ()]
         if any(type(each) is Unfit for each in converted):
             return Unfit(None, build_field_form(field, elements))
@@ -261,12 +263,13 @@ def _compile_field(layout: FieldLayout) -> ToArrow:
     return convert_list
 
 
-def _compile_map(layout: FieldLayout) -> ToArrow:
+def _compile_map(layout: FieldLayout, budget: ValueBudget) -> ToArrow:
     key_field, value_layout = layout.children[0].field, layout.children[1]
     value_field = value_layout.field
-    convert = compile_element(value_layout)
+    convert = compile_element(value_layout, budget)
 
     def convert_map(entries: Any) -> Any:
+        budget.take(len(entries or ()) * layout.element_bytes)
         stored: dict[str, Any] = {}
         leftovers: dict[str, JsonForm] = {}
         for entry in entries or ():
@@ -286,25 +289,36 @@ def _compile_map(layout: FieldLayout) -> ToArrow:
     return convert_map
 
 
-def compile_element(layout: FieldLayout) -> ToArrow:
-    """Return the function that converts single values of a field, or elements of a repeated one."""
+def compile_element(layout: FieldLayout, budget: ValueBudget) -> ToArrow:
+    """Return the function that converts single values of a field, or elements of a repeated one.
+
+    It counts the size of text in `budget`.
+    """
     field = layout.field
     match layout.form:
         case ColumnForm.STRUCT:
             assert field.message is not None
-            return compile_struct(field.message, layout.children)
+            return compile_struct(field.message, layout.children, budget)
         case ColumnForm.WRAPPER:
             inner = layout.children[0].field
-            convert = compile_element(layout.children[0])
+            convert = compile_element(layout.children[0], budget)
             return lambda value: convert(value.get(inner.name, inner.default))
         case ColumnForm.JSON_TEXT:
-            return lambda value: encode_json(build_element_form(field, value)).decode()
+            return lambda value: _encode_text(field, value, budget)
         case ColumnForm.UNSIGNED_LONG:
             return Decimal
         case ColumnForm.ENUM:
             assert field.enum is not None
             names = field.enum.names
-            return lambda value: names[value] if value in names else Unfit(None, value)
+
+            def convert_enum(value: int) -> Any:
+                name = names.get(value)
+                if name is None:
+                    return Unfit(None, value)
+                budget.take(len(name))
+                return name
+
+            return convert_enum
         case ColumnForm.TIMESTAMP:
             return lambda value: _fit(field, value, _to_microseconds(value))
         case ColumnForm.DATE:
@@ -315,6 +329,14 @@ def compile_element(layout: FieldLayout) -> ToArrow:
             return lambda value: _fit(field, value, _read_decimal(field, value))
         case _:
             return lambda value: value
+
+
+def _encode_text(field: FieldType, value: Any, budget: ValueBudget) -> str:
+    form = build_element_form(field, value)
+    budget.check_json(form)
+    text = encode_json(form).decode()
+    budget.take(len(text))
+    return text
 
 
 def _fit(field: FieldType, value: Any, stored: Any) -> Any:
