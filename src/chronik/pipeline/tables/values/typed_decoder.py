@@ -268,8 +268,10 @@ class TypedDecoder:
                 )
                 for index, column in enumerate(self._columns)
             }
-            total = sum(len(group.decoded.rows) for group in groups)
-            rescued = _concat_and_take([pa.nulls(total, pa.string()), slow.get(RESCUED)], indices, pa.string())
+            rescued = None
+            if self._has_rescued:
+                total = sum(len(group.decoded.rows) for group in groups)
+                rescued = _concat_and_take([pa.nulls(total, pa.string()), slow.get(RESCUED)], indices, pa.string())
             group_names = pa.array([*(group.decoded.schema for group in groups), None], pa.string())
             schemas = group_names.take(pa.array(sources[kept]))
         if self._has_rescued:

@@ -1,0 +1,138 @@
+"""Landing and queries of topics with hostile typed values: each costs its own record only."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chronik.formats.codec import ValueFormat
+from chronik.formats.encoding import build_prefix
+from chronik.pipeline.landing.settings import TableSettings, parse_table_settings
+from chronik.pipeline.maintenance.dead_letters import list_dead_letters
+from chronik.pipeline.query.live_tail import TailScan, read_tail_rows
+from chronik.pipeline.query.topic_snapshots import SnapshotReader
+from chronik.pipeline.source.options import IsolationLevel, ReadSettings
+from chronik.testing import Broker
+from tests.formats.hostile_values import HOSTILE_VALUES
+from tests.formats.http_registry import HttpRegistry
+from tests.pipeline.landing.typed_topic import TypedTopic
+from tests.pipeline.table_fixtures import JournalledTopic
+from tests.run_size import sized
+
+SEEDS = range(sized(2, 50))
+MUTATIONS = 200
+
+TYPES = {ValueFormat.AVRO: "AVRO", ValueFormat.JSON_SCHEMA: "JSON", ValueFormat.PROTOBUF: "PROTOBUF"}
+ORDERS = {
+    ValueFormat.AVRO: (
+        '{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"},'
+        ' {"name": "item", "type": "string"}]}',
+        b"\x0e\x06tea",
+    ),
+    ValueFormat.JSON_SCHEMA: (
+        '{"type": "object", "properties": {"id": {"type": "integer"}, "item": {"type": "string"}}, "required": ["id"]}',
+        b'{"id":7,"item":"tea"}',
+    ),
+    ValueFormat.PROTOBUF: (
+        'syntax = "proto3"; message Order { int64 id = 1; string item = 2; }',
+        b"\x00\x08\x07\x12\x03tea",
+    ),
+}
+"""The schema and an encoded value of an order."""
+DECODED = {"id": 7, "item": "tea"}
+
+
+@pytest.fixture
+def landed(chronik_broker: Broker, chronik_topic: str, tmp_path: Path) -> Iterator[TypedTopic]:
+    with chronik_broker.cluster() as cluster:
+        topic = TypedTopic(JournalledTopic(chronik_broker, chronik_topic), cluster, tmp_path)
+        topic.registry = HttpRegistry()
+        yield topic
+        topic.close()
+
+
+def frame_order(landed: TypedTopic, format: ValueFormat) -> bytes:
+    schema, payload = ORDERS[format]
+    return build_prefix(landed.registry.add("orders", schema, TYPES[format])) + payload
+
+
+def read_tail_ids(landed: TypedTopic) -> list[int | None]:
+    reader = SnapshotReader(landed.cluster, landed.root, registry=landed.registry_settings)
+    snapshot = reader.take_snapshots([landed.topic.name])[landed.topic.name]
+    read = ReadSettings(landed.topic.broker.bootstrap, isolation=IsolationLevel.READ_COMMITTED)
+    tail = TailScan(
+        read, snapshot.kind, snapshot.schema, ("id",), (), format=snapshot.format, registry=landed.registry_settings
+    )
+    (target,) = snapshot.tail
+    return [row["id"] for batch in read_tail_rows(tail, target) for row in batch.to_pylist()]
+
+
+def mutate(value: bytes, chance: random.Random) -> bytes | None:
+    """Truncate or extend a framed value, change its magic byte, schema id or other bytes, or replace it."""
+    match chance.randrange(8):
+        case 0:
+            return value[: chance.randrange(len(value))]
+        case 1:
+            return value + chance.randbytes(chance.randint(1, 9))
+        case 2:
+            return bytes([chance.randint(1, 255)]) + value[1:]
+        case 3:
+            return build_prefix(chance.choice([2, 99, 2**31 - 1])) + value[5:]
+        case 4:
+            return value[:5] + chance.randbytes(chance.randrange(40))
+        case 5:
+            return chance.choice([None, b"", b"\x00", b"\x01" + bytes(16), value[:5]])
+        case _:
+            position = chance.randrange(5, len(value))
+            return value[:position] + bytes([chance.choice([0, 0x7F, 0x80, 0xFF])]) + value[position + 1 :]
+
+
+@pytest.mark.parametrize("format", TYPES)
+def test_hostile_values_land_as_rows_or_dead_letter_records(landed: TypedTopic, format: ValueFormat) -> None:
+    settings = parse_table_settings(format.value)
+    order = frame_order(landed, format)
+    landed.send(order)
+    landed.land(table_settings=settings)
+    hostile = [value for value in HOSTILE_VALUES.values() if value.format is format]
+    sent = [order]
+    for value in hostile:
+        prefix = build_prefix(landed.registry.add("orders", value.schema, TYPES[format]))
+        payload = (b"\x00" if format is ValueFormat.PROTOBUF else b"") + value.build(16 * 1024)
+        sent += [prefix + payload, prefix + payload[: len(payload) // 2], order]
+    landed.send(*sent)
+    assert read_tail_ids(landed).count(7) == len(hostile) + 1
+    check_landing(landed, len(sent), len(hostile) + 1, settings)
+
+
+def check_landing(landed: TypedTopic, sent: int, orders: int, settings: TableSettings) -> None:
+    """Land a round. Check that each record is a row or a dead-letter record, and that the orders are rows."""
+    earlier = len(landed.rows())
+    result = landed.land(table_settings=settings)
+    assert result.rows + result.dead_letters == sent
+    rows = landed.rows()[earlier:]
+    assert [row for row in rows if row.get("id") == 7] == [DECODED] * orders
+    letters = list_dead_letters(landed.root, [landed.topic.name]).letters
+    assert len(letters) == result.dead_letters
+    assert all(letter.error and "\n" not in letter.error for letter in letters)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("format", TYPES)
+def test_mutated_values_do_not_affect_other_records(landed: TypedTopic, format: ValueFormat, seed: int) -> None:
+    settings = parse_table_settings(format.value)
+    order = frame_order(landed, format)
+    landed.send(order)
+    landed.land(table_settings=settings)
+    chance = random.Random(seed)
+    mutated = [mutate(order, chance) for _ in range(MUTATIONS)]
+    landed.send(*(each for value in mutated for each in (value, order)))
+    assert read_tail_ids(landed).count(7) >= MUTATIONS
+    earlier = landed.rows()
+    result = landed.land(table_settings=settings)
+    assert result.rows + result.dead_letters == 2 * MUTATIONS
+    assert result.dead_letters
+    by_offset = dict(zip(landed.offsets(), landed.rows(), strict=True))
+    assert [by_offset[len(earlier) + 2 * number + 1] for number in range(MUTATIONS)] == [DECODED] * MUTATIONS
