@@ -27,7 +27,7 @@ def test_partial_acl_removal_error_reports_counts() -> None:
     response = DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(matching_acls=matching)])
     controller = SimpleNamespace(request=lambda *_: response)
     cluster: Any = SimpleNamespace(controller=lambda: controller, retry=lambda send: send())
-    with pytest.raises(KafkaError, match="1 ACLs were removed, 1 may still exist: no majority") as raised:
+    with pytest.raises(KafkaError, match="1 ACL removed, 1 may still exist: no majority") as raised:
         remove_acls(cluster, [AclFilter()])
     assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
 

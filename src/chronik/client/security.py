@@ -41,6 +41,7 @@ from chronik.protocol.messages.describe_user_scram_credentials import (
 )
 from chronik.protocol.permissions import AclResourceType
 from chronik.security.sasl.scram_keys import MECHANISMS_BY_NAME, MECHANISMS_BY_NUMBER, generate_salt, salt_password
+from chronik.wording import pluralize
 
 MATCH_ANY = 1
 
@@ -184,7 +185,9 @@ def remove_acls(cluster: ClusterClient, filters: Sequence[AclFilter]) -> list[Ac
             else:
                 removed[binding] = None
     for failed in remaining.values():
-        message_text = f"{len(removed)} ACLs were removed, {len(remaining)} may still exist: {failed.error_message}"
+        message_text = (
+            f"{pluralize(len(removed), 'ACL')} removed, {len(remaining)} may still exist: {failed.error_message}"
+        )
         raise KafkaError(ErrorCode(failed.error_code), message_text)
     return list(removed)
 

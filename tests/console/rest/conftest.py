@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,13 @@ PASSWORD = "correct horse"
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizingNode]:
-    folder: Path = tmp_path_factory.mktemp("node")
+    with start_node_with_users(tmp_path_factory.mktemp("node")) as started:
+        yield started
+
+
+@contextmanager
+def start_node_with_users(folder: Path) -> Iterator[AuthorizingNode]:
+    """Start a cluster of one node with the super user root and the users mallory and alice, who have no permissions."""
     reserved = ReservedPorts(1)
     me = PeerConfig(1, Address("127.0.0.1", 0), Address("127.0.0.1", reserved.ports[0]))
     configs = {"super.users": "User:root", "connection.failed.authentication.delay.ms": "1"}

@@ -126,12 +126,12 @@ def _reassign(console: ConsoleTab, before: list[int], to: int) -> None:
 
 
 def _cancel_reassignment(console: ConsoleTab, inspector: ClusterInspector, before: list[int]) -> None:
-    console.open("/nodes?tab=moving")
+    console.open("/nodes?tab=reassignments")
     row = console.page.locator("tr", has_text=LARGE)
     row.get_by_text(str(NEW), exact=True).wait_for()
     console.check_page("nodes-moving")
-    console.press("call-off?")
-    console.confirm("call-off", plan=f"cancel the reassignment of {LARGE}-0")
+    console.press("cancel-reassignment?")
+    console.confirm("cancel-reassignment", plan=f"cancel the reassignment of {LARGE}-0")
     console.expect_text("There are no reassignments in progress.")
     assert inspector.reassignments() == []
     assert inspector.partitions(LARGE) == [before]

@@ -39,17 +39,17 @@ def users(console: ConsoleTab, inspector: ClusterInspector) -> None:
 def acls(console: ConsoleTab, inspector: ClusterInspector) -> None:
     row = console.page.locator("tr", has_text=EVE)
     console.open("/security?tab=acls")
-    console.press("give-right?")
+    console.press("create-acl?")
     console.fill(principal=EVE, name="orders", operation="write", pattern="prefixed")
-    console.confirm("give-right")
+    console.confirm("create-acl")
     row.wait_for()
-    console.check_page("rights", "")
+    console.check_page("acls", "")
     expected = AclBinding(
         AclResourceType.TOPIC, "orders", PatternType.PREFIXED, EVE, "*", AclOperation.WRITE, AclPermission.ALLOW
     )
     inspector.wait_for("ACLs", lambda: inspector.acls(EVE), [expected])
-    row.locator('[data-action="take-right?"]').click()
-    console.confirm("take-right")
+    row.locator('[data-action="delete-acl?"]').click()
+    console.confirm("delete-acl")
     row.wait_for(state="detached")
     inspector.wait_for("ACLs", lambda: inspector.acls(EVE), [])
     _paginate_acls(console, inspector)

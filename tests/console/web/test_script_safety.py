@@ -64,6 +64,14 @@ def test_every_button_names_its_action() -> None:
     assert len(action_names()) > 60
 
 
+def test_scripts_pluralize_counted_nouns() -> None:
+    """A count before a plural noun is wrong for 1: scripts use format.plural."""
+    nouns = "brokers|nodes|topics|partitions|replicas|records|messages|groups|members|ACLs|columns|versions"
+    for script in SCRIPTS:
+        found = re.findall(rf"\$\{{[^}}]*\}} (?:{nouns})\b", script.read_text(encoding="utf-8"))
+        assert not found, relative_name(script)
+
+
 def test_index_page_has_no_inline_scripts_or_styles() -> None:
     text = (STATIC / "index.html").read_text(encoding="utf-8")
     assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", text)

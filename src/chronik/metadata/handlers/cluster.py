@@ -33,6 +33,7 @@ from chronik.metadata.levels import DYNAMIC_MEMBERSHIP_LEVEL, get_cluster_level
 from chronik.metadata.records import ApplyResult, CommandRejectedError, NodeRecord
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
+from chronik.wording import pluralize
 
 PRODUCER_ID_MAX: Final = 2**63 - 1
 FEATURES_MAX: Final = 1000
@@ -126,7 +127,7 @@ def remove_node(writer: ImageWriter, command: RemoveNode, index: int) -> ApplyRe
         _check_voters_remain(image, replace(node, voter=False))
         held = image.replica_count(node.id)
         if held:
-            message = f"node {node.id} holds replicas of {held} partitions: move them to other nodes first"
+            message = f"node {node.id} holds replicas of {pluralize(held, 'partition')}: move them to other nodes first"
             raise CommandRejectedError(ErrorCode.POLICY_VIOLATION, message)
         if node.id in image.brokers:
             unregister_broker(writer, node.id)

@@ -26,6 +26,7 @@ from chronik.metadata.names import OFFSETS_TOPIC
 from chronik.metadata.records import ApplyResult, CommandRejectedError, CommittedOffset, Group, ItemFailure
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
+from chronik.wording import pluralize
 
 EMPTY_STATE: Final = "Empty"
 """Kafka's name for the state of a group without members."""
@@ -77,7 +78,7 @@ def delete_consumer_group(writer: ImageWriter, command: DeleteConsumerGroup, ind
         raise CommandRejectedError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {command.group_id}")
     if group.members:
         raise CommandRejectedError(
-            ErrorCode.NON_EMPTY_GROUP, f"group {command.group_id} has {len(group.members)} members"
+            ErrorCode.NON_EMPTY_GROUP, f"group {command.group_id} has {pluralize(len(group.members), 'member')}"
         )
     if image.get_staged_offsets(command.group_id):
         raise CommandRejectedError(

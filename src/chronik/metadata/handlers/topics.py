@@ -25,6 +25,7 @@ from chronik.metadata.names import find_topic_name_error, format_topic_metric_na
 from chronik.metadata.records import ApplyResult, CommandRejectedError, ItemFailure, Partition, Topic
 from chronik.metadata.writer import ImageWriter
 from chronik.protocol.errors import ErrorCode
+from chronik.wording import pluralize
 
 
 def create_topic(writer: ImageWriter, command: CreateTopic, index: int) -> ApplyResult:
@@ -87,7 +88,8 @@ def create_partitions(writer: ImageWriter, command: CreatePartitions, index: int
     topic = require_topic(writer.image, command.topic_id)
     count = len(topic.partitions)
     if command.partition_count != count:
-        message = f"topic {topic.name} has {count} partitions, not {command.partition_count} as when this was asked for"
+        found = pluralize(count, "partition")
+        message = f"topic {topic.name} has {found}, not {command.partition_count} as when this was asked for"
         raise CommandRejectedError(ErrorCode.INVALID_PARTITIONS, message)
     if any(partition.is_reassigning for partition in topic.partitions):
         raise CommandRejectedError(

@@ -47,6 +47,9 @@ class PipelineTopic(msgspec.Struct):
     """The columns of the table; null if no driver has reported them yet."""
     columns_left_out: int
     """Number of columns omitted because of the size limit of the driver's report."""
+    end_offsets: dict[int, int] = {}
+    """The current end offsets of the partitions, from which the lag is computed; the high watermarks of the driver's
+    last round for a principal that may not describe the topic."""
     round_rows: int = 0
     """Number of rows of the last round that wrote records to the table."""
     misfits: dict[str, int] = {}

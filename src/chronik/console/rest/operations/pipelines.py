@@ -185,6 +185,7 @@ def _build_topic(
         at_ms,
         None if schema is None else [TableColumn(column.name, column.type) for column in schema.columns],
         0 if schema is None else schema.left_out,
+        marks,
         progress.round_rows,
         progress.round_misfits,
     )

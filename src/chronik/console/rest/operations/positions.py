@@ -12,6 +12,7 @@ from chronik.console.rest.context import OperationContext, build_bad_request_err
 from chronik.console.rest.operations.shared import fetch_available_offsets, group_partitions_by_leader
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.metadata import MetadataResponseTopic
+from chronik.wording import pluralize
 
 Offsets = dict[TopicPartition, int]
 
@@ -34,7 +35,7 @@ def fetch_available_partitions(
     """
     topic = context.cluster.retry(lambda: context.cluster.topic(name))
     if only is not None and only not in [each.partition_index for each in topic.partitions]:
-        message = f"topic {name} has no partition {only}: it has {len(topic.partitions)} partitions"
+        message = f"topic {name} has no partition {only}: it has {pluralize(len(topic.partitions), 'partition')}"
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
     led = [
         TopicPartition(name, each.partition_index)

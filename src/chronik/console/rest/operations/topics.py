@@ -45,6 +45,7 @@ from chronik.protocol.messages.delete_records import (
 )
 from chronik.protocol.messages.metadata import MetadataResponseTopic
 from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.wording import pluralize
 
 CLEANUP_POLICY = "cleanup.policy"
 
@@ -162,7 +163,7 @@ def create(context: OperationContext, params: NewTopic) -> Plan:
     factor = BROKER_DEFAULT if params.replication_factor is None else params.replication_factor
     new = Creation(params.name, partitions, factor, params.configs)
     partitions_text = (
-        "the default number of partitions" if params.partitions is None else f"{params.partitions} partitions"
+        "the default number of partitions" if params.partitions is None else pluralize(params.partitions, "partition")
     )
     factor_text = (
         "the default replication factor" if params.replication_factor is None else f"replication factor {factor}"
@@ -176,10 +177,10 @@ def add_partitions(context: OperationContext, params: MorePartitions) -> Plan:
     """Increase the number of partitions of a topic."""
     name = context.path_parameters["topic"]
     now = len(context.cluster.retry(lambda: context.cluster.topic(name)).partitions)
-    plan = Plan([f"add {params.count - now} partitions to topic {name}, {params.count} in total"])
+    plan = Plan([f"add {pluralize(params.count - now, 'partition')} to topic {name}, {params.count} in total"])
     plan.plan.append("keys may be assigned to other partitions: records with the same key may span two partitions")
     if params.count <= now:
-        plan.plan = [f"leave topic {name} as it is, with {now} partitions"]
+        plan.plan = [f"leave topic {name} as it is, with {pluralize(now, 'partition')}"]
 
     def change(dry: bool) -> None:
         if not dry:

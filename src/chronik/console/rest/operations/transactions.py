@@ -28,6 +28,7 @@ from chronik.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
+from chronik.wording import pluralize
 
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 EXAMINED_PARTITIONS_MAX: Final = 500
@@ -115,7 +116,7 @@ def abort(context: OperationContext, params: DryRun) -> Plan:
     found = describe_transaction(context.cluster, name).transaction
     raise_for_code(found.error_code, f"transactional id {name}")
     count = sum(len(topic.partitions) for topic in found.topics)
-    plan = Plan([f"abort the open transaction of {name} on {count} partitions"])
+    plan = Plan([f"abort the open transaction of {name} on {pluralize(count, 'partition')}"])
     plan.plan.append("fence its producer: the application has to create a new one")
     if found.transaction_state not in OPEN_STATES:
         message = f"transactional id {name} has no open transaction: its state is {found.transaction_state}"

@@ -6,7 +6,7 @@ import { confirm, formDialog } from "../ui/dialog.js";
 import { h } from "../ui/dom.js";
 import { choice, field, searchField } from "../ui/forms.js";
 import * as format from "../ui/format.js";
-import { badge, button, card, facts, meter, number, pageHead } from "../ui/parts.js";
+import { badge, button, card, facts, meter, notice, number, pageHead } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
 import { pager, table } from "../ui/table.js";
 import { say } from "../ui/toast.js";
@@ -15,6 +15,9 @@ const PAGE = 50;
 const TONES = { stable: "ok", empty: "plain", dead: "error" };
 
 const stateBadge = (state) => badge(String(state).toLowerCase().replaceAll("_", " "), TONES[String(state).toLowerCase()] ?? "warning");
+
+/** Offsets can be reset only in these states, in which a group has no members. */
+const isActive = (group) => !["empty", "dead"].includes(group.state.toLowerCase());
 
 export function groupsPage(params) {
   let state = params;
@@ -52,19 +55,23 @@ export function groupsPage(params) {
 }
 
 export function groupPage(name, params) {
-  const page = resource((signal) => get(at("groups", name), {}, signal), draw, { everyMs: 3_000 });
   const actions = [button("reset-offsets?", "Reset offsets", () => setParams({ do: "reset" }, { replace: false }), { tone: "primary" }), button("delete-group?", "Delete", erase, { tone: "danger", glyph: "trash" })];
-  const node = h("div", {}, pageHead(name, { back: { label: "Groups", href: link("groups") }, actions }), page.node);
+  const title = pageHead(name, { back: { label: "Groups", href: link("groups") }, actions });
+  const page = resource((signal) => get(at("groups", name), {}, signal), draw, { everyMs: 3_000, dependents: [title.querySelector(".actions")] });
+  const node = h("div", {}, title, page.node);
   let last = {};
-  act(params);
 
   function draw(group) {
+    const active = isActive(group);
+    for (const each of actions) each.disabled = active;
+    act(parse().params);
     const behind = Math.max(0, ...group.partitions.map((each) => each.lag_seconds ?? 0));
     return [
+      active && notice(`The group has ${format.plural(group.member_list.length, "member")}: stop its consumers before you reset offsets or delete the group.`, "info"),
       card(null, {}, facts([
         ["State", stateBadge(group.state)],
         ["Members", number(group.member_list.length)],
-        ["Lag", h("span", { class: "number" }, `${format.count(group.lag)} records`)],
+        ["Lag", h("span", { class: "number" }, format.plural(group.lag, "record"))],
         ["Maximum lag", format.duration(behind)],
         ["Protocol", format.known(group.protocol || group.protocol_type)],
         ["Coordinator", group.coordinator === null ? "—" : h("a", { href: link("nodes", group.coordinator) }, `node ${group.coordinator}`)],
@@ -75,7 +82,8 @@ export function groupPage(name, params) {
   }
 
   function act(next) {
-    if (next.do === "reset" && last.do !== "reset") reset(name, page);
+    if (!page.data) return;
+    if (next.do === "reset" && last.do !== "reset" && !isActive(page.data)) reset(name, page);
     last = next;
   }
 
@@ -101,6 +109,7 @@ export function groupPage(name, params) {
 function lagTable(name, group, page) {
   const most = Math.max(1, ...group.partitions.map((each) => each.lag ?? 0));
   const sort = { value: () => parse().params.sort, set: (sorted) => (setParams({ sort: sorted }), page.show()) };
+  const consumed = new Set(group.partitions.filter((each) => each.member).map((each) => each.topic)); // offsets of subscribed topics cannot be deleted
   const names = Object.fromEntries(group.member_list.map((each) => [each.id, each.client_id || each.id]));
   const columns = [
     { label: "Topic", grow: true, sort: (row) => row.topic, cell: (row) => h("a", { href: link("topics", row.topic), "data-focus": `t-${row.topic}-${row.partition}` }, row.topic) },
@@ -110,7 +119,7 @@ function lagTable(name, group, page) {
     { label: "Lag", align: "end", sort: (row) => row.lag, cell: (row) => h("span", { class: "with-meter" }, number(row.lag), meter((row.lag ?? 0) / most, row.lag ? "warning" : "")) },
     { label: "Lag (time)", align: "end", sort: (row) => row.lag_seconds, cell: (row) => format.duration(row.lag_seconds) },
     { label: "Member", cell: (row) => h("span", { class: "clip", title: row.member ?? "" }, row.member ? (names[row.member] ?? row.member) : "—") },
-    { label: "", cell: (row) => button("forget-offset?", "Delete offset", () => forgetOffset(name, row, page), { small: true, tone: "quiet", focus: `forget-${row.topic}-${row.partition}`, title: `Delete the committed offset of ${row.topic}, partition ${row.partition}` }) },
+    { label: "", cell: (row) => !consumed.has(row.topic) && row.committed !== null && button("forget-offset?", "Delete offset", () => forgetOffset(name, row, page), { small: true, tone: "quiet", focus: `forget-${row.topic}-${row.partition}`, title: `Delete the committed offset of ${row.topic}, partition ${row.partition}` }) },
   ];
   return table(`Lag of ${name} by partition`, columns, group.partitions, { sort, key: (row) => `${row.topic}-${row.partition}`, empty: "The group has no committed offsets." }).node;
 }

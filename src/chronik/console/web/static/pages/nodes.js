@@ -11,7 +11,7 @@ import { resource } from "../ui/resource.js";
 import { table } from "../ui/table.js";
 import { configsCard } from "./configs.js";
 
-const TABS = [["nodes", "Nodes"], ["moving", "Reassignments"], ["configs", "Cluster-wide configs"]];
+const TABS = [["nodes", "Nodes"], ["reassignments", "Reassignments"], ["configs", "Cluster-wide configs"]];
 const STATUS = { online: "ok", maintenance: "warning", fenced: "error", offline: "error", absent: "plain" };
 
 function standing(node) {
@@ -37,7 +37,7 @@ export function nodesPage(params) {
     tab = next.tab ?? "nodes";
     inner?.close();
     fill(bar, tabs(TABS.map(([id, label]) => ({ id, label, href: link("nodes", { tab: id === "nodes" ? "" : id }) })), tab));
-    inner = { nodes: listed, moving, configs: () => configsCard({ path: "/configs", what: "Cluster-wide configs", params: next }) }[tab]?.() ?? listed();
+    inner = { nodes: listed, reassignments, configs: () => configsCard({ path: "/configs", what: "Cluster-wide configs", params: next }) }[tab]?.() ?? listed();
     fill(part, inner.node);
   }
 
@@ -71,7 +71,7 @@ function columns(items) {
     { label: "Address", cell: (row) => h("span", { class: "mono" }, row.host ? `${row.host}:${row.port}` : "—") },
     { label: "Status", grow: true, cell: (row) => h("span", { class: "badges" }, standing(row)) },
     { label: "Voter", cell: (row) => (row.voter ? "yes" : "no") },
-    { label: "Leader of", align: "end", cell: (row) => h("span", { class: "with-meter" }, number(row.leads), meter((row.leads ?? 0) / most)) },
+    { label: "Leaders", align: "end", cell: (row) => h("span", { class: "with-meter" }, number(row.leads), meter((row.leads ?? 0) / most)) },
     { label: "Replicas", align: "end", cell: (row) => number(row.replicas) },
     { label: "Uptime", align: "end", cell: (row) => format.duration(row.uptime_s) },
     { label: "Rack", cell: (row) => format.known(row.rack) },
@@ -79,22 +79,22 @@ function columns(items) {
   ];
 }
 
-function moving() {
+function reassignments() {
   const draw = ({ items }) => table("Reassignments", [
     { label: "Topic", grow: true, cell: (row) => h("a", { href: link("topics", row.topic), "data-focus": `move-${row.topic}-${row.partition}` }, row.topic) },
     { label: "Partition", align: "end", cell: (row) => number(row.partition) },
     { label: "Replicas", cell: (row) => format.list(row.replicas) },
     { label: "Adding replicas", cell: (row) => (row.adding.length ? badge(row.adding.join(", "), "accent") : "—") },
     { label: "Removing replicas", cell: (row) => format.list(row.removing) },
-    { label: "", cell: (row) => button("call-off?", "Cancel", () => callOff(row, rows), { small: true, focus: `off-${row.topic}-${row.partition}` }) },
+    { label: "", cell: (row) => button("cancel-reassignment?", "Cancel", () => cancelReassignment(row, rows), { small: true, focus: `off-${row.topic}-${row.partition}` }) },
   ], items, { empty: "There are no reassignments in progress." }).node;
   const rows = resource((signal) => get("/reassignments", {}, signal), draw, { everyMs: 3_000 });
   return { ...rows, node: card(null, { extra: "card-table" }, rows.node) };
 }
 
-function callOff({ topic, partition }, rows) {
+function cancelReassignment({ topic, partition }, rows) {
   const body = { partitions: [{ topic, partition, replicas: null }] };
-  confirm({ action: "call-off", title: `Cancel reassignment of ${topic}, partition ${partition}`, preview: () => post("/reassignments", { ...body, dry_run: true }), label: "Cancel reassignment", run: () => post("/reassignments", body), success: "The reassignment was cancelled.", done: rows.refresh });
+  confirm({ action: "cancel-reassignment", title: `Cancel reassignment of ${topic}, partition ${partition}`, preview: () => post("/reassignments", { ...body, dry_run: true }), label: "Cancel reassignment", run: () => post("/reassignments", body), success: "The reassignment was cancelled.", done: rows.refresh });
 }
 
 function add(done) {
@@ -157,7 +157,7 @@ export function nodePage(id, params) {
         ["Term", number(data.term)],
         ["Applied index", number(data.applied_index)],
         ["State hash", h("span", { class: "mono small wrap" }, format.known(data.state_hash)), "wide"],
-        ["Leader of", number(data.leads)],
+        ["Leaders", number(data.leads)],
         ["Replicas", number(data.replicas)],
         ["Size", format.bytes(data.bytes)],
         ["Uptime", format.duration(data.uptime_s)],

@@ -132,7 +132,7 @@ function nodeCard(node, cluster) {
     facts([
       ["Applied index", h("span", { class: "number" }, format.count(node.applied_index))],
       ["Term", h("span", { class: "number" }, format.count(node.term))],
-      ["Leader of", h("span", { class: "with-meter" }, h("span", { class: "number" }, format.count(node.leads)), meter((node.leads ?? 0) / most))],
+      ["Leaders", h("span", { class: "with-meter" }, h("span", { class: "number" }, format.count(node.leads)), meter((node.leads ?? 0) / most))],
       ["Replicas", h("span", { class: "number" }, format.count(node.replicas))],
       ["Uptime", format.duration(node.uptime_s)],
       ["Version", format.known(node.version)],

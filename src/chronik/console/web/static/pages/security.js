@@ -12,7 +12,7 @@ import { resource } from "../ui/resource.js";
 import { pager, table } from "../ui/table.js";
 
 const TABS = [["users", "Users"], ["acls", "ACLs"], ["quotas", "Quotas"]];
-const ADD = { users: ["Create user", "add-user"], acls: ["Create ACL", "give-right"], quotas: ["Set quota", "set-quota"] };
+const ADD = { users: ["Create user", "add-user"], acls: ["Create ACL", "create-acl"], quotas: ["Set quota", "set-quota"] };
 const PAGE = 100;
 
 export function securityPage(params) {
@@ -95,10 +95,13 @@ function acls(state) {
   const rows = resource((signal) => get("/acls", { limit: PAGE, after: trailOf(state()).at(-1), principal: principalOf(state().search) }, signal), (answer) => [
     table("ACLs", [
       { label: "Principal", cell: (row) => h("span", { class: "name" }, row.principal) },
-      { label: "Permission", cell: (row) => badge(`${row.permission} ${row.operation}`, row.permission === "deny" ? "error" : "ok") },
-      { label: "Resource", grow: true, cell: (row) => h("span", {}, `${row.resource} `, h("span", { class: "mono" }, row.name), row.pattern === "prefixed" && badge("prefixed")) },
+      { label: "Permission", cell: (row) => badge(row.permission, row.permission === "deny" ? "error" : "ok") },
+      { label: "Operation", cell: (row) => row.operation },
+      { label: "Resource type", cell: (row) => row.resource },
+      { label: "Resource name", grow: true, cell: (row) => h("span", { class: "mono wrap" }, row.name) },
+      { label: "Pattern type", cell: (row) => row.pattern },
       { label: "Host", cell: (row) => h("span", { class: "mono" }, row.host) },
-      { label: "", cell: (row) => button("take-right?", "Delete", () => takeAway(row, rows), { small: true, tone: "danger", focus: `acl-${row.principal}-${row.resource}-${row.name}-${row.operation}` }) },
+      { label: "", cell: (row) => button("delete-acl?", "Delete", () => deleteAcl(row, rows), { small: true, tone: "danger", focus: `acl-${row.principal}-${row.resource}-${row.name}-${row.operation}` }) },
     ], answer.items, { key: (row) => JSON.stringify(row), empty: state().search ? "This principal has no ACLs." : "There are no ACLs." }).node,
     paged(answer, state()),
   ], { everyMs: 10_000 });
@@ -110,7 +113,7 @@ const principalOf = (text) => (text ? (text.includes(":") ? text : `User:${text}
 
 function addAcl(rows) {
   formDialog({
-    action: "give-right",
+    action: "create-acl",
     title: "Create ACL",
     fields: [
       field("principal", "Principal", { required: true, autofocus: true, mono: true, value: "User:", hint: "User:name, or User:* for all users." }),
@@ -126,9 +129,9 @@ function addAcl(rows) {
   });
 }
 
-function takeAway(acl, rows) {
+function deleteAcl(acl, rows) {
   confirm({
-    action: "take-right",
+    action: "delete-acl",
     title: "Delete ACL",
     intro: `Delete the ACL “${acl.permission} ${acl.principal} to ${acl.operation} ${acl.resource} ${acl.name}${acl.pattern === "prefixed" ? " (prefixed)" : ""}”. The change applies to open connections immediately.`,
     label: "Delete ACL",
@@ -203,4 +206,4 @@ function dropQuota(row, rows) {
   });
 }
 
-const FORMS = { "add-user": (inner) => addUser(inner), "give-right": addAcl, "set-quota": (inner) => setQuota(inner) };
+const FORMS = { "add-user": (inner) => addUser(inner), "create-acl": addAcl, "set-quota": (inner) => setQuota(inner) };

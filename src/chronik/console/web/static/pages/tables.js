@@ -15,7 +15,7 @@ const TONES = { running: "ok", landing: "ok", waiting: "ok", idle: "ok", paused:
 const stateBadge = (state) => badge(state, TONES[state] ?? "plain");
 const question = (topic) => `chronik pipeline sql "SELECT * FROM ${/^[a-z_]\w*$/i.test(topic) ? topic : `\\\`${topic}\\\``} LIMIT 20"`;
 const total = (offsets) => Object.values(offsets ?? {}).reduce((sum, each) => sum + each, 0);
-const share = (topic) => (total(topic.high_watermarks) ? total(topic.next_offsets) / total(topic.high_watermarks) : 1);
+const share = (topic) => (total(topic.end_offsets) ? Math.min(1, total(topic.next_offsets) / total(topic.end_offsets)) : 1);
 
 export function tablesPage(params) {
   let state = params;
@@ -152,14 +152,14 @@ function rowsOf(topic, { columns: names, rows, columns_left_out: more }) {
 }
 
 function progress(topic) {
-  const partitions = Object.keys({ ...topic.high_watermarks, ...topic.next_offsets }).map(Number).sort((a, b) => a - b);
+  const partitions = Object.keys({ ...topic.end_offsets, ...topic.next_offsets }).map(Number).sort((a, b) => a - b);
   const landed = (each) => topic.next_offsets[each] ?? 0;
-  const end = (each) => topic.high_watermarks[each];
+  const end = (each) => topic.end_offsets[each];
   return table(`Progress of ${topic.topic} by partition`, [
     { label: "Partition", cell: (each) => String(each) },
     { label: "Landed up to", align: "end", cell: (each) => number(topic.next_offsets[each]) },
     { label: "End offset", align: "end", cell: (each) => number(end(each)) },
     { label: "Lag", align: "end", cell: (each) => number(end(each) === undefined ? null : Math.max(0, end(each) - landed(each))) },
-    { label: "Progress", grow: true, cell: (each) => meter(end(each) ? landed(each) / end(each) : 1) },
+    { label: "Progress", grow: true, cell: (each) => meter(end(each) ? Math.min(1, landed(each) / end(each)) : 1) },
   ], partitions, { empty: "The driver has not reported any partitions." }).node;
 }

@@ -18,13 +18,14 @@ const TABS = [["partitions", "Partitions"], ["messages", "Messages"], ["configs"
 
 export function topicPage(name, params) {
   let tab = params.tab ?? "partitions";
-  const head = resource((signal) => get(at("topics", name), {}, signal), drawHead, { everyMs: 5_000 });
   const part = h("div", {});
   const bar = h("div", {});
-  const node = h("div", {}, pageHead(name, { back: { label: "Topics", href: link("topics") }, actions: actions() }), head.node, bar, part);
+  const title = pageHead(name, { back: { label: "Topics", href: link("topics") }, actions: actions() });
   let inner = null;
+  let last = {};
+  const head = resource((signal) => get(at("topics", name), {}, signal), drawHead, { everyMs: 5_000, dependents: [title.querySelector(".actions"), bar, part] });
+  const node = h("div", {}, title, head.node, bar, part);
   open(params);
-  act(params);
 
   function actions() {
     return [
@@ -36,6 +37,7 @@ export function topicPage(name, params) {
 
   function drawHead(topic) {
     inner?.update?.(topic);
+    act(parse().params);
     return topicFacts(topic, tab === "partitions");
   }
 
@@ -51,19 +53,19 @@ export function topicPage(name, params) {
     part.replaceChildren(inner.node);
   }
 
-  function act(next, before = {}) {
-    if (next.do === "produce" && before.do !== "produce") {
-      produceForm(name, head.data?.partitions?.length, {
-        value: next.value,
+  function act(next) {
+    if (!head.data) return;
+    if (next.do === "produce" && last.do !== "produce") {
+      produceForm(name, head.data.partitions.length, {
         done: () => {
           head.refresh();
           inner?.refresh?.();
         },
       });
     }
+    last = next;
   }
 
-  let last = params;
   return {
     title: name,
     node,
@@ -72,8 +74,7 @@ export function topicPage(name, params) {
     update: (next) => {
       if ((next.tab ?? "partitions") !== tab) open(next);
       else inner?.params?.(next);
-      act(next, last);
-      last = next;
+      act(next);
     },
   };
 }
@@ -88,7 +89,7 @@ function topicFacts(topic, all) {
     ["Partitions", number(topic.partitions.length)],
     ["Replication factor", number(topic.replication_factor ?? topic.partitions[0]?.replicas.length)],
     ["Records", number(records)],
-    ["Size of the leaders", format.bytes(topic.partitions.reduce((sum, each) => sum + (each.bytes ?? 0), 0))],
+    ["Size (leaders)", format.bytes(topic.partitions.reduce((sum, each) => sum + (each.bytes ?? 0), 0))],
     all && ["Cleanup policy", format.known(topic.cleanup_policy)],
     all && topic.last_changed ? ["Last update", format.moment(topic.last_changed).slice(0, 19)] : null,
     all && topic.id ? ["Topic id", h("span", { class: "mono small" }, topic.id), "wide"] : null,
@@ -120,7 +121,7 @@ function grow(name, head) {
     fields: [field("count", "Total number of partitions", { type: "number", min: now + 1, value: now + 1, required: true })],
     label: "Add partitions",
     submit: ({ count }) => post(at("topics", name, "partitions"), { count }),
-    success: ({ count }) => `${name} has ${count} partitions.`,
+    success: ({ count }) => `${name} has ${format.plural(count, "partition")}.`,
     done: head.refresh,
   });
 }

@@ -17,7 +17,7 @@ const PLACES = [
   ["transactions", "Transactions", link("transactions")],
   ["nodes", "Nodes", link("nodes")],
   ["nodes", "Cluster-wide configs", link("nodes", { tab: "configs" })],
-  ["nodes", "Reassignments", link("nodes", { tab: "moving" })],
+  ["nodes", "Reassignments", link("nodes", { tab: "reassignments" })],
   ["security", "Users", link("security")],
   ["security", "ACLs", link("security", { tab: "acls" })],
   ["security", "Quotas", link("security", { tab: "quotas" })],
@@ -28,7 +28,7 @@ const ACTIONS = [
   ["plus", "Register schema", link("schemas", { do: "register-schema" })],
   ["plus", "Add node", link("nodes", { do: "add" })],
   ["plus", "Create user", link("security", { do: "add-user" })],
-  ["plus", "Create ACL", link("security", { tab: "acls", do: "give-right" })],
+  ["plus", "Create ACL", link("security", { tab: "acls", do: "create-acl" })],
   ["plus", "Set quota", link("security", { tab: "quotas", do: "set-quota" })],
 ];
 

@@ -7,12 +7,19 @@ import { problem, waiting } from "./parts.js";
 
 const EVERY_MS = 5_000;
 
-export function resource(load, draw, { everyMs = EVERY_MS, text } = {}) {
+/** `dependents` are elements that are hidden unless the data is loaded, such as the buttons of a topic that may not exist. */
+export function resource(load, draw, { everyMs = EVERY_MS, text, dependents = [] } = {}) {
   const node = h("div", { class: "resource" });
   let cancel = null;
   let data;
   let loaded = false;
   const timer = everyMs ? setInterval(() => document.visibilityState === "visible" && live.state !== "gone" && !cancel && loaded && refresh(), everyMs) : null;
+
+  reveal(false);
+
+  function reveal(shown) {
+    for (const each of dependents) each.hidden = !shown;
+  }
 
   async function refresh() {
     cancel?.abort();
@@ -29,6 +36,7 @@ export function resource(load, draw, { everyMs = EVERY_MS, text } = {}) {
       // Outdated data is better than none, as long as the bar at the top says so.
       if (!loaded || error.status !== 0) {
         loaded = error.status === 0 ? loaded : false;
+        reveal(loaded);
         fill(node, problem(error));
       }
     } finally {
@@ -36,7 +44,10 @@ export function resource(load, draw, { everyMs = EVERY_MS, text } = {}) {
     }
   }
 
-  const show = () => redraw(node, draw(data));
+  const show = () => {
+    redraw(node, draw(data));
+    reveal(true);
+  };
   const close = () => {
     clearInterval(timer);
     cancel?.abort();
