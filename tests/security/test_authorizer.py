@@ -100,6 +100,43 @@ def test_authorization_for_any_resource_agrees_with_naive_rules(acls: list[Acl],
     )
 
 
+@settings(max_examples=sized(100, 2000), deadline=None)
+@given(st.lists(ACLS, max_size=12, unique=True), QUESTIONS, st.booleans())
+def test_authorization_for_all_resources_implies_authorization_for_each(
+    acls: list[Acl], check: Any, everyone: bool
+) -> None:
+    principal, host, operation, kind, _ = check
+    authorizer = with_acls(*acls, everyone_if_no_acl=everyone)
+    if authorizer.is_authorized_for_all(principal, host, operation, kind):
+        names = {acl.name for acl in acls} | {f"{acl.name}x" for acl in acls} | {"other"}
+        assert all(authorizer.is_authorized(principal, host, operation, kind, name) for name in names)
+
+
+def test_authorization_for_all_resources_needs_acl_with_wildcard_and_no_deny() -> None:
+    def can_describe_all_topics(*acls: Acl, **config: Any) -> bool:
+        authorizer = with_acls(*acls, **config)
+        return authorizer.is_authorized_for_all(ALICE, HOST, AclOperation.DESCRIBE, AclResourceType.TOPIC)
+
+    everywhere = topic_acl("*")
+    assert can_describe_all_topics(everywhere)
+    assert not can_describe_all_topics()
+    assert not can_describe_all_topics(topic_acl("t", pattern=PREFIXED))
+    assert not can_describe_all_topics(everywhere, topic_acl("t", AclOperation.DESCRIBE, permission=DENY))
+    assert can_describe_all_topics(everywhere, topic_acl("t", AclOperation.WRITE, permission=DENY))
+    assert can_describe_all_topics(topic_acl("*", permission=DENY), super_users=[ALICE])
+    assert can_describe_all_topics(everyone_if_no_acl=True)
+    assert not can_describe_all_topics(topic_acl("t", principal="User:bob"), everyone_if_no_acl=True)
+
+
+def test_authorization_for_all_resources_follows_removed_acls() -> None:
+    authorizer, denied = with_acls(topic_acl("*")), topic_acl("t", permission=DENY)
+    request = ALICE, HOST, AclOperation.READ, AclResourceType.TOPIC
+    for old, new in ((None, denied), (denied, None)):
+        remove(authorizer, *([old] if old else []))
+        add(authorizer, *([new] if new else []))
+        assert authorizer.is_authorized_for_all(*request) is (new is None)
+
+
 def test_resource_without_acl_is_denied_unless_configured_otherwise() -> None:
     assert not is_authorized(Authorizer(), AclOperation.READ)
     assert is_authorized(Authorizer(everyone_if_no_acl=True), AclOperation.READ)

@@ -43,6 +43,10 @@ class AclIndex:
         """Number of prefixed patterns of each length, by resource type. A lookup tries only prefixes with these
         lengths."""
         self._by_principal: dict[tuple[int, str], dict[Acl, None]] = {}
+        self._type_counts: Counter[int] = Counter()
+        """Number of ACLs by resource type."""
+        self._deny_counts: Counter[tuple[int, str, int]] = Counter()
+        """Number of DENY ACLs by resource type, principal and operation."""
 
     def add(self, acl: Acl) -> None:
         key = (acl.resource_type, acl.pattern_type, acl.name)
@@ -52,6 +56,9 @@ class AclIndex:
                 self._prefix_lengths.setdefault(acl.resource_type, Counter())[len(acl.name)] += 1
         self._patterns[key].setdefault(acl.principal, {})[acl] = None
         self._by_principal.setdefault((acl.resource_type, acl.principal), {})[acl] = None
+        self._type_counts[acl.resource_type] += 1
+        if acl.permission == AclPermission.DENY:
+            self._deny_counts[acl.resource_type, acl.principal, acl.operation] += 1
 
     def remove(self, acl: Acl) -> None:
         key, principal_key = (acl.resource_type, acl.pattern_type, acl.name), (acl.resource_type, acl.principal)
@@ -59,6 +66,12 @@ class AclIndex:
         del rules[acl.principal][acl], self._by_principal[principal_key][acl]
         if not self._by_principal[principal_key]:
             del self._by_principal[principal_key]
+        self._type_counts[acl.resource_type] -= 1
+        if acl.permission == AclPermission.DENY:
+            deny_key = acl.resource_type, acl.principal, acl.operation
+            self._deny_counts[deny_key] -= 1
+            if not self._deny_counts[deny_key]:
+                del self._deny_counts[deny_key]
         if not rules[acl.principal]:
             del rules[acl.principal]
         if not rules:
@@ -108,6 +121,27 @@ class AclIndex:
         if (PatternType.LITERAL, WILDCARD) in denied:
             return False
         return any(not _is_overridden_by_deny(acl, denied) for acl in allowed)
+
+    def find_permission_for_all(
+        self, principal: str, host: str, operation: int, resource_type: int
+    ) -> AclPermission | None:
+        """Return ALLOW if ACLs allow the operation on every resource of the type, None if no ACL applies to the type.
+
+        Any DENY ACL of the principal for the operation counts, whatever its host or resource: the result may be DENY
+        although all existing resources are allowed, but not the reverse. The time does not grow with the number of
+        names that have ACLs.
+        """
+        if not self._type_counts[resource_type]:
+            return None
+        rules = self._patterns.get((resource_type, PatternType.LITERAL, WILDCARD), {})
+        is_allowed = False
+        for name_of_principal in (principal, ALL_USERS):
+            keys = [(resource_type, name_of_principal, each) for each in (AclOperation.ALL, operation)]
+            if any(each in self._deny_counts for each in keys):
+                return AclPermission.DENY
+            permissions = (get_acl_permission(acl, host, operation) for acl in rules.get(name_of_principal, ()))
+            is_allowed = is_allowed or AclPermission.ALLOW in permissions
+        return AclPermission.ALLOW if is_allowed else AclPermission.DENY
 
     def _iter_matching_acls(self, resource_type: int, name: str) -> Iterator[AclsByPrincipal]:
         """Yield the ACLs of all patterns that match the resource."""
@@ -182,6 +216,15 @@ class Authorizer:
             ) or self._index.allows_any_resource(str(principal), normalize_host(host), operation, resource_type)
             self._cache_decision(key, decision_found)
         return decision_found
+
+    def is_authorized_for_all(
+        self, principal: Principal, host: str, operation: AclOperation, resource_type: AclResourceType
+    ) -> bool:
+        """Return whether the principal may perform the operation on every resource of the type, now and later."""
+        if principal in self._super_users:
+            return True
+        permission = self._index.find_permission_for_all(str(principal), normalize_host(host), operation, resource_type)
+        return self._everyone_if_no_acl if permission is None else permission is AclPermission.ALLOW
 
     def authorized_operations(self, principal: Principal, host: str, resource_type: AclResourceType, name: str) -> int:
         """Return the authorized operations on a resource as a bit field, as in Kafka's responses."""

@@ -99,6 +99,7 @@ def prepare_user(node: AuthorizingNode, root: ApiClient) -> None:
 
 CASES = {
     "session_show": OperationCase("/session", unauthorized_result=PUBLIC),
+    "session_permissions": OperationCase("/permissions", unauthorized_result=PUBLIC),
     "session_login": OperationCase(
         "/login", {"username": "alice", "password": "correct horse"}, unauthorized_result=PUBLIC
     ),

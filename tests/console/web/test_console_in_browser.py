@@ -154,7 +154,7 @@ def test_restricted_user_sees_only_authorized_data(new_tab: ConsoleTab, cluster:
     page.locator("tr.message").first.wait_for()
     for path in ("/nodes", "/security", "/security?tab=acls", "/security?tab=quotas"):
         new_tab.open(path)
-        page.locator("main .notice-error").first.wait_for()
+        page.locator("main .notice-hidden").first.wait_for()
     cluster.commit_offsets()
     cluster.report_progress("orders", "payments")
     producer = cluster.open_transaction()

@@ -45,7 +45,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizingNode]:
 
 def _report_progress(root: ApiClient) -> None:
     """Report a table of an empty topic, as a driver does; records are produced afterwards."""
-    progress = {"state": "running", "table": "tables/orders", "next_offsets": {"0": 0}, "high_watermarks": {"0": 0}}
+    progress: dict[str, Any] = {"state": "running", "table": "tables/orders"}
+    progress |= {"next_offsets": {"0": 0}, "high_watermarks": {"0": 0}}
     progress |= {"round_rows": 0, "round_seconds": 0.1, "at_ms": int(time.time() * 1000)}
     message = {"key": f"progress/{PIPELINE}/{TOPIC}", "value": json.dumps(progress)}
     assert root.post("/topics/__chronik_pipelines/messages", message).status == 201
@@ -95,6 +96,20 @@ def active_consumer(node: AuthorizingNode) -> Iterator[None]:
         yield
     finally:
         consumer.close()
+
+
+@contextmanager
+def granted(root: ApiClient, *acls: tuple[str, str, str]) -> Iterator[None]:
+    """Allow alice operations within the context; an ACL is (resource type, name, operation)."""
+    created = [
+        {"principal": "User:alice", "resource": kind, "name": name, "operation": operation}
+        for kind, name, operation in acls
+    ]
+    assert root.post("/acls", {"acls": created}).status == 201
+    try:
+        yield
+    finally:
+        assert root.post("/acls/delete", {"acls": created}).status == 200
 
 
 def actions_on(console: ConsoleTab) -> set[str]:
@@ -163,3 +178,90 @@ def test_acls_are_listed_in_the_terms_of_kafka(console: ConsoleTab) -> None:
         "Actions",
     ]
     assert [each.strip() for each in headers] == expected
+
+
+NO_PERMISSIONS = {
+    "/topics": "No topics are visible to you.",
+    "/groups": "No groups are visible to you.",
+    "/schemas": "No schemas are visible to you",
+    "/transactions": "No transactional ids are visible to you.",
+    "/tables": "Hidden: you need the permission Read on topic __chronik_pipelines.",
+    "/nodes": "Hidden: you need the permission Describe on the cluster.",
+    "/nodes/1": "Hidden: you need the permission Describe on the cluster.",
+    "/nodes?tab=reassignments": "Hidden: you need the permission Describe on the cluster.",
+    "/nodes?tab=configs": "Hidden: you need the permission DescribeConfigs on the cluster.",
+    "/security": "Hidden: you need the permission Describe on the cluster.",
+    "/security?tab=acls": "Hidden: you need the permission Describe on the cluster.",
+    "/security?tab=quotas": "Hidden: you need the permission DescribeConfigs on the cluster.",
+    f"/topics/{TOPIC}": f"Hidden: you need the permission Describe on topic {TOPIC}.",
+    f"/groups/{GROUP}": f"Hidden: you need the permission Describe on group {GROUP}.",
+}
+
+
+def test_user_without_permissions_gets_labels_instead_of_empty_pages(started: Any, node: AuthorizingNode) -> None:
+    with open_tab(started, node, "mallory") as tab:
+        for path, expected in NO_PERMISSIONS.items():
+            tab.open(path)
+            tab.expect_text(expected)
+            shown = tab.page.locator("main").inner_text()
+            assert not [word for word in ("There are no", TOPIC, GROUP) if word in shown.replace(expected, "")], path
+            assert actions_on(tab) - {"sort"} == set(), path
+            if path == "/groups":
+                tab.check_page("groups-hidden")
+        tab.press("jump?")
+        tab.page.keyboard.type("create")
+        tab.expect_text("No results.")
+        tab.cancel()
+        for path in ("/topics?do=create", "/nodes?do=add", "/security?do=add-user", f"/groups/{GROUP}?do=reset"):
+            tab.open(path)
+            assert tab.dialog().count() == 0, path
+        assert not tab.errors
+
+
+def test_page_offers_only_permitted_operations(started: Any, node: AuthorizingNode) -> None:
+    root = log_in_as(node, "root")
+    topic, group = f"/topics/{TOPIC}", f"/groups/{GROUP}"
+    with granted(root, ("topic", TOPIC, "describe")), open_tab(started, node, "alice") as tab:
+        page = tab.page
+        tab.open("/topics")
+        tab.page.locator(f"tr[data-key={TOPIC}]", has_text="hidden").wait_for()
+        tab.expect_text("Hidden: you need the permission Describe on a topic to see it in this list.")
+        tab.open(topic)
+        page.locator(".facts", has_text="hidden").wait_for()
+        assert actions_on(tab) == {"sort"}
+        page.get_by_role("link", name="Messages").click()
+        tab.expect_text(f"Hidden: you need the permission Read on topic {TOPIC}.")
+        page.get_by_role("link", name="Configs").click()
+        tab.expect_text(f"Hidden: you need the permission DescribeConfigs on topic {TOPIC}.")
+        assert actions_on(tab) == set()
+        tab.check_page("topic-hidden")
+        with granted(root, ("topic", TOPIC, "describe-configs"), ("group", GROUP, "describe")):
+            tab.open(f"{topic}?tab=configs&changed=")
+            page.get_by_text("cleanup.policy", exact=True).wait_for()
+            assert actions_on(tab) == set()
+            tab.open(group)
+            page.get_by_role("heading", name="Lag by partition").wait_for()
+            assert actions_on(tab) == {"sort"}
+        with granted(root, ("topic", TOPIC, "write"), ("topic", TOPIC, "alter-configs"), ("topic", TOPIC, "delete")):
+            tab.open(topic)
+            page.locator('[data-action="write-message?"]').wait_for()
+            assert actions_on(tab) == {"sort", "write-message?", "delete-topic?", "delete-records?"}
+            tab.open(f"{topic}?tab=configs")
+            page.locator('[data-action="set-config?"]').wait_for()
+        with granted(root, ("topic", TOPIC, "read"), ("group", GROUP, "read")):
+            tab.open(f"{topic}?tab=messages")
+            page.locator("tr.message").first.wait_for()
+            tab.open(group)
+            page.locator('[data-action="reset-offsets?"]:enabled').wait_for()
+            assert actions_on(tab) == {"sort", "reset-offsets?"}
+        assert not tab.errors
+
+
+def test_offsets_of_topics_without_permission_are_labeled(started: Any, node: AuthorizingNode) -> None:
+    with (
+        granted(log_in_as(node, "root"), ("group", GROUP, "describe")),
+        open_tab(started, node, "alice") as tab,
+    ):
+        tab.open(f"/groups/{GROUP}")
+        tab.expect_text("No committed offsets are visible to you.")
+        tab.page.locator(".facts", has_text="hidden").wait_for()

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from chronik.console.rest.errors import RestError
 from chronik.console.rest.internal_client import InternalCluster, LoopBridge
+from chronik.console.rest.models.security import OperationName
 from chronik.console.rest.node_interface import NodeInterface
 from chronik.principals import Principal
-from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
+from chronik.protocol.permissions import CLUSTER_NAME, OPERATIONS_BY_RESOURCE_TYPE, AclOperation, AclResourceType
 from chronik.request_reply import build_account_key
 
 READ_SECONDS_MAX: Final = 5.0
 CHANGE_SECONDS_MAX: Final = 15.0
 """Maximum seconds for which an admin API operation retries a change while the cluster has no controller."""
+NAMES_PER_SLICE: Final = 50
+"""Number of resources whose operations are checked in one event-loop iteration, at most about 1 ms."""
 
 
 class OperationContext:
@@ -81,9 +85,58 @@ class OperationContext:
 
         return self.loop_bridge.run(check(), self._timeout_s)
 
+    def find_authorized_operations(
+        self, resource: AclResourceType, names: Sequence[str]
+    ) -> dict[str, list[OperationName]]:
+        """Return the operations that the principal may perform on each of the resources. Denials are not audited."""
+        authorizer = self.node.services.authorizer
+        operations = OPERATIONS_BY_RESOURCE_TYPE[resource]
+        if authorizer is None:
+            return {name: [format_operation(each) for each in operations] for name in names}
+
+        async def check() -> dict[str, list[OperationName]]:
+            found = {}
+            for index, name in enumerate(names):
+                if index % NAMES_PER_SLICE == NAMES_PER_SLICE - 1:
+                    await asyncio.sleep(0)
+                found[name] = [
+                    format_operation(each)
+                    for each in operations
+                    if authorizer.is_authorized(self.principal, self.host, each, resource, name)
+                ]
+            return found
+
+        return self.loop_bridge.run(check(), self._timeout_s)
+
+    def find_operations_by_type(
+        self, kinds: Sequence[AclResourceType]
+    ) -> dict[AclResourceType, tuple[list[OperationName], list[OperationName]]]:
+        """Return the operations that the principal may perform on any and on all resources of each type."""
+        authorizer = self.node.services.authorizer
+
+        async def check() -> dict[AclResourceType, tuple[list[OperationName], list[OperationName]]]:
+            found: dict[AclResourceType, tuple[list[OperationName], list[OperationName]]] = {}
+            for kind in kinds:
+                found[kind] = [], []
+                for operation in OPERATIONS_BY_RESOURCE_TYPE[kind]:
+                    request = self.principal, self.host, operation, kind
+                    if authorizer is None or authorizer.is_authorized_for_any(*request):
+                        found[kind][0].append(format_operation(operation))
+                    if authorizer is None or authorizer.is_authorized_for_all(*request):
+                        found[kind][1].append(format_operation(operation))
+                    await asyncio.sleep(0)
+            return found
+
+        return self.loop_bridge.run(check(), self._timeout_s)
+
     def can_describe_cluster(self) -> bool:
         """Return whether the principal has the Describe permission on the cluster."""
         return bool(self.filter_authorized(AclOperation.DESCRIBE, AclResourceType.CLUSTER, [CLUSTER_NAME]))
+
+
+def format_operation(operation: AclOperation) -> OperationName:
+    """Return the name of an ACL operation in the API, such as alter-configs."""
+    return cast("OperationName", operation.name.lower().replace("_", "-"))
 
 
 def build_not_found_error(what: str) -> RestError:

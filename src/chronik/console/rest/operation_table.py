@@ -42,6 +42,8 @@ from chronik.console.rest.models.security import (
     AclShape,
     Login,
     NewPassword,
+    Permissions,
+    PermissionsQuestion,
     Quota,
     QuotaChange,
     Session,
@@ -130,6 +132,8 @@ _o: Final = _create_operation
 OPERATIONS: Final = (
     _o("GET", "/session", "session:show", "Return the login status of the client.", NONE, response=Session,
        is_public=True),
+    _o("GET", "/permissions", "session:permissions", "List the operations that the principal may perform.",
+       "a login, if logins are required", query=PermissionsQuestion, response=Permissions),
     _o("POST", "/login", "session:login", "Log in: the response sets a session cookie.", NONE, body=Login,
        response=Session, is_public=True),
     _o("POST", "/logout", "session:logout", "Log out: end the session of the cookie.", NONE, body=NoBody, response=Done,

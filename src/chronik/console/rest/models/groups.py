@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from chronik.console.rest.models.common import Body, DryRun, Index, Name
+from chronik.console.rest.models.security import OperationName
 
 
 class Group(msgspec.Struct):
@@ -22,6 +23,8 @@ class Group(msgspec.Struct):
     """Number of topics with committed offsets."""
     lag: int | None
     """Total lag in records; null if the end offset of a partition is unknown."""
+    authorized_operations: list[OperationName]
+    """The operations that the principal may perform on the group."""
 
 
 class MemberPartition(msgspec.Struct):
@@ -61,6 +64,10 @@ class GroupDetails(Group, kw_only=True):
 
     member_list: list[Member]
     partitions: list[GroupPartition]
+    """Partitions with committed offsets or an assigned member. Offsets of topics that the principal may not describe
+    are omitted."""
+    readable_topics: list[str]
+    """The topics of the partitions that the principal may read, and whose offsets it may therefore reset or delete."""
 
 
 class GroupPartitionName(Body):

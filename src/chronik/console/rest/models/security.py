@@ -31,6 +31,29 @@ Permission = Literal["allow", "deny"]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1024)]
 
 
+class PermissionsQuestion(msgspec.Struct):
+    """The query parameters for listing permissions."""
+
+    subject: Words | None = None
+    """A subject of the schema registry. Topics, groups and transactional ids list their operations themselves."""
+
+
+class Permissions(msgspec.Struct):
+    """The operations that the principal may perform."""
+
+    cluster: list[OperationName]
+    """Operations on the cluster."""
+    any: dict[ResourceName, list[OperationName]]
+    """Operations on at least one resource of a type, by type: topic, group, transactional-id and subject. As for
+    Kafka's clients, only ACLs that name the operation, or all, count."""
+    all: dict[ResourceName, list[OperationName]]
+    """Operations on every resource of a type. If Describe is missing, lists of such resources may be incomplete."""
+    pipelines: bool
+    """Whether the principal may see pipelines: Read on topic __chronik_pipelines."""
+    subject: list[OperationName] | None = None
+    """Operations on the subject of the query; null without one."""
+
+
 class Credential(msgspec.Struct):
     """A SCRAM credential of a user, without the stored keys."""
 

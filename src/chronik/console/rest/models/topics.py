@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from chronik.console.rest.models.common import Body, DryRun, Index, Int64, Name, Searching
+from chronik.console.rest.models.security import OperationName
 
 
 class ListTopics(Searching, kw_only=True):
@@ -32,6 +33,8 @@ class Topic(msgspec.Struct):
     compaction."""
     internal: bool
     cleanup_policy: str | None
+    authorized_operations: list[OperationName] = []
+    """The operations that the principal may perform on the topic."""
 
 
 class PartitionView(msgspec.Struct):
@@ -61,6 +64,8 @@ class TopicDetails(msgspec.Struct):
     messages: int | None
     cleanup_policy: str | None
     partitions: list[PartitionView]
+    authorized_operations: list[OperationName]
+    """The operations that the principal may perform on the topic."""
     last_changed: int | None
     """Time of the last change to the topic, its configs or its partition count, in milliseconds since 1970."""
 

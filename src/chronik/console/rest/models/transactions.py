@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from chronik.console.rest.models.common import Body, DryRun, Index, Name
+from chronik.console.rest.models.security import OperationName
 
 
 class TransactionPartition(msgspec.Struct):
@@ -27,6 +28,9 @@ class Transaction(msgspec.Struct):
     began_ms: int | None
     timeout_ms: int | None
     partitions: list[TransactionPartition]
+    """The partitions of the transaction, without those of topics that the principal may not describe."""
+    authorized_operations: list[OperationName] = []
+    """The operations that the principal may perform on the transactional id."""
 
 
 class Holding(msgspec.Struct):

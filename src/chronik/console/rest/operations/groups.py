@@ -44,6 +44,7 @@ from chronik.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
+from chronik.protocol.permissions import AclOperation, AclResourceType
 
 INACTIVE_STATES: Final = ("Empty", "Dead")
 Offsets = Mapping[TopicPartition, GroupOffset]
@@ -56,6 +57,7 @@ def list_all(context: OperationContext, params: Searching) -> Page[Group]:
     described = _describe_groups(context, {name: known[name][0] for name in page.items})
     offsets = {name: _fetch_committed_offsets_or_empty(context, name) for name in page.items}
     ends = fetch_end_offsets(context, {each for group_offsets in offsets.values() for each in group_offsets})
+    operations = context.find_authorized_operations(AclResourceType.GROUP, page.items)
     items = []
     for name in page.items:
         node_id, group = known[name]
@@ -70,6 +72,7 @@ def list_all(context: OperationContext, params: Searching) -> Page[Group]:
                 len(more.members) if more is not None else 0,
                 len({each.topic for each in offsets[name]}),
                 compute_total_lag(offsets[name], ends),
+                operations[name],
             )
         )
     return Page(items, page.next, page.total)
@@ -167,8 +170,12 @@ def show(context: OperationContext, params: NoQuestion) -> GroupDetails:
         members=len(members),
         topics=len({each.topic for each in offsets}),
         lag=compute_total_lag(offsets, ends),
+        authorized_operations=context.find_authorized_operations(AclResourceType.GROUP, [name])[name],
         member_list=members,
         partitions=rows,
+        readable_topics=context.filter_authorized(
+            AclOperation.READ, AclResourceType.TOPIC, sorted({each.topic for each in partitions})
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Final, cast
 
 import msgspec
 
@@ -10,13 +11,23 @@ import chronik
 from chronik.console.http import HttpResponse
 from chronik.console.rest.application import AsyncOperationContext
 from chronik.console.rest.authentication import build_session_cookie_header, parse_session_token
+from chronik.console.rest.context import OperationContext
 from chronik.console.rest.errors import JSON, RestError
 from chronik.console.rest.models.common import Done, NoBody, NoQuestion
-from chronik.console.rest.models.security import Login, Session
+from chronik.console.rest.models.security import Login, Permissions, PermissionsQuestion, ResourceName, Session
 from chronik.console.rest.openapi import build_document
+from chronik.metadata.names import PIPELINES_TOPIC
 from chronik.principals import Principal
+from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
 
 _documents: list[bytes] = []
+
+LISTED_RESOURCE_TYPES: Final = (
+    AclResourceType.TOPIC,
+    AclResourceType.GROUP,
+    AclResourceType.TRANSACTIONAL_ID,
+    AclResourceType.SUBJECT,
+)
 
 
 async def show(context: AsyncOperationContext, params: NoQuestion) -> Session:
@@ -26,6 +37,27 @@ async def show(context: AsyncOperationContext, params: NoQuestion) -> Session:
     except RestError:
         found = None
     return _build_session(context, None if found is None else found.principal)
+
+
+def permissions(context: OperationContext, params: PermissionsQuestion) -> Permissions:
+    """Return the operations that the principal may perform."""
+    may_read = context.filter_authorized(AclOperation.READ, AclResourceType.TOPIC, [PIPELINES_TOPIC])
+    cluster = context.find_authorized_operations(AclResourceType.CLUSTER, [CLUSTER_NAME])[CLUSTER_NAME]
+    subject = None
+    if params.subject is not None:
+        subject = context.find_authorized_operations(AclResourceType.SUBJECT, [params.subject])[params.subject]
+    allowed = context.find_operations_by_type(LISTED_RESOURCE_TYPES)
+    return Permissions(
+        cluster,
+        {_format_resource(kind): each[0] for kind, each in allowed.items()},
+        {_format_resource(kind): each[1] for kind, each in allowed.items()},
+        bool(may_read),
+        subject,
+    )
+
+
+def _format_resource(kind: AclResourceType) -> ResourceName:
+    return cast("ResourceName", kind.name.lower().replace("_", "-"))
 
 
 async def login(context: AsyncOperationContext, params: Login) -> HttpResponse:

@@ -66,6 +66,7 @@ def _build_topics(context: OperationContext, topics: Sequence[MetadataResponseTo
         fetch_available_offsets(context, led, LATEST_TIMESTAMP),
     )
     counts = {each: ends[each][0] - starts[each][0] for each in ends if each in starts}
+    operations = context.find_authorized_operations(AclResourceType.TOPIC, [topic.name or "" for topic in topics])
     policies = _fetch_cleanup_policies(context, [topic.name or "" for topic in topics])
     found = []
     for topic in topics:
@@ -83,6 +84,7 @@ def _build_topics(context: OperationContext, topics: Sequence[MetadataResponseTo
                 sum_or_none(partitions, counts),
                 topic.is_internal,
                 policies.get(name),
+                operations[name],
             )
         )
     return found
@@ -153,6 +155,7 @@ def show(context: OperationContext, params: NoQuestion) -> TopicDetails:
         summary.messages,
         summary.cleanup_policy,
         views,
+        summary.authorized_operations,
         max(changed.changed_ms, changed.created_ms) if changed is not None else None,
     )
 

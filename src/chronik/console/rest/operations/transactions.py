@@ -28,6 +28,7 @@ from chronik.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
+from chronik.protocol.permissions import AclResourceType
 from chronik.wording import pluralize
 
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
@@ -40,6 +41,9 @@ def list_all(context: OperationContext, params: Searching) -> Transactions:
     page = paginate_names(listed, params.search, params.after, params.limit)
     described = _describe_transactions(context, {name: listed[name].coordinator for name in page.items})
     items = [_build_transaction(listed[name].coordinator, described[name]) for name in page.items if name in described]
+    operations = context.find_authorized_operations(AclResourceType.TRANSACTIONAL_ID, page.items)
+    for each in items:
+        each.authorized_operations = operations[each.transactional_id]
     return Transactions(items, page.next, page.total, _find_blocked_partitions(context, items))
 
 

@@ -5,6 +5,7 @@ import { fill, h } from "./ui/dom.js";
 import { forget, listen, live, onState, retry } from "./live.js";
 import { closeDialogs } from "./ui/dialog.js";
 import { notify, onRoute, parse } from "./router.js";
+import { forgetPermissions, loadPermissions } from "./permissions.js";
 import { shell } from "./ui/shell.js";
 import { loginPage } from "./pages/login.js";
 import { waiting } from "./ui/parts.js";
@@ -25,7 +26,10 @@ async function begin() {
     }
   }
   if (live.session.login_required && !live.session.logged_in) askWho();
-  else enter();
+  else {
+    await loadPermissions();
+    enter();
+  }
 }
 
 function askWho() {
@@ -36,6 +40,7 @@ function askWho() {
   closeDialogs();
   fill(app, loginPage(live.session ?? {}, async () => {
     live.session = await get("/session");
+    await loadPermissions();
     enter();
     retry();
   }));
@@ -56,6 +61,7 @@ function enter() {
 /** Discards all data in memory after a logout. */
 function leave() {
   forget();
+  forgetPermissions();
   live.session = { ...live.session, logged_in: false, principal: null };
   if (live.session.login_required) askWho();
   else begin();
@@ -64,6 +70,7 @@ function leave() {
 onLoginNeeded(() => {
   if (frame && frame !== "login") {
     forget();
+    forgetPermissions();
     askWho();
   }
 });

@@ -9,11 +9,12 @@ import { badge, button, card } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
 import { table } from "../ui/table.js";
 
-export function configsCard({ path, what, params }) {
+/** `mayAlter()` returns whether the principal may alter the configs; `permission` is what it needs to see them. */
+export function configsCard({ path, what, params, mayAlter, permission }) {
   let state = params;
-  const rows = resource((signal) => get(path, {}, signal), draw, { everyMs: 15_000 });
+  const rows = resource((signal) => get(path, {}, signal), draw, { everyMs: 15_000, permission });
   const only = check("changed", "Only changed configs", { value: state.changed === "1", onchange: () => setParams({ changed: only.read() ? "1" : "" }) });
-  const bar = h("div", { class: "filter-bar" }, searchField("Search configs", state.search, (search) => setParams({ search })), only.node, button("set-config?", "Set config", () => change({ name: "", value: "" }, true), { glyph: "plus", small: true }));
+  const bar = h("div", { class: "filter-bar" }, searchField("Search configs", state.search, (search) => setParams({ search })), only.node, mayAlter() && button("set-config?", "Set config", () => change({ name: "", value: "" }, true), { glyph: "plus", small: true }));
   const node = card(null, { extra: "card-table" }, bar, rows.node);
 
   function draw({ items }) {
@@ -23,7 +24,7 @@ export function configsCard({ path, what, params }) {
       { label: "Config", grow: true, cell: (row) => [h("span", { class: "mono name" }, row.name), row.documentation && h("p", { class: "hint" }, row.documentation)] },
       { label: "Value", cell: (row) => h("span", { class: "mono wrap" }, row.sensitive ? "hidden" : row.value === null || row.value === "" ? "—" : row.value) },
       { label: "Source", cell: (row) => (isDefault(row) ? h("span", { class: "muted" }, sourceWord(row)) : badge(sourceWord(row), "accent")) },
-      { label: "", cell: (row) => !row.read_only && [button("change-config?", "Change", () => change(row), { small: true, tone: "quiet", focus: `change-${row.name}` }), !isDefault(row) && button("reset-config?", "Reset", () => reset(row), { small: true, tone: "quiet", focus: `reset-${row.name}` })] },
+      { label: "", cell: (row) => !row.read_only && mayAlter() && [button("change-config?", "Change", () => change(row), { small: true, tone: "quiet", focus: `change-${row.name}` }), !isDefault(row) && button("reset-config?", "Reset", () => reset(row), { small: true, tone: "quiet", focus: `reset-${row.name}` })] },
     ];
     return table(what, columns, shown, { key: (row) => row.name, empty: "No configs found." }).node;
   }

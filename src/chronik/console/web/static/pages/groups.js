@@ -1,12 +1,13 @@
 // Consumer groups: their members, offsets and lag, and dialogs to reset or delete offsets.
 
 import { at, get, post, remove } from "../api.js";
+import { mayOn, mayOnAll, mayOnCluster } from "../permissions.js";
 import { go, link, parse, setParams } from "../router.js";
 import { confirm, formDialog } from "../ui/dialog.js";
-import { h } from "../ui/dom.js";
+import { h, redraw } from "../ui/dom.js";
 import { choice, field, searchField } from "../ui/forms.js";
 import * as format from "../ui/format.js";
-import { badge, button, card, facts, meter, notice, number, pageHead } from "../ui/parts.js";
+import { badge, button, card, facts, hiddenNotice, hiddenValue, meter, notice, number, pageHead } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
 import { pager, table } from "../ui/table.js";
 import { say } from "../ui/toast.js";
@@ -18,6 +19,8 @@ const stateBadge = (state) => badge(String(state).toLowerCase().replaceAll("_", 
 
 /** Offsets can be reset only in these states, in which a group has no members. */
 const isActive = (group) => !["empty", "dead"].includes(group.state.toLowerCase());
+
+const mayReset = (group) => mayOn(group, "read") && group.readable_topics.length > 0;
 
 export function groupsPage(params) {
   let state = params;
@@ -33,12 +36,13 @@ export function groupsPage(params) {
       { label: "State", sort: (row) => row.state, cell: (row) => stateBadge(row.state) },
       { label: "Members", align: "end", sort: (row) => row.members, cell: (row) => number(row.members) },
       { label: "Topics", align: "end", sort: (row) => row.topics, cell: (row) => number(row.topics) },
-      { label: "Lag", align: "end", sort: (row) => row.lag, cell: (row) => h("span", { class: "with-meter" }, number(row.lag), meter((row.lag ?? 0) / most, row.lag ? "warning" : "")) },
+      { label: "Lag", align: "end", sort: (row) => row.lag, cell: (row) => h("span", { class: "with-meter" }, lagOf(row, format.count(row.lag)), meter((row.lag ?? 0) / most, row.lag ? "warning" : "")) },
       { label: "Coordinator", cell: (row) => (row.coordinator === null ? "—" : `node ${row.coordinator}`) },
     ];
     const sort = { value: () => parse().params.sort, set: (sorted) => (setParams({ sort: sorted }), rows.show()) };
-    const empty = state.search ? `No group name contains “${state.search}”.` : "There are no consumer groups yet.";
-    return [table("Groups", columns, items, { key: (row) => row.group, sort, empty }).node, pager({ shown: items.length, total, next, trail: trail(), set: (tokens) => setParams({ trail: tokens.join("\n") }, { replace: false }) })];
+    const all = mayOnAll("describe", "group") || mayOnCluster("describe");
+    const empty = state.search ? `No ${all ? "" : "visible "}group name contains “${state.search}”.` : all ? "There are no consumer groups yet." : "No groups are visible to you.";
+    return [!all && hiddenNotice("Describe on a group to see it in this list"), table("Groups", columns, items, { key: (row) => row.group, sort, empty }).node, pager({ shown: items.length, total, next, trail: trail(), set: (tokens) => setParams({ trail: tokens.join("\n") }, { replace: false }) })];
   }
 
   return {
@@ -55,15 +59,16 @@ export function groupsPage(params) {
 }
 
 export function groupPage(name, params) {
-  const actions = [button("reset-offsets?", "Reset offsets", () => setParams({ do: "reset" }, { replace: false }), { tone: "primary" }), button("delete-group?", "Delete", erase, { tone: "danger", glyph: "trash" })];
-  const title = pageHead(name, { back: { label: "Groups", href: link("groups") }, actions });
-  const page = resource((signal) => get(at("groups", name), {}, signal), draw, { everyMs: 3_000, dependents: [title.querySelector(".actions")] });
+  const actions = h("div", { class: "actions" });
+  const title = pageHead(name, { back: { label: "Groups", href: link("groups") } });
+  title.append(actions);
+  const page = resource((signal) => get(at("groups", name), {}, signal), draw, { everyMs: 3_000, dependents: [actions], permission: `Describe on group ${name}` });
   const node = h("div", {}, title, page.node);
   let last = {};
 
   function draw(group) {
     const active = isActive(group);
-    for (const each of actions) each.disabled = active;
+    redraw(actions, mayReset(group) && button("reset-offsets?", "Reset offsets", () => setParams({ do: "reset" }, { replace: false }), { tone: "primary", disabled: active, focus: "reset" }), mayOn(group, "delete") && button("delete-group?", "Delete", erase, { tone: "danger", glyph: "trash", disabled: active, focus: "delete" }));
     act(parse().params);
     const behind = Math.max(0, ...group.partitions.map((each) => each.lag_seconds ?? 0));
     return [
@@ -71,19 +76,19 @@ export function groupPage(name, params) {
       card(null, {}, facts([
         ["State", stateBadge(group.state)],
         ["Members", number(group.member_list.length)],
-        ["Lag", h("span", { class: "number" }, format.plural(group.lag, "record"))],
+        ["Lag", lagOf(group, format.plural(group.lag, "record"))],
         ["Maximum lag", format.duration(behind)],
         ["Protocol", format.known(group.protocol || group.protocol_type)],
         ["Coordinator", group.coordinator === null ? "—" : h("a", { href: link("nodes", group.coordinator) }, `node ${group.coordinator}`)],
       ], "facts-row")),
-      card("Lag by partition", { extra: "card-table" }, lagTable(name, group, page)),
+      card("Lag by partition", { extra: "card-table" }, !mayOnAll("describe", "topic") && hiddenNotice("Describe on a topic to see the offsets of the group on it"), lagTable(name, group, page)),
       card("Members", { extra: "card-table" }, memberTable(group)),
     ];
   }
 
   function act(next) {
     if (!page.data) return;
-    if (next.do === "reset" && last.do !== "reset" && !isActive(page.data)) reset(name, page);
+    if (next.do === "reset" && last.do !== "reset" && !isActive(page.data) && mayReset(page.data)) reset(name, page);
     last = next;
   }
 
@@ -106,6 +111,9 @@ export function groupPage(name, params) {
   return { title: name, node, refresh: page.refresh, close: page.close, update: (next) => (act(next), page.data && page.show()) };
 }
 
+/** The total lag; it excludes topics that the principal may not describe. */
+const lagOf = (group, text) => (group.lag === null && !mayOnAll("describe", "topic") ? hiddenValue("Describe on the topics of the group") : h("span", { class: "number" }, text));
+
 function lagTable(name, group, page) {
   const most = Math.max(1, ...group.partitions.map((each) => each.lag ?? 0));
   const sort = { value: () => parse().params.sort, set: (sorted) => (setParams({ sort: sorted }), page.show()) };
@@ -119,9 +127,9 @@ function lagTable(name, group, page) {
     { label: "Lag", align: "end", sort: (row) => row.lag, cell: (row) => h("span", { class: "with-meter" }, number(row.lag), meter((row.lag ?? 0) / most, row.lag ? "warning" : "")) },
     { label: "Lag (time)", align: "end", sort: (row) => row.lag_seconds, cell: (row) => format.duration(row.lag_seconds) },
     { label: "Member", cell: (row) => h("span", { class: "clip", title: row.member ?? "" }, row.member ? (names[row.member] ?? row.member) : "—") },
-    { label: "", cell: (row) => !consumed.has(row.topic) && row.committed !== null && button("forget-offset?", "Delete offset", () => forgetOffset(name, row, page), { small: true, tone: "quiet", focus: `forget-${row.topic}-${row.partition}`, title: `Delete the committed offset of ${row.topic}, partition ${row.partition}` }) },
+    { label: "", cell: (row) => !consumed.has(row.topic) && row.committed !== null && mayOn(group, "delete") && group.readable_topics.includes(row.topic) && button("forget-offset?", "Delete offset", () => forgetOffset(name, row, page), { small: true, tone: "quiet", focus: `forget-${row.topic}-${row.partition}`, title: `Delete the committed offset of ${row.topic}, partition ${row.partition}` }) },
   ];
-  return table(`Lag of ${name} by partition`, columns, group.partitions, { sort, key: (row) => `${row.topic}-${row.partition}`, empty: "The group has no committed offsets." }).node;
+  return table(`Lag of ${name} by partition`, columns, group.partitions, { sort, key: (row) => `${row.topic}-${row.partition}`, empty: mayOnAll("describe", "topic") ? "The group has no committed offsets." : "No committed offsets are visible to you." }).node;
 }
 
 function memberTable(group) {
@@ -159,7 +167,8 @@ function forgetOffset(name, row, page) {
 }
 
 function reset(name, page) {
-  const topics = [...new Set((page.data?.partitions ?? []).map((each) => each.topic))];
+  const topics = page.data.readable_topics;
+  const isAll = page.data.partitions.every((each) => topics.includes(each.topic));
   const value = field("value", "Offset or number of records", { type: "number", value: "0" });
   const time = field("time", "Time", { type: "datetime-local", value: format.localInput(Date.now() - 3_600_000) });
   time.input.step = "1";
@@ -185,7 +194,7 @@ function reset(name, page) {
     title: `Reset offsets of ${name}`,
     intro: "Sets the committed offsets from which the group continues. The group must have no members.",
     wide: true,
-    fields: [choice("topic", "Topic", [["", "all topics of the group"], ...topics]), to, value, time],
+    fields: [choice("topic", "Topic", [...(isAll ? [["", "all topics of the group"]] : []), ...topics]), to, value, time],
     label: "Reset offsets",
     preview: async (form) => ({ plan: moves(await post(at("groups", name, "offsets"), { ...body(form), dry_run: true })) }),
     submit: (form) => post(at("groups", name, "offsets"), body(form)),

@@ -1,6 +1,7 @@
 // The nodes of the cluster, their state, and the actions on them. Each action shows its plan before it is confirmed.
 
 import { at, get, post } from "../api.js";
+import { mayOnCluster } from "../permissions.js";
 import { go, link, parse, setParams } from "../router.js";
 import { confirm, formDialog } from "../ui/dialog.js";
 import { fill, h } from "../ui/dom.js";
@@ -12,6 +13,8 @@ import { table } from "../ui/table.js";
 import { configsCard } from "./configs.js";
 
 const TABS = [["nodes", "Nodes"], ["reassignments", "Reassignments"], ["configs", "Cluster-wide configs"]];
+const DESCRIBE = "Describe on the cluster";
+const CONFIG_PERMISSIONS = { mayAlter: () => mayOnCluster("alter-configs"), permission: "DescribeConfigs on the cluster" };
 const STATUS = { online: "ok", maintenance: "warning", fenced: "error", offline: "error", absent: "plain" };
 
 function standing(node) {
@@ -29,7 +32,7 @@ export function nodesPage(params) {
   let last = {};
   const bar = h("div", {});
   const part = h("div", {});
-  const node = h("div", {}, pageHead("Nodes", { actions: [button("add-node?", "Add node", () => setParams({ do: "add" }, { replace: false }), { tone: "primary", glyph: "plus" })] }), bar, part);
+  const node = h("div", {}, pageHead("Nodes", { actions: [mayOnCluster("alter") && button("add-node?", "Add node", () => setParams({ do: "add" }, { replace: false }), { tone: "primary", glyph: "plus" })] }), bar, part);
   open(params);
   act(params);
 
@@ -37,12 +40,12 @@ export function nodesPage(params) {
     tab = next.tab ?? "nodes";
     inner?.close();
     fill(bar, tabs(TABS.map(([id, label]) => ({ id, label, href: link("nodes", { tab: id === "nodes" ? "" : id }) })), tab));
-    inner = { nodes: listed, reassignments, configs: () => configsCard({ path: "/configs", what: "Cluster-wide configs", params: next }) }[tab]?.() ?? listed();
+    inner = { nodes: listed, reassignments, configs: () => configsCard({ path: "/configs", what: "Cluster-wide configs", params: next, ...CONFIG_PERMISSIONS }) }[tab]?.() ?? listed();
     fill(part, inner.node);
   }
 
   function act(next) {
-    if (next.do === "add" && last.do !== "add") add(() => inner.refresh());
+    if (next.do === "add" && last.do !== "add" && mayOnCluster("alter")) add(() => inner.refresh());
     last = next;
   }
 
@@ -60,7 +63,7 @@ export function nodesPage(params) {
 }
 
 function listed() {
-  const rows = resource((signal) => get("/nodes", { limit: 500 }, signal), ({ items }) => table("Nodes", columns(items), items, { key: (row) => row.id }).node, { everyMs: 5_000 });
+  const rows = resource((signal) => get("/nodes", { limit: 500 }, signal), ({ items }) => table("Nodes", columns(items), items, { key: (row) => row.id }).node, { everyMs: 5_000, permission: DESCRIBE });
   return { ...rows, node: card(null, { extra: "card-table" }, rows.node) };
 }
 
@@ -86,9 +89,9 @@ function reassignments() {
     { label: "Replicas", cell: (row) => format.list(row.replicas) },
     { label: "Adding replicas", cell: (row) => (row.adding.length ? badge(row.adding.join(", "), "accent") : "—") },
     { label: "Removing replicas", cell: (row) => format.list(row.removing) },
-    { label: "", cell: (row) => button("cancel-reassignment?", "Cancel", () => cancelReassignment(row, rows), { small: true, focus: `off-${row.topic}-${row.partition}` }) },
+    { label: "", cell: (row) => mayOnCluster("alter") && button("cancel-reassignment?", "Cancel", () => cancelReassignment(row, rows), { small: true, focus: `off-${row.topic}-${row.partition}` }) },
   ], items, { empty: "There are no reassignments in progress." }).node;
-  const rows = resource((signal) => get("/reassignments", {}, signal), draw, { everyMs: 3_000 });
+  const rows = resource((signal) => get("/reassignments", {}, signal), draw, { everyMs: 3_000, permission: DESCRIBE });
   return { ...rows, node: card(null, { extra: "card-table" }, rows.node) };
 }
 
@@ -135,8 +138,8 @@ const ACTIONS = {
 export function nodePage(id, params) {
   const buttons = h("div", { class: "actions" });
   const verdict = h("div", { "aria-live": "polite" });
-  const head = resource((signal) => get(at("nodes", id), {}, signal), draw, { everyMs: 5_000 });
-  const configs = configsCard({ path: at("nodes", id, "configs"), what: `Configs of node ${id}`, params });
+  const head = resource((signal) => get(at("nodes", id), {}, signal), draw, { everyMs: 5_000, permission: DESCRIBE });
+  const configs = configsCard({ path: at("nodes", id, "configs"), what: `Configs of node ${id}`, params, ...CONFIG_PERMISSIONS });
   const title = pageHead(`Node ${id}`, { back: { label: "Nodes", href: link("nodes") } });
   title.append(buttons);
   const node = h("div", {}, title, verdict, head.node, h("h2", { class: "section" }, "Configs"), configs.node);
@@ -147,7 +150,7 @@ export function nodePage(id, params) {
     const names = [data.draining || data.status === "maintenance" ? "undrain" : "drain", data.voter ? "demote" : "promote", "remove"];
     if (buttons.dataset.for !== names.join()) {
       buttons.dataset.for = names.join();
-      fill(buttons, button("may-it-stop", "Check if safe to stop", mayStop), names.map((name) => button(`${ACTIONS[name].action}?`, ACTIONS[name].label, () => setParams({ do: name }, { replace: false }), { tone: ACTIONS[name].danger ? "danger" : "" })));
+      fill(buttons, button("may-it-stop", "Check if safe to stop", mayStop), mayOnCluster("alter") && names.map((name) => button(`${ACTIONS[name].action}?`, ACTIONS[name].label, () => setParams({ do: name }, { replace: false }), { tone: ACTIONS[name].danger ? "danger" : "" })));
     }
     return [
       card(null, {}, facts([
@@ -179,7 +182,7 @@ export function nodePage(id, params) {
 
   function act(next) {
     const action = ACTIONS[next.do];
-    if (action && last.do !== next.do) {
+    if (action && last.do !== next.do && mayOnCluster("alter")) {
       const path = at("nodes", id, next.do);
       confirm({
         action: action.action,

@@ -1,15 +1,16 @@
 // Schemas: the subjects of the schema registry, their versions, and the differences and references of versions.
 // Deleting a subject or version hides it, but consumers can still read it by id, until it is deleted permanently.
 
-import { at, registry } from "../api.js";
+import { at, get, registry } from "../api.js";
+import { mayOnAll, mayOnAny, mayOnCluster } from "../permissions.js";
 import { link, parse, setParams } from "../router.js";
 import { confirm, formDialog } from "../ui/dialog.js";
 import { diffLines, diffNode } from "../ui/diff.js";
-import { h } from "../ui/dom.js";
+import { h, redraw } from "../ui/dom.js";
 import { check, choice, field, pairs, searchField, side } from "../ui/forms.js";
 import * as format from "../ui/format.js";
 import { prettyNodes, prettyText } from "../ui/json.js";
-import { badge, button, card, copyButton, empty, facts, number, pageHead, press } from "../ui/parts.js";
+import { badge, button, card, copyButton, empty, facts, hiddenNotice, number, pageHead, press } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
 import { pager, table } from "../ui/table.js";
 import { say } from "../ui/toast.js";
@@ -47,8 +48,8 @@ export function schemasPage(params) {
   const node = h("div", {}, pageHead("Schemas", {
     lead: "Subjects of the schema registry, each with its latest version.",
     actions: [
-      button("set-compatibility?", "Set compatibility", () => setCompatibility(null, rows.data?.config?.compatibilityLevel, rows.refresh)),
-      button("register-schema?", "Register schema", () => setParams({ do: "register-schema" }, { replace: false }), { tone: "primary", glyph: "plus" }),
+      mayOnCluster("alter-configs") && button("set-compatibility?", "Set compatibility", () => setCompatibility(null, rows.data?.config?.compatibilityLevel, rows.refresh)),
+      mayOnAny("write", "subject") && button("register-schema?", "Register schema", () => setParams({ do: "register-schema" }, { replace: false }), { tone: "primary", glyph: "plus" }),
     ],
   }), card(null, { extra: "card-table" }, bar, rows.node));
   open(params);
@@ -63,10 +64,11 @@ export function schemasPage(params) {
   }
 
   function draw({ items, config, offset }) {
-    if (!items.length && !offset && !state.search) return empty(["There are no schemas that you may read. Serializers register them, or run ", h("code", { class: "mono" }, "chronik schemas register"), "."]);
+    if (!items.length && !offset && !state.search) return empty([mayOnAll("read", "subject") ? "There are no schemas yet." : "No schemas are visible to you: you need the permission Read on a subject.", " Serializers register schemas, or run ", h("code", { class: "mono" }, "chronik schemas register"), "."]);
     const shown = items.slice(0, PAGE);
     const next = items.length > PAGE ? offset + PAGE : null;
     return [
+      !mayOnAll("read", "subject") && hiddenNotice("Read on a subject to see it in this list"),
       config && h("p", { class: "hint table-note" }, "Default compatibility: ", badge(config.compatibilityLevel, "accent")),
       table("Subjects", [
         { label: "Subject", grow: true, cell: (row) => h("a", { class: "name", href: link("schemas", row.subject), "data-focus": `subject-${row.subject}` }, row.subject, row.deleted && badge("deleted", "warning")) },
@@ -102,28 +104,25 @@ export function schemasPage(params) {
 
 export function schemaPage(subject, params) {
   let state = params;
-  const page = resource(load, draw, { everyMs: 10_000 });
-  const node = h("div", {}, pageHead(subject, {
-    back: { label: "Schemas", href: link("schemas") },
-    actions: [
-      button("register-version?", "Register version", whenLoaded(({ latest }) => registerSchema(latest, page.refresh)), { tone: "primary", glyph: "plus" }),
-      button("set-compatibility?", "Set compatibility", whenLoaded(({ own }) => setCompatibility(subject, own?.compatibilityLevel, page.refresh))),
-      button("delete-subject?", "Delete", whenLoaded((data) => deleteSubject(subject, data)), { tone: "danger", glyph: "trash" }),
-    ],
-  }), page.node);
+  const actions = h("div", { class: "actions" });
+  const title = pageHead(subject, { back: { label: "Schemas", href: link("schemas") } });
+  title.append(actions);
+  const page = resource(load, draw, { everyMs: 10_000, dependents: [actions], permission: `Read on subject ${subject}` });
+  const node = h("div", {}, title, page.node);
 
-  /** Returns a handler that waits for the data of the page; if it cannot be loaded, the page says why. */
-  function whenLoaded(work) {
-    return async () => {
-      const data = page.data ?? (await load().catch(() => null));
-      if (data) work(data);
-    };
+  function buttons({ may, latest, own, ...data }) {
+    return [
+      may("write") && button("register-version?", "Register version", () => registerSchema(latest, page.refresh), { tone: "primary", glyph: "plus", focus: "register-version" }),
+      may("alter-configs") && button("set-compatibility?", "Set compatibility", () => setCompatibility(subject, own?.compatibilityLevel, page.refresh), { focus: "set-compatibility" }),
+      may("delete") && button("delete-subject?", "Delete", () => deleteSubject(subject, data), { tone: "danger", glyph: "trash", focus: "delete-subject" }),
+    ];
   }
 
   const version = (each, signal) => registry.get(at("subjects", subject, "versions", each), { deleted: true }, signal);
 
   async function load(signal) {
-    const [all, live] = await Promise.all([
+    const [permissions, all, live] = await Promise.all([
+      get("/permissions", { subject }, signal),
       registry.get(at("subjects", subject, "versions"), { deleted: true }, signal),
       optional(registry.get(at("subjects", subject, "versions"), {}, signal)),
     ]);
@@ -139,17 +138,19 @@ export function schemaPage(subject, params) {
       optional(registry.get(at("config", subject), {}, signal)),
     ]);
     const users = await Promise.all((referencing ?? []).map((id) => registry.get(at("schemas", "ids", id, "versions"), { subject, deleted: true }, signal)));
-    return { all, live: live ?? [], schema, latest, other, users: users.flat(), config, own };
+    return { may: (operation) => permissions.subject.includes(operation), all, live: live ?? [], schema, latest, other, users: users.flat(), config, own };
   }
 
-  function draw({ all, live, schema, other, users, config, own }) {
+  function draw(data) {
+    const { may, all, live, schema, other, users, config, own } = data;
+    redraw(actions, buttons(data));
     return [
       card(null, {}, facts([
         ["Type", typeLabel(schema)],
         ["Versions", number(live.length)],
         ["Compatibility", config ? [badge(config.compatibilityLevel ?? "BACKWARD", "accent"), own?.compatibilityLevel ? "" : " (default)"] : "not authorized"],
       ], "facts-row")),
-      card(`Version ${schema.version}`, { actions: [button("delete-version?", live.includes(schema.version) ? "Delete version" : "Delete version permanently", () => deleteVersion(schema, live, all, page.refresh), { tone: "danger", small: true, focus: "delete-version" })] },
+      card(`Version ${schema.version}`, { actions: [may("delete") && button("delete-version?", live.includes(schema.version) ? "Delete version" : "Delete version permanently", () => deleteVersion(schema, live, all, page.refresh), { tone: "danger", small: true, focus: "delete-version" })] },
         choices(all, live, schema, other),
         facts([["Schema id", String(schema.id)], schema.ts && ["Registered", format.moment(schema.ts).slice(0, 19)], schema.guid && ["GUID", h("span", { class: "mono small" }, schema.guid), "wide"]], "facts-row"),
         other ? differences(other, schema) : source(schema)),

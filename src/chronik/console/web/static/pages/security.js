@@ -2,6 +2,7 @@
 
 import { at, get, post, put, remove } from "../api.js";
 import { live } from "../live.js";
+import { mayOnCluster } from "../permissions.js";
 import { link, parse, setParams } from "../router.js";
 import { confirm, formDialog } from "../ui/dialog.js";
 import { fill, h } from "../ui/dom.js";
@@ -14,6 +15,7 @@ import { pager, table } from "../ui/table.js";
 const TABS = [["users", "Users"], ["acls", "ACLs"], ["quotas", "Quotas"]];
 const ADD = { users: ["Create user", "add-user"], acls: ["Create ACL", "create-acl"], quotas: ["Set quota", "set-quota"] };
 const PAGE = 100;
+const mayAdd = (tab) => mayOnCluster(tab === "quotas" ? "alter-configs" : "alter");
 
 export function securityPage(params) {
   let tab = null;
@@ -37,11 +39,11 @@ export function securityPage(params) {
       inner?.close();
       fill(bar, tabs(TABS.map(([id, label]) => ({ id, label, href: link("security", { tab: id === "users" ? "" : id }) })), tab));
       const [label, action] = ADD[tab] ?? ADD.users;
-      fill(actions, button(`${action}?`, label, () => setParams({ do: action }, { replace: false }), { tone: "primary", glyph: "plus" }));
+      fill(actions, mayAdd(tab) && button(`${action}?`, label, () => setParams({ do: action }, { replace: false }), { tone: "primary", glyph: "plus" }));
       inner = ({ users, acls, quotas }[tab] ?? users)(() => state);
       fill(part, inner.node);
     } else if (before.search !== next.search || before.trail !== next.trail) inner.refresh();
-    if (next.do && next.do !== last.do) FORMS[next.do]?.(inner);
+    if (next.do && next.do !== last.do && mayAdd(tab)) FORMS[next.do]?.(inner);
     last = next;
   }
 
@@ -58,10 +60,10 @@ function users(state) {
       { label: "User", grow: true, cell: (row) => h("span", { class: "name" }, row.name) },
       { label: "Mechanisms", cell: (row) => h("span", { class: "badges" }, row.credentials.map((each) => badge(each.mechanism))) },
       { label: "Iterations", align: "end", cell: (row) => format.list([...new Set(row.credentials.map((each) => format.count(each.iterations)))]) },
-      { label: "", cell: (row) => [button("change-password?", "Change password", () => addUser(rows, row.name), { small: true, tone: "quiet", focus: `pw-${row.name}` }), button("delete-user?", "Delete", () => deleteUser(row.name, rows), { small: true, tone: "danger", focus: `del-${row.name}` })] },
+      { label: "", cell: (row) => mayOnCluster("alter") && [button("change-password?", "Change password", () => addUser(rows, row.name), { small: true, tone: "quiet", focus: `pw-${row.name}` }), button("delete-user?", "Delete", () => deleteUser(row.name, rows), { small: true, tone: "danger", focus: `del-${row.name}` })] },
     ], answer.items, { key: (row) => row.name, empty: "There are no users." }).node,
     paged(answer, state()),
-  ], { everyMs: 10_000 });
+  ], { everyMs: 10_000, permission: "Describe on the cluster" });
   const bar = h("div", { class: "filter-bar" }, searchField("Search users", state().search, (search) => setParams({ search, trail: "" })));
   return { ...rows, node: card(null, { extra: "card-table" }, bar, rows.node) };
 }
@@ -101,10 +103,10 @@ function acls(state) {
       { label: "Resource name", grow: true, cell: (row) => h("span", { class: "mono wrap" }, row.name) },
       { label: "Pattern type", cell: (row) => row.pattern },
       { label: "Host", cell: (row) => h("span", { class: "mono" }, row.host) },
-      { label: "", cell: (row) => button("delete-acl?", "Delete", () => deleteAcl(row, rows), { small: true, tone: "danger", focus: `acl-${row.principal}-${row.resource}-${row.name}-${row.operation}` }) },
+      { label: "", cell: (row) => mayOnCluster("alter") && button("delete-acl?", "Delete", () => deleteAcl(row, rows), { small: true, tone: "danger", focus: `acl-${row.principal}-${row.resource}-${row.name}-${row.operation}` }) },
     ], answer.items, { key: (row) => JSON.stringify(row), empty: state().search ? "This principal has no ACLs." : "There are no ACLs." }).node,
     paged(answer, state()),
-  ], { everyMs: 10_000 });
+  ], { everyMs: 10_000, permission: "Describe on the cluster" });
   const bar = h("div", { class: "filter-bar" }, searchField("Filter by principal, e.g. User:alice", state().search, (search) => setParams({ search, trail: "" })));
   return { ...rows, node: card(null, { extra: "card-table" }, bar, rows.node) };
 }
@@ -160,10 +162,10 @@ function quotas(state) {
     table("Quotas", [
       { label: "Entity", grow: true, cell: (row) => h("span", { class: "name" }, entityText(row.entity)) },
       { label: "Quotas", cell: (row) => Object.entries(row.values).map(([key, value]) => h("div", {}, `${QUOTAS.find(([each]) => each === key)?.[1] ?? key}: `, h("strong", {}, (QUOTAS.find(([each]) => each === key)?.[2] ?? String)(value)))) },
-      { label: "", cell: (row) => [button("change-quota?", "Change", () => setQuota(rows, row), { small: true, tone: "quiet", focus: `q-${entityText(row.entity)}` }), button("remove-quota?", "Remove", () => dropQuota(row, rows), { small: true, tone: "danger", focus: `qd-${entityText(row.entity)}` })] },
+      { label: "", cell: (row) => mayOnCluster("alter-configs") && [button("change-quota?", "Change", () => setQuota(rows, row), { small: true, tone: "quiet", focus: `q-${entityText(row.entity)}` }), button("remove-quota?", "Remove", () => dropQuota(row, rows), { small: true, tone: "danger", focus: `qd-${entityText(row.entity)}` })] },
     ], answer.items, { key: (row) => entityText(row.entity), empty: "There are no quotas." }).node,
     paged(answer, state()),
-  ], { everyMs: 10_000 });
+  ], { everyMs: 10_000, permission: "DescribeConfigs on the cluster" });
   return { ...rows, node: card(null, { extra: "card-table" }, rows.node) };
 }
 

@@ -19,7 +19,7 @@ const share = (topic) => (total(topic.end_offsets) ? Math.min(1, total(topic.nex
 
 export function tablesPage(params) {
   let state = params;
-  const rows = resource((signal) => get("/pipelines", { search: state.search, limit: 200 }, signal), draw, { everyMs: 5_000 });
+  const rows = resource((signal) => get("/pipelines", { search: state.search, limit: 200 }, signal), draw, { everyMs: 5_000, permission: "Read on topic __chronik_pipelines" });
   const bar = h("div", { class: "filter-bar" }, searchField("Search pipelines", state.search, (search) => setParams({ search })));
   const node = h("div", {}, pageHead("Tables", { lead: "Topics that pipelines land in tables." }), card(null, { extra: "card-table" }, bar, rows.node));
 
@@ -51,7 +51,7 @@ export function tablePage(name, params) {
   let state = params;
   const samples = {}; // sample rows by topic, kept while the page is redrawn
   const going = new AbortController();
-  const page = resource((signal) => get(at("pipelines", name), {}, signal), draw, { everyMs: 5_000 });
+  const page = resource((signal) => get(at("pipelines", name), {}, signal), draw, { everyMs: 5_000, permission: "Read on topic __chronik_pipelines" });
   const node = h("div", {}, pageHead(name, { back: { label: "Tables", href: link("tables") } }), page.node);
 
   function draw({ topics }) {

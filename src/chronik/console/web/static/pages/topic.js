@@ -1,12 +1,13 @@
 // A topic: its partitions, configs and messages (see messages.js).
 
 import { at, get, post, remove } from "../api.js";
+import { mayOn, mayOnCluster } from "../permissions.js";
 import { link, parse, setParams } from "../router.js";
 import { confirm, formDialog } from "../ui/dialog.js";
-import { h } from "../ui/dom.js";
+import { fill, h } from "../ui/dom.js";
 import { field } from "../ui/forms.js";
 import * as format from "../ui/format.js";
-import { badge, button, card, facts, number, pageHead, tabs } from "../ui/parts.js";
+import { badge, button, card, facts, hiddenNotice, hiddenValue, number, pageHead, tabs } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
 import { table } from "../ui/table.js";
 import { say } from "../ui/toast.js";
@@ -17,53 +18,59 @@ import { produceForm } from "./produce.js";
 const TABS = [["partitions", "Partitions"], ["messages", "Messages"], ["configs", "Configs"]];
 
 export function topicPage(name, params) {
-  let tab = params.tab ?? "partitions";
-  const part = h("div", {});
-  const bar = h("div", {});
-  const title = pageHead(name, { back: { label: "Topics", href: link("topics") }, actions: actions() });
-  let inner = null;
+  let state = params;
   let last = {};
-  const head = resource((signal) => get(at("topics", name), {}, signal), drawHead, { everyMs: 5_000, dependents: [title.querySelector(".actions"), bar, part] });
+  let tab = null;
+  let inner = null;
+  let operations = null;
+  const bar = h("div", {});
+  const part = h("div", {});
+  const actions = h("div", { class: "actions" });
+  const title = pageHead(name, { back: { label: "Topics", href: link("topics") } });
+  title.append(actions);
+  const head = resource((signal) => get(at("topics", name), {}, signal), drawHead, { everyMs: 5_000, dependents: [actions, bar, part], permission: `Describe on topic ${name}` });
   const node = h("div", {}, title, head.node, bar, part);
-  open(params);
-
-  function actions() {
-    return [
-      button("write-message?", "Produce message", () => setParams({ do: "produce" }, { replace: false }), { glyph: "plus", tone: "primary" }),
-      button("add-partitions?", "Add partitions", () => grow(name, head), {}),
-      button("delete-topic?", "Delete", () => erase(name), { tone: "danger", glyph: "trash" }),
-    ];
-  }
 
   function drawHead(topic) {
-    inner?.update?.(topic);
-    act(parse().params);
+    const now = topic.authorized_operations.join();
+    if (operations !== now) {
+      operations = now;
+      fill(actions, buttons(topic));
+      open(topic);
+    } else inner.update?.(topic);
+    act(topic);
     return topicFacts(topic, tab === "partitions");
   }
 
-  function open(next) {
-    tab = next.tab ?? "partitions";
-    if (head.data) head.show();
-    bar.replaceChildren(tabs(TABS.map(([id, label]) => ({ id, label, href: link("topics", name, { tab: id === "partitions" ? "" : id }) })), tab));
-    inner?.close?.();
-    const partitions = () => head.data?.partitions ?? [];
-    if (tab === "messages") inner = messagesCard(name, next, head);
-    else if (tab === "configs") inner = configsCard({ path: at("topics", name, "configs"), what: `Configs of ${name}`, params: next });
-    else inner = partitionsCard(name, partitions(), head);
-    part.replaceChildren(inner.node);
+  function buttons(topic) {
+    return [
+      mayOn(topic, "write") && button("write-message?", "Produce message", () => setParams({ do: "produce" }, { replace: false }), { glyph: "plus", tone: "primary" }),
+      mayOn(topic, "alter") && button("add-partitions?", "Add partitions", () => grow(name, head), {}),
+      mayOn(topic, "delete") && button("delete-topic?", "Delete", () => erase(name), { tone: "danger", glyph: "trash" }),
+    ];
   }
 
-  function act(next) {
-    if (!head.data) return;
-    if (next.do === "produce" && last.do !== "produce") {
-      produceForm(name, head.data.partitions.length, {
+  function open(topic) {
+    tab = state.tab ?? "partitions";
+    fill(bar, tabs(TABS.map(([id, label]) => ({ id, label, href: link("topics", name, { tab: id === "partitions" ? "" : id }) })), tab));
+    inner?.close?.();
+    if (tab === "messages") inner = mayOn(topic, "read") ? messagesCard(name, state, head) : { node: hiddenNotice(`Read on topic ${name}`) };
+    else if (tab === "configs") inner = configsCard({ path: at("topics", name, "configs"), what: `Configs of ${name}`, params: state, mayAlter: () => mayOn(head.data, "alter-configs"), permission: `DescribeConfigs on topic ${name}` });
+    else inner = partitionsCard(name, topic, head);
+    fill(part, inner.node);
+  }
+
+  function act(topic) {
+    if (state.do === "produce" && last.do !== "produce" && mayOn(topic, "write")) {
+      produceForm(name, topic.partitions.length, {
+        value: state.value,
         done: () => {
           head.refresh();
-          inner?.refresh?.();
+          inner.refresh?.();
         },
       });
     }
-    last = next;
+    last = state;
   }
 
   return {
@@ -72,9 +79,15 @@ export function topicPage(name, params) {
     refresh: () => (head.refresh(), inner?.refresh?.()),
     close: () => (head.close(), inner?.close?.()),
     update: (next) => {
-      if ((next.tab ?? "partitions") !== tab) open(next);
-      else inner?.params?.(next);
-      act(next);
+      state = next;
+      if (!head.data) return;
+      if ((next.tab ?? "partitions") !== tab) {
+        open(head.data);
+        head.show();
+      } else {
+        inner.params?.(next);
+        act(head.data);
+      }
     },
   };
 }
@@ -89,14 +102,14 @@ function topicFacts(topic, all) {
     ["Partitions", number(topic.partitions.length)],
     ["Replication factor", number(topic.replication_factor ?? topic.partitions[0]?.replicas.length)],
     ["Records", number(records)],
-    ["Size (leaders)", format.bytes(topic.partitions.reduce((sum, each) => sum + (each.bytes ?? 0), 0))],
-    all && ["Cleanup policy", format.known(topic.cleanup_policy)],
+    ["Size (leaders)", mayOnCluster("describe") ? format.bytes(topic.bytes) : hiddenValue("Describe on the cluster")],
+    all && ["Cleanup policy", mayOn(topic, "describe-configs") ? format.known(topic.cleanup_policy) : hiddenValue(`DescribeConfigs on topic ${topic.name}`)],
     all && topic.last_changed ? ["Last update", format.moment(topic.last_changed).slice(0, 19)] : null,
     all && topic.id ? ["Topic id", h("span", { class: "mono small" }, topic.id), "wide"] : null,
   ], "facts-row"));
 }
 
-function partitionsCard(name, rows, head) {
+function partitionsCard(name, topic, head) {
   const sort = { value: () => parse().params.sort, set: (value) => (setParams({ sort: value }), drawn.update(head.data.partitions)) };
   const columns = [
     { label: "Partition", sort: (row) => row.partition, cell: (row) => h("a", { href: link("topics", name, { tab: "messages", partition: row.partition }), "data-focus": `p-${row.partition}` }, String(row.partition)) },
@@ -105,11 +118,11 @@ function partitionsCard(name, rows, head) {
     { label: "In-sync replicas", cell: (row) => badge(`${row.isr.length} of ${row.replicas.length}`, row.isr.length < row.replicas.length ? "warning" : "ok") },
     { label: "Start offset", align: "end", cell: (row) => number(row.start_offset) },
     { label: "End offset", align: "end", sort: (row) => row.end_offset, cell: (row) => number(row.end_offset) },
-    { label: "Size", align: "end", sort: (row) => row.bytes, cell: (row) => format.bytes(row.bytes) },
-    { label: "", cell: (row) => [button("move-partition?", "Reassign", () => move(name, row, head), { small: true, tone: "quiet", focus: `move-${row.partition}`, title: `Reassign partition ${row.partition}` }), button("delete-records?", "Delete records", () => trim(name, row, head), { small: true, tone: "quiet", focus: `trim-${row.partition}`, title: `Delete records of partition ${row.partition}` })] },
+    { label: "Size", align: "end", sort: (row) => row.bytes, cell: (row) => (mayOnCluster("describe") ? format.bytes(row.bytes) : hiddenValue("Describe on the cluster")) },
+    { label: "", cell: (row) => [mayOnCluster("alter") && button("move-partition?", "Reassign", () => move(name, row, head), { small: true, tone: "quiet", focus: `move-${row.partition}`, title: `Reassign partition ${row.partition}` }), mayOn(topic, "delete") && button("delete-records?", "Delete records", () => trim(name, row, head), { small: true, tone: "quiet", focus: `trim-${row.partition}`, title: `Delete records of partition ${row.partition}` })] },
   ];
-  const drawn = table(`Partitions of ${name}`, columns, rows, { key: (row) => row.partition, sort, empty: "Loading…" });
-  return { node: card(null, { extra: "card-table" }, drawn.node), update: (topic) => drawn.update(topic.partitions), refresh: () => {} };
+  const drawn = table(`Partitions of ${name}`, columns, topic.partitions, { key: (row) => row.partition, sort });
+  return { node: card(null, { extra: "card-table" }, drawn.node), update: (next) => drawn.update(next.partitions), refresh: () => {} };
 }
 
 function grow(name, head) {

@@ -1,12 +1,13 @@
 // The paginated list of topics.
 
 import { get, post } from "../api.js";
+import { mayCreateTopics, mayOnAll, mayOnCluster, mayOn } from "../permissions.js";
 import { go, link, parse, setParams } from "../router.js";
 import { formDialog } from "../ui/dialog.js";
 import { h } from "../ui/dom.js";
 import { check, field, pairs, searchField, side } from "../ui/forms.js";
 import * as format from "../ui/format.js";
-import { badge, button, card, pageHead } from "../ui/parts.js";
+import { badge, button, card, hiddenNotice, hiddenValue, pageHead } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
 import { pager, table } from "../ui/table.js";
 
@@ -19,7 +20,7 @@ export function topicsPage(params) {
   const rows = resource(load, draw, { everyMs: 10_000 });
   const internal = check("internal", "Include internal topics", { value: state.internal === "1", onchange: () => setParams({ internal: internal.read() ? "1" : "", trail: "" }) });
   const bar = h("div", { class: "filter-bar" }, searchField("Search topics", state.search, (search) => setParams({ search, trail: "" })), internal.node);
-  const node = h("div", {}, pageHead("Topics", { actions: [button("create-topic?", "Create topic", () => setParams({ do: "create" }, { replace: false }), { tone: "primary", glyph: "plus" })] }), card(null, { extra: "card-table" }, bar, rows.node));
+  const node = h("div", {}, pageHead("Topics", { actions: [mayCreateTopics() && button("create-topic?", "Create topic", () => setParams({ do: "create" }, { replace: false }), { tone: "primary", glyph: "plus" })] }), card(null, { extra: "card-table" }, bar, rows.node));
   act(state);
 
   function load(signal) {
@@ -27,8 +28,10 @@ export function topicsPage(params) {
   }
 
   function draw({ items, next, total }) {
-    const empty = state.search ? `No topic name contains “${state.search}”.` : "There are no topics yet.";
+    const all = mayOnAll("describe", "topic");
+    const empty = state.search ? `No ${all ? "" : "visible "}topic name contains “${state.search}”.` : all ? "There are no topics yet." : "No topics are visible to you.";
     return [
+      !all && hiddenNotice("Describe on a topic to see it in this list"),
       table("Topics", COLUMNS, items, { empty, key: (row) => row.name }).node,
       pager({ shown: items.length, total, next, trail: trail(), set: (tokens) => setParams({ trail: tokens.join("\n") }, { replace: false }) }),
     ];
@@ -54,8 +57,8 @@ const COLUMNS = [
   { label: "Replication factor", align: "end", cell: (row) => format.count(row.replication_factor) },
   { label: "Status", cell: health },
   { label: "Records", align: "end", cell: (row) => format.count(row.messages) },
-  { label: "Size", align: "end", cell: (row) => format.bytes(row.bytes) },
-  { label: "Cleanup policy", cell: (row) => format.known(row.cleanup_policy) },
+  { label: "Size", align: "end", cell: (row) => (mayOnCluster("describe") ? format.bytes(row.bytes) : hiddenValue("Describe on the cluster")) },
+  { label: "Cleanup policy", cell: (row) => (mayOn(row, "describe-configs") ? format.known(row.cleanup_policy) : hiddenValue("DescribeConfigs on the topic")) },
 ];
 
 function health(row) {
@@ -65,7 +68,7 @@ function health(row) {
 }
 
 function act(params, before = {}) {
-  if (params.do !== "create" || before.do === "create") return;
+  if (params.do !== "create" || before.do === "create" || !mayCreateTopics()) return;
   const values = (form) => ({
     name: form.name,
     partitions: form.partitions,

@@ -1,12 +1,13 @@
 // Transactions, and the partitions whose last stable offset is held back by an open one (read_committed consumers wait there).
 
 import { at, get, post } from "../api.js";
+import { mayOn, mayOnAll } from "../permissions.js";
 import { link, setParams } from "../router.js";
 import { confirm } from "../ui/dialog.js";
 import { h } from "../ui/dom.js";
 import { searchField } from "../ui/forms.js";
 import * as format from "../ui/format.js";
-import { ago, badge, button, card, icon, number, pageHead } from "../ui/parts.js";
+import { ago, badge, button, card, hiddenNotice, icon, number, pageHead } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
 import { pager, table } from "../ui/table.js";
 
@@ -23,9 +24,11 @@ export function transactionsPage(params) {
 
   function draw({ items, holding, next, total }) {
     const byProducer = Object.fromEntries(items.map((each) => [each.producer_id, each.transactional_id]));
+    const all = mayOnAll("describe", "transactional-id") && mayOnAll("describe", "topic");
     return [
-      card("Blocked partitions", { extra: "card-table" }, holding.length ? table("Partitions whose last stable offset is held back", held(byProducer), holding, { key: (row) => `${row.topic}-${row.partition}` }).node : h("p", { class: "all-well" }, icon("check"), "None: all committed records can be read.")),
-      card("Transactional ids", { extra: "card-table" }, table("Transactional ids", columns(rows), items, { key: (row) => row.transactional_id, empty: state.search ? `No transactional id contains “${state.search}”.` : "There are no transactional ids yet." }).node, pager({ shown: items.length, total, next, trail: trail(), set: (tokens) => setParams({ trail: tokens.join("\n") }, { replace: false }) })),
+      !all && hiddenNotice("Describe on a transactional id, and on the topics of its transaction, to see it here"),
+      card("Blocked partitions", { extra: "card-table" }, holding.length ? table("Partitions whose last stable offset is held back", held(byProducer), holding, { key: (row) => `${row.topic}-${row.partition}` }).node : h("p", { class: "all-well" }, icon("check"), all ? "None: all committed records can be read." : "None by the transactions that are visible to you.")),
+      card("Transactional ids", { extra: "card-table" }, table("Transactional ids", columns(rows), items, { key: (row) => row.transactional_id, empty: state.search ? `No ${all ? "" : "visible "}transactional id contains “${state.search}”.` : all ? "There are no transactional ids yet." : "No transactional ids are visible to you." }).node, pager({ shown: items.length, total, next, trail: trail(), set: (tokens) => setParams({ trail: tokens.join("\n") }, { replace: false }) })),
     ];
   }
 
@@ -59,7 +62,7 @@ const columns = (rows) => [
   { label: "Timeout", align: "end", cell: (row) => (row.timeout_ms === null ? "—" : format.duration(row.timeout_ms / 1000)) },
   { label: "Partitions", cell: (row) => (row.partitions.length ? `${row.partitions.slice(0, 3).map((each) => `${each.topic}-${each.partition}`).join(", ")}${row.partitions.length > 3 ? ` and ${row.partitions.length - 3} more` : ""}` : "—") },
   { label: "Coordinator", cell: (row) => `node ${row.coordinator}` },
-  { label: "", cell: (row) => stateName(row.state) === "ongoing" && button("abort-transaction?", "Abort", () => abort(row, rows), { small: true, tone: "danger", focus: `abort-${row.transactional_id}` }) },
+  { label: "", cell: (row) => stateName(row.state) === "ongoing" && mayOn(row, "write") && mayOn(row, "describe") && button("abort-transaction?", "Abort", () => abort(row, rows), { small: true, tone: "danger", focus: `abort-${row.transactional_id}` }) },
 ];
 
 function abort(row, rows) {

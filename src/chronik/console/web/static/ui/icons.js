@@ -30,6 +30,7 @@ const PATHS = {
   back: ["M15 6l-6 6 6 6"],
   down: ["M6 9l6 6 6-6"],
   chart: ["M4 19V5", "M4 19h16", "M7 15l4-5 3 3 5-7"],
+  lock: ["M6 11h12v9H6z", "M9 11V8a3 3 0 0 1 6 0v3"],
   trash: ["M5 7h14", "M9 7V4h6v3", "M7 7l1 13h8l1-13"],
   refresh: ["M20 11a8 8 0 1 0-2.3 6.3", "M20 5v6h-6"],
 };

@@ -2,6 +2,7 @@
 
 import { at, get } from "../api.js";
 import { live } from "../live.js";
+import { mayCreateTopics, mayOnAny, mayOnCluster } from "../permissions.js";
 import { link } from "../router.js";
 import { fill, h, uid } from "./dom.js";
 import { slowly } from "./forms.js";
@@ -24,12 +25,12 @@ const PLACES = [
   ["tables", "Tables", link("tables")],
 ];
 const ACTIONS = [
-  ["plus", "Create topic", link("topics", { do: "create" })],
-  ["plus", "Register schema", link("schemas", { do: "register-schema" })],
-  ["plus", "Add node", link("nodes", { do: "add" })],
-  ["plus", "Create user", link("security", { do: "add-user" })],
-  ["plus", "Create ACL", link("security", { tab: "acls", do: "create-acl" })],
-  ["plus", "Set quota", link("security", { tab: "quotas", do: "set-quota" })],
+  ["plus", "Create topic", link("topics", { do: "create" }), mayCreateTopics],
+  ["plus", "Register schema", link("schemas", { do: "register-schema" }), () => mayOnAny("write", "subject")],
+  ["plus", "Add node", link("nodes", { do: "add" }), () => mayOnCluster("alter")],
+  ["plus", "Create user", link("security", { do: "add-user" }), () => mayOnCluster("alter")],
+  ["plus", "Create ACL", link("security", { tab: "acls", do: "create-acl" }), () => mayOnCluster("alter")],
+  ["plus", "Set quota", link("security", { tab: "quotas", do: "set-quota" }), () => mayOnCluster("alter-configs")],
 ];
 
 let open = null;
@@ -100,7 +101,7 @@ function local(text) {
   const words = text.toLowerCase().trim().split(/\s+/).filter(Boolean);
   const nodes = (live.last?.cluster?.nodes ?? []).map((node) => ({ glyph: "nodes", text: `Node ${node.id}`, kind: `${node.host}:${node.port}`, href: link("nodes", node.id) }));
   const places = PLACES.map(([glyph, label, href]) => ({ glyph, text: label, kind: "page", href }));
-  const actions = ACTIONS.map(([glyph, label, href]) => ({ glyph, text: label, kind: "action", href }));
+  const actions = ACTIONS.filter(([, , , isAllowed]) => isAllowed()).map(([glyph, label, href]) => ({ glyph, text: label, kind: "action", href }));
   return [...places, ...nodes, ...actions].filter((item) => words.every((word) => `${item.text} ${item.kind}`.toLowerCase().includes(word)));
 }
 

@@ -55,6 +55,11 @@ export function notice(text, tone = "info", more) {
   return h("p", { class: `notice notice-${tone}`, role: tone === "error" ? "alert" : undefined }, icon(TONES[tone] ?? "info"), h("span", {}, text, more));
 }
 
+/** The label of something that the principal may not see. `permission` is what is missing, such as "Read on this topic". */
+export const hiddenNotice = (permission) => h("p", { class: "notice notice-hidden" }, icon("lock"), h("span", {}, `Hidden: you need the permission ${permission}.`));
+
+export const hiddenValue = (permission) => h("span", { class: "muted", title: `You need the permission ${permission}.` }, "hidden");
+
 export const problem = (error) => notice(error?.message ?? String(error), "error");
 
 export const empty = (text, action) => h("div", { class: "empty" }, h("p", {}, text), action);

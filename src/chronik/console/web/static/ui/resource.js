@@ -3,12 +3,15 @@
 
 import { live } from "../live.js";
 import { fill, h, redraw } from "./dom.js";
-import { problem, waiting } from "./parts.js";
+import { hiddenNotice, problem, waiting } from "./parts.js";
 
 const EVERY_MS = 5_000;
 
-/** `dependents` are elements that are hidden unless the data is loaded, such as the buttons of a topic that may not exist. */
-export function resource(load, draw, { everyMs = EVERY_MS, text, dependents = [] } = {}) {
+/**
+ * `permission` is what the principal needs to see the data, such as "Describe on the cluster".
+ * `dependents` are elements that are hidden unless the data is loaded, such as the buttons of a topic that may not exist.
+ */
+export function resource(load, draw, { everyMs = EVERY_MS, text, dependents = [], permission } = {}) {
   const node = h("div", { class: "resource" });
   let cancel = null;
   let data;
@@ -37,7 +40,7 @@ export function resource(load, draw, { everyMs = EVERY_MS, text, dependents = []
       if (!loaded || error.status !== 0) {
         loaded = error.status === 0 ? loaded : false;
         reveal(loaded);
-        fill(node, problem(error));
+        fill(node, permission && error.status === 403 ? hiddenNotice(permission) : problem(error));
       }
     } finally {
       if (cancel === mine) cancel = null;

@@ -2,7 +2,8 @@
 
 import { post } from "../api.js";
 import { live, onSample, onState, retry } from "../live.js";
-import { link } from "../router.js";
+import { loadPermissions } from "../permissions.js";
+import { link, parse } from "../router.js";
 import { append, fill, h, redraw } from "./dom.js";
 import * as format from "./format.js";
 import { icon } from "./icons.js";
@@ -66,6 +67,7 @@ export function shell(leave) {
     const path = route.parts.join("\u0000");
     if (current !== null && (current !== path || (doing && doing !== route.params.do))) closeDialogs();
     doing = route.params.do;
+    if (current !== path) reloadWhenPermissionsChange(route);
     if (page?.update && current === path) {
       page.update(route.params);
       return;
@@ -85,6 +87,12 @@ export function shell(leave) {
     if (!moved) return;
     scrollTo(0, 0);
     main.focus({ preventScroll: true });
+  }
+
+  async function reloadWhenPermissionsChange(route) {
+    if (!(await loadPermissions()) || current !== route.parts.join("\u0000")) return;
+    current = null;
+    show(parse());
   }
 
   function close() {
