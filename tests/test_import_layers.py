@@ -35,6 +35,7 @@ LAYERS = (
     {
         "clock",
         "crc",
+        "durations",
         "errors",
         "escaping",
         "histogram",

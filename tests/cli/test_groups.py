@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from datetime import UTC, datetime
@@ -10,7 +9,6 @@ from datetime import UTC, datetime
 import pytest
 from confluent_kafka import Consumer
 
-from chronik.cli.groups import parse_duration_ms
 from chronik.testing import Broker
 from tests.cli.command_line import CommandResult, run_chronik
 
@@ -109,17 +107,6 @@ def test_group_of_deleted_topic_has_no_lag(group_cli: GroupCli) -> None:
     group_cli("topics", "delete", "for-a-moment")
     found = [each for each in group_cli("groups", "list", "--json").json if each["group"] == "reader-of-a-moment"]
     assert [each["lag"] for each in found] in ([], [None])
-
-
-@pytest.mark.parametrize("duration", ["", "P", "PT", "1D", "P1", "P-1D", "PT5", "P1H", "P1DT"])
-def test_invalid_iso_8601_duration_is_rejected(duration: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="expected an ISO 8601 duration"):
-        parse_duration_ms(duration)
-
-
-def test_iso_8601_duration_is_parsed() -> None:
-    assert parse_duration_ms("P1W") == 7 * 24 * 3600 * 1000
-    assert parse_duration_ms("P1DT2H3M4.5S") == 1000 * (24 * 3600 + 2 * 3600 + 3 * 60) + 4500
 
 
 @pytest.mark.chronik_topic(partitions=2)

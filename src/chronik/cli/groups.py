@@ -31,6 +31,7 @@ from chronik.client.groups import (
 )
 from chronik.client.offsets import list_earliest_offsets, list_existing_end_offsets, list_latest_offsets, list_offsets
 from chronik.client.records import TopicPartition
+from chronik.durations import parse_duration_ms
 from chronik.escaping import escape
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -38,9 +39,6 @@ from chronik.protocol.messages.describe_groups import DescribedGroupMember
 from chronik.wording import pluralize
 
 INACTIVE_STATES = ("Empty", "Dead")
-_DURATION = re.compile(
-    r"P(?:(\d{1,6})W)?(?:(\d{1,6})D)?(?:T(?=\d)(?:(\d{1,6})H)?(?:(\d{1,6})M)?(?:(\d{1,9}(?:\.\d{1,9})?)S)?)?"
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -162,7 +160,7 @@ def add_reset_arguments(reset: argparse.ArgumentParser) -> None:
     )
     targets.add_argument(
         "--by-duration",
-        type=parse_duration_ms,
+        type=_parse_duration,
         metavar="DURATION",
         help="reset to the first record of the last DURATION: ISO 8601, such as P1DT2H30M",
     )
@@ -296,16 +294,11 @@ def _parse_datetime(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def parse_duration_ms(text: str) -> int:
-    """Parse an ISO 8601 duration and return it in milliseconds.
-
-    Months and years are rejected, because they have no fixed length.
-    """
-    match = _DURATION.fullmatch(text)
-    if match is None or not any(match.groups()):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected an ISO 8601 duration, such as P1DT2H30M")
-    weeks, days, hours, minutes, seconds = (float(each or 0) for each in match.groups())
-    return round(1000 * ((((weeks * 7 + days) * 24 + hours) * 60 + minutes) * 60 + seconds))
+def _parse_duration(text: str) -> int:
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _parse_offset(text: str) -> int:

@@ -10,7 +10,7 @@ from tests.console.rest.api_client import ApiClient
 from tests.console.rest.conftest import log_in_as
 from tests.console.rest.operation_cases import GROUP, TOPIC, TRANSACTION, prepare_group, prepare_transaction
 
-NOTHING = {"topic": [], "group": [], "transactional-id": [], "subject": []}
+NOTHING: dict[str, list[str]] = {"topic": [], "group": [], "transactional-id": [], "subject": []}
 
 
 @contextmanager

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from chronik.console.rest.errors import RestError
 from chronik.console.rest.internal_client import InternalCluster, LoopBridge
@@ -15,6 +15,8 @@ from chronik.console.rest.node_interface import NodeInterface
 from chronik.principals import Principal
 from chronik.protocol.permissions import CLUSTER_NAME, OPERATIONS_BY_RESOURCE_TYPE, AclOperation, AclResourceType
 from chronik.request_reply import build_account_key
+
+T = TypeVar("T")
 
 READ_SECONDS_MAX: Final = 5.0
 CHANGE_SECONDS_MAX: Final = 15.0
@@ -128,6 +130,14 @@ class OperationContext:
             return found
 
         return self.loop_bridge.run(check(), self._timeout_s)
+
+    def call_on_loop(self, function: Callable[[], T]) -> T:
+        """Call a short function on the node's event loop, where the metadata image changes, and return its result."""
+
+        async def call() -> T:
+            return function()
+
+        return self.loop_bridge.run(call(), self._timeout_s)
 
     def can_describe_cluster(self) -> bool:
         """Return whether the principal has the Describe permission on the cluster."""

@@ -22,6 +22,7 @@ SECTION_TITLES: Final = {
     "nodes": "Nodes",
     "configs": "Configs",
     "topics": "Topics",
+    "consumers": "Consumers of topics",
     "messages": "Messages",
     "searching": "Search and tail",
     "groups": "Groups",

@@ -22,7 +22,14 @@ from chronik.console.rest.models.cluster import (
     Stopping,
 )
 from chronik.console.rest.models.common import Done, DryRun, NoBody, NoQuestion, Page, Paging, Plan, Searching
-from chronik.console.rest.models.groups import Group, GroupDetails, OffsetMoves, OffsetReset, OffsetsToDelete
+from chronik.console.rest.models.groups import (
+    Group,
+    GroupDetails,
+    OffsetMoves,
+    OffsetReset,
+    OffsetsToDelete,
+    TopicConsumers,
+)
 from chronik.console.rest.models.messages import (
     Message,
     Messages,
@@ -189,6 +196,8 @@ OPERATIONS: Final = (
        "Alter Topic", body=MorePartitions, response=Plan),
     _o("POST", "/topics/{topic}/records/delete", "topics:delete_records", "Delete the records before given offsets.",
        "Delete Topic", body=RecordsToDelete, response=LowWatermarks),
+    _o("GET", "/topics/{topic}/consumers", "consumers:list_all", "List the consumer groups of a topic by name.",
+       "Describe Topic; groups without Describe Group are omitted", query=Searching, response=TopicConsumers),
     # Messages
     _o("GET", "/topics/{topic}/messages", "messages:read", "Read messages.", "Read Topic", query=ReadMessages,
        response=Messages, reads_topic="topic"),

@@ -70,6 +70,40 @@ class GroupDetails(Group, kw_only=True):
     """The topics of the partitions that the principal may read, and whose offsets it may therefore reset or delete."""
 
 
+class ConsumerPartition(msgspec.Struct):
+    """The lag of a group on a partition, and the member that reads it."""
+
+    partition: int
+    lag: int
+    client_id: str | None
+    """The client id of the member; null if no member is assigned to the partition."""
+    host: str | None
+
+
+class TopicConsumer(msgspec.Struct):
+    """A consumer group of a topic."""
+
+    group: str
+    state: str
+    members: int
+    """Number of members that are assigned to partitions of the topic."""
+    lag: int | None
+    """Lag in records on the topic; null without committed offsets, or if an end offset is unknown."""
+    slowest: ConsumerPartition | None
+    """The partition with the largest lag; null without lag."""
+
+
+class TopicConsumers(msgspec.Struct):
+    """A page of the consumer groups of a topic."""
+
+    items: list[TopicConsumer]
+    next: str | None
+    total: int
+    complete: bool
+    """Whether all active groups were examined. If there are too many, some groups without committed offsets on the
+    topic are omitted."""
+
+
 class GroupPartitionName(Body):
     """A partition whose committed offset is to be reset."""
 
@@ -84,7 +118,8 @@ class OffsetReset(DryRun, kw_only=True):
     """Topics to reset; null resets all topics with committed offsets."""
     partitions: list[GroupPartitionName] | None = None
     to: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
-    """The new position: start, end, an offset, +N or -N relative to the committed offset, or @TIME."""
+    """The new position: start, end, an offset, +N or -N relative to the committed offset, @TIME, or an
+    ISO 8601 duration before now, such as PT1H."""
 
 
 class OffsetMove(msgspec.Struct):

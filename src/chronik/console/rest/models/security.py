@@ -102,7 +102,8 @@ class AclQuestion(msgspec.Struct, kw_only=True):
 
     resource: ResourceName | None = None
     name: Words | None = None
-    pattern: Pattern | None = None
+    pattern: Literal["literal", "prefixed", "match"] | None = None
+    """`match` returns all ACLs that apply to the named resource: literal, prefixed and with the name *."""
     principal: Words | None = None
     host: Words | None = None
     operation: OperationName | None = None

@@ -10,7 +10,7 @@ from chronik.console.rest.models.common import Page
 from chronik.console.rest.models.security import AclQuestion, Acls, AclShape
 from chronik.console.rest.operations.shared import paginate
 from chronik.protocol.permissions import AclOperation, AclResourceType
-from chronik.security.acls import AclPermission, PatternType
+from chronik.security.acls import MATCH_PATTERN, AclPermission, PatternType
 
 
 def _index_values_by_name(numbers: Any) -> dict[str, int]:
@@ -20,6 +20,7 @@ def _index_values_by_name(numbers: Any) -> dict[str, int]:
 RESOURCES: Final = _index_values_by_name(AclResourceType)
 OPERATIONS: Final = _index_values_by_name(AclOperation)
 PATTERNS: Final = _index_values_by_name(PatternType)
+FILTER_PATTERNS: Final = PATTERNS | {"match": MATCH_PATTERN}
 PERMISSIONS: Final = _index_values_by_name(AclPermission)
 _RESOURCE_NAMES: Final = {number: word for word, number in RESOURCES.items()}
 _OPERATION_NAMES: Final = {number: word for word, number in OPERATIONS.items()}
@@ -32,7 +33,7 @@ def list_all(context: OperationContext, params: AclQuestion) -> Page[AclShape]:
     wanted = AclFilter(
         RESOURCES[params.resource] if params.resource else MATCH_ANY,
         params.name,
-        PATTERNS[params.pattern] if params.pattern else MATCH_ANY,
+        FILTER_PATTERNS[params.pattern] if params.pattern else MATCH_ANY,
         params.principal,
         params.host,
         OPERATIONS[params.operation] if params.operation else MATCH_ANY,

@@ -34,6 +34,7 @@ from chronik.console.rest.operations.shared import (
     group_partitions_by_leader,
     paginate_names,
 )
+from chronik.durations import parse_duration_ms
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from chronik.protocol.messages.describe_groups import DescribeGroupsGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -54,7 +55,7 @@ def list_all(context: OperationContext, params: Searching) -> Page[Group]:
     """List consumer groups by name."""
     known = list_groups(context)
     page = paginate_names(known, params.search, params.after, params.limit)
-    described = _describe_groups(context, {name: known[name][0] for name in page.items})
+    described = describe_groups(context, {name: known[name][0] for name in page.items})
     offsets = {name: _fetch_committed_offsets_or_empty(context, name) for name in page.items}
     ends = fetch_end_offsets(context, {each for group_offsets in offsets.values() for each in group_offsets})
     operations = context.find_authorized_operations(AclResourceType.GROUP, page.items)
@@ -97,7 +98,8 @@ def list_groups(context: OperationContext) -> dict[str, tuple[int, ListGroupsGro
     return context.cluster.retry(send)
 
 
-def _describe_groups(context: OperationContext, coordinators: Mapping[str, int]) -> dict[str, DescribeGroupsGroup]:
+def describe_groups(context: OperationContext, coordinators: Mapping[str, int]) -> dict[str, DescribeGroupsGroup]:
+    """Return the groups that exist and whose coordinator responds. `coordinators` are node ids by group."""
     found: dict[str, DescribeGroupsGroup] = {}
     for node_id in set(coordinators.values()):
         names = [name for name, each in coordinators.items() if each == node_id]
@@ -306,6 +308,21 @@ def _select_partitions(context: OperationContext, params: OffsetReset, committed
     return list(dict.fromkeys(wanted))
 
 
+def _find_offsets_at(
+    context: OperationContext, moment_ms: int, last: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Return the offset of the first record at or after a time in each partition, or the end offset without one."""
+    found = list_offsets(context.cluster, dict.fromkeys(last, max(0, moment_ms)))
+    return {each: found[each] if found[each] >= 0 else last[each] for each in last}
+
+
+def _parse_duration(text: str) -> int:
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise build_bad_request_error(str(error)) from None
+
+
 _SHIFT: Final = re.compile(r"[+-][0-9]{1,18}")
 _OFFSET: Final = re.compile(r"[0-9]{1,18}")
 
@@ -322,8 +339,9 @@ def _compute_new_offsets(
     if to == "end":
         return last
     if to.startswith("@"):
-        found = list_offsets(cluster, dict.fromkeys(partitions, parse_timestamp_ms(to[1:])))
-        wanted = {each: found[each] if found[each] >= 0 else last[each] for each in partitions}
+        wanted = _find_offsets_at(context, parse_timestamp_ms(to[1:]), last)
+    elif to.startswith("P"):
+        wanted = _find_offsets_at(context, context.node.services.clock.now_ms() - _parse_duration(to), last)
     elif _SHIFT.fullmatch(to):
         if missing := [str(each) for each in partitions if each not in committed]:
             raise build_bad_request_error(f"{missing[0]}: has no committed offset to shift")
@@ -331,5 +349,5 @@ def _compute_new_offsets(
     elif _OFFSET.fullmatch(to):
         wanted = dict.fromkeys(partitions, int(to))
     else:
-        raise build_bad_request_error(f"to = {to!r}: expected start, end, an offset, +N, -N or @TIME")
+        raise build_bad_request_error(f"to = {to!r}: expected start, end, an offset, +N, -N, @TIME or a duration")
     return {each: min(max(offset, first[each]), last[each]) for each, offset in wanted.items()}

@@ -5,7 +5,7 @@ import { mayOn, mayOnAll, mayOnCluster } from "../permissions.js";
 import { go, link, parse, setParams } from "../router.js";
 import { confirm, formDialog } from "../ui/dialog.js";
 import { h, redraw } from "../ui/dom.js";
-import { choice, field, searchField } from "../ui/forms.js";
+import { choice, field, searchField, side } from "../ui/forms.js";
 import * as format from "../ui/format.js";
 import { badge, button, card, facts, hiddenNotice, hiddenValue, meter, notice, number, pageHead } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
@@ -15,7 +15,7 @@ import { say } from "../ui/toast.js";
 const PAGE = 50;
 const TONES = { stable: "ok", empty: "plain", dead: "error" };
 
-const stateBadge = (state) => badge(String(state).toLowerCase().replaceAll("_", " "), TONES[String(state).toLowerCase()] ?? "warning");
+export const stateBadge = (state) => badge(String(state).toLowerCase().replaceAll("_", " "), TONES[String(state).toLowerCase()] ?? "warning");
 
 /** Offsets can be reset only in these states, in which a group has no members. */
 const isActive = (group) => !["empty", "dead"].includes(group.state.toLowerCase());
@@ -169,32 +169,42 @@ function forgetOffset(name, row, page) {
 function reset(name, page) {
   const topics = page.data.readable_topics;
   const isAll = page.data.partitions.every((each) => topics.includes(each.topic));
-  const value = field("value", "Offset or number of records", { type: "number", value: "0" });
-  const time = field("time", "Time", { type: "datetime-local", value: format.localInput(Date.now() - 3_600_000) });
+  const value = field("value", "Offset or number of records", { type: "number", min: 0, value: "0" });
+  const time = field("time", `Time (${Intl.DateTimeFormat().resolvedOptions().timeZone})`, { type: "datetime-local", value: format.localInput(Date.now() - 3_600_000) });
   time.input.step = "1";
-  const to = choice("kind", "Reset to", [["start", "earliest offset"], ["end", "latest offset"], ["time", "timestamp"], ["offset", "specific offset"], ["back", "shift backward by"], ["on", "shift forward by"]], { onchange: show });
+  const duration = side(field("amount", "Duration", { type: "number", min: 1, value: "1" }), choice("unit", "Unit", [["M", "minutes"], ["H", "hours"], ["D", "days"]], { value: "H" }));
+  const to = choice("kind", "Reset to", [["start", "earliest offset"], ["end", "latest offset"], ["time", "timestamp"], ["duration", "duration before now"], ["offset", "specific offset"], ["back", "shift backward by"], ["on", "shift forward by"]], { onchange: show });
   function show() {
     value.node.hidden = !["offset", "back", "on"].includes(to.read());
     time.node.hidden = to.read() !== "time";
+    duration.node.hidden = to.read() !== "duration";
   }
   show();
   const body = (form) => ({
     topics: form.topic ? [form.topic] : null,
-    to: { start: "start", end: "end", time: `@${new Date(form.time).getTime()}`, offset: String(form.value ?? 0), back: `-${form.value ?? 0}`, on: `+${form.value ?? 0}` }[form.kind],
+    to: { start: "start", end: "end", time: `@${new Date(form.time).getTime()}`, duration: `P${form.unit === "D" ? "" : "T"}${form.amount ?? 0}${form.unit}`, offset: String(form.value ?? 0), back: `-${form.value ?? 0}`, on: `+${form.value ?? 0}` }[form.kind],
   });
-  const moves = ({ items }) => table("New offsets", [
+  const moves = ({ items }) => h("div", {}, h("p", {}, consequence(items)), movesTable(items));
+  const movesTable = (items) => table("New offsets", [
     { label: "Topic", grow: true, cell: (row) => row.topic },
     { label: "Partition", align: "end", cell: (row) => number(row.partition) },
     { label: "Current offset", align: "end", cell: (row) => number(row.before) },
     { label: "New offset", align: "end", cell: (row) => h("strong", {}, number(row.after)) },
     { label: "Change", align: "end", cell: (row) => (row.before === null ? "—" : `${row.after - row.before > 0 ? "+" : ""}${format.count(row.after - row.before)}`) },
   ], items, { empty: "No offsets change.", showCaption: true }).node;
+  const consequence = (items) => {
+    const changes = items.filter((each) => each.before !== null).map((each) => each.after - each.before);
+    const sum = (values) => values.reduce((total, each) => total + each, 0);
+    const again = -sum(changes.filter((each) => each < 0));
+    const skipped = sum(changes.filter((each) => each > 0));
+    return `${format.plural(again, "record")} will be consumed again, ${format.count(skipped)} will be skipped.`;
+  };
   formDialog({
     action: "reset-offsets",
     title: `Reset offsets of ${name}`,
     intro: "Sets the committed offsets from which the group continues. The group must have no members.",
     wide: true,
-    fields: [choice("topic", "Topic", [...(isAll ? [["", "all topics of the group"]] : []), ...topics]), to, value, time],
+    fields: [choice("topic", "Topic", [...(isAll ? [["", "all topics of the group"]] : []), ...topics]), to, value, time, duration],
     label: "Reset offsets",
     preview: async (form) => ({ plan: moves(await post(at("groups", name, "offsets"), { ...body(form), dry_run: true })) }),
     submit: (form) => post(at("groups", name, "offsets"), body(form)),

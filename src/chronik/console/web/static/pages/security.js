@@ -95,16 +95,7 @@ const OPERATIONS = ["all", "read", "write", "create", "delete", "alter", "descri
 
 function acls(state) {
   const rows = resource((signal) => get("/acls", { limit: PAGE, after: trailOf(state()).at(-1), principal: principalOf(state().search) }, signal), (answer) => [
-    table("ACLs", [
-      { label: "Principal", cell: (row) => h("span", { class: "name" }, row.principal) },
-      { label: "Permission", cell: (row) => badge(row.permission, row.permission === "deny" ? "error" : "ok") },
-      { label: "Operation", cell: (row) => row.operation },
-      { label: "Resource type", cell: (row) => row.resource },
-      { label: "Resource name", grow: true, cell: (row) => h("span", { class: "mono wrap" }, row.name) },
-      { label: "Pattern type", cell: (row) => row.pattern },
-      { label: "Host", cell: (row) => h("span", { class: "mono" }, row.host) },
-      { label: "", cell: (row) => mayOnCluster("alter") && button("delete-acl?", "Delete", () => deleteAcl(row, rows), { small: true, tone: "danger", focus: `acl-${row.principal}-${row.resource}-${row.name}-${row.operation}` }) },
-    ], answer.items, { key: (row) => JSON.stringify(row), empty: state().search ? "This principal has no ACLs." : "There are no ACLs." }).node,
+    table("ACLs", aclColumns(rows), answer.items, { key: (row) => JSON.stringify(row), empty: state().search ? "This principal has no ACLs." : "There are no ACLs." }).node,
     paged(answer, state()),
   ], { everyMs: 10_000, permission: "Describe on the cluster" });
   const bar = h("div", { class: "filter-bar" }, searchField("Filter by principal, e.g. User:alice", state().search, (search) => setParams({ search, trail: "" })));
@@ -113,14 +104,26 @@ function acls(state) {
 
 const principalOf = (text) => (text ? (text.includes(":") ? text : `User:${text}`) : undefined);
 
-function addAcl(rows) {
+export const aclColumns = (rows) => [
+  { label: "Principal", cell: (row) => h("span", { class: "name" }, row.principal) },
+  { label: "Permission", cell: (row) => badge(row.permission, row.permission === "deny" ? "error" : "ok") },
+  { label: "Operation", cell: (row) => row.operation },
+  { label: "Resource type", cell: (row) => row.resource },
+  { label: "Resource name", grow: true, cell: (row) => h("span", { class: "mono wrap" }, row.name) },
+  { label: "Pattern type", cell: (row) => row.pattern },
+  { label: "Host", cell: (row) => h("span", { class: "mono" }, row.host) },
+  { label: "", cell: (row) => mayOnCluster("alter") && button("delete-acl?", "Delete", () => deleteAcl(row, rows), { small: true, tone: "danger", focus: `acl-${row.principal}-${row.resource}-${row.name}-${row.operation}` }) },
+];
+
+/** `preset` are values of fields, such as the resource of a page. */
+export function addAcl(rows, preset = {}) {
   formDialog({
     action: "create-acl",
     title: "Create ACL",
     fields: [
       field("principal", "Principal", { required: true, autofocus: true, mono: true, value: "User:", hint: "User:name, or User:* for all users." }),
       side(choice("permission", "Permission", [["allow", "allow"], ["deny", "deny"]]), choice("operation", "Operation", OPERATIONS, { value: "read" })),
-      side(choice("resource", "Resource type", RESOURCES), field("name", "Resource name", { required: true, mono: true, hint: "* for all resources; kafka-cluster for the cluster." })),
+      side(choice("resource", "Resource type", RESOURCES, { value: preset.resource }), field("name", "Resource name", { value: preset.name, required: true, mono: true, hint: "* for all resources; kafka-cluster for the cluster." })),
       side(choice("pattern", "Pattern type", [["literal", "literal"], ["prefixed", "prefixed"]]), field("host", "Host", { value: "*", required: true, mono: true })),
     ],
     label: "Create ACL",
@@ -208,4 +211,4 @@ function dropQuota(row, rows) {
   });
 }
 
-const FORMS = { "add-user": (inner) => addUser(inner), "create-acl": addAcl, "set-quota": (inner) => setQuota(inner) };
+const FORMS = { "add-user": (inner) => addUser(inner), "create-acl": (inner) => addAcl(inner), "set-quota": (inner) => setQuota(inner) };

@@ -14,8 +14,9 @@ import { say } from "../ui/toast.js";
 import { configsCard } from "./configs.js";
 import { messagesCard } from "./messages.js";
 import { produceForm } from "./produce.js";
+import { consumersCard, topicAclsCard } from "./topic-access.js";
 
-const TABS = [["partitions", "Partitions"], ["messages", "Messages"], ["configs", "Configs"]];
+const TABS = [["partitions", "Partitions"], ["messages", "Messages"], ["consumers", "Consumers"], ["acls", "ACLs"], ["configs", "Configs"]];
 
 export function topicPage(name, params) {
   let state = params;
@@ -55,6 +56,8 @@ export function topicPage(name, params) {
     fill(bar, tabs(TABS.map(([id, label]) => ({ id, label, href: link("topics", name, { tab: id === "partitions" ? "" : id }) })), tab));
     inner?.close?.();
     if (tab === "messages") inner = mayOn(topic, "read") ? messagesCard(name, state, head) : { node: hiddenNotice(`Read on topic ${name}`) };
+    else if (tab === "consumers") inner = consumersCard(name, state);
+    else if (tab === "acls") inner = topicAclsCard(name);
     else if (tab === "configs") inner = configsCard({ path: at("topics", name, "configs"), what: `Configs of ${name}`, params: state, mayAlter: () => mayOn(head.data, "alter-configs"), permission: `DescribeConfigs on topic ${name}` });
     else inner = partitionsCard(name, topic, head);
     fill(part, inner.node);
