@@ -22,6 +22,22 @@ ACTION_KEY = re.compile(r"action: ")
 ACTION_NAME = re.compile(r'"([a-z][a-z-]*\??)"')
 
 
+PRESSED_ON_ONE_NODE = frozenset(
+    {
+        "clear-selection",
+        "clone-topic?",
+        "delete-groups",
+        "delete-groups?",
+        "delete-topics",
+        "delete-topics?",
+        "select-all",
+        "set-config-of-topics",
+        "set-config-of-topics?",
+    }
+)
+"""Actions that test_topics_and_groups.py tests, on a cluster of one node."""
+
+
 class ConsoleButton(NamedTuple):
     file: Path
     code: str

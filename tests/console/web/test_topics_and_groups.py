@@ -16,6 +16,7 @@ from tests.api.authorizing_node import AuthorizingNode
 from tests.console.rest.api_client import ApiClient
 from tests.console.rest.conftest import PASSWORD, log_in_as, start_node_with_users
 from tests.console.web.browser import ConsoleTab, require_chromium, start_browser
+from tests.console.web.buttons import PRESSED_ON_ONE_NODE
 
 TOPIC, GROUP, PIPELINE = "orders", "billing", "shop"
 RECORDS = 14
@@ -59,8 +60,13 @@ def started() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def root_tab(started: Any, node: AuthorizingNode) -> Iterator[ConsoleTab]:
-    with open_tab(started, node, "root") as tab:
+def pressed() -> set[str]:
+    return set()
+
+
+@pytest.fixture(scope="module")
+def root_tab(started: Any, node: AuthorizingNode, pressed: set[str]) -> Iterator[ConsoleTab]:
+    with open_tab(started, node, "root", pressed) as tab:
         yield tab
 
 
@@ -72,8 +78,8 @@ def console(root_tab: ConsoleTab) -> Iterator[ConsoleTab]:
 
 
 @contextmanager
-def open_tab(started: Any, node: AuthorizingNode, user: str) -> Iterator[ConsoleTab]:
-    tab = ConsoleTab(started, node.http)
+def open_tab(started: Any, node: AuthorizingNode, user: str, pressed: set[str] | None = None) -> Iterator[ConsoleTab]:
+    tab = ConsoleTab(started, node.http, pressed)
     tab.log_in(user, PASSWORD)
     tab.page.get_by_role("heading", name="Overview").wait_for()
     try:
@@ -304,3 +310,84 @@ def test_reset_by_duration_previews_each_partition(console: ConsoleTab) -> None:
     console.dialog().get_by_role("cell", name=f"−{RECORDS}").wait_for()
     console.confirm("reset-offsets")
     console.page.locator(".facts", has_text=f"{RECORDS} records").wait_for()
+
+
+def test_topics_are_sorted_by_size_over_all_pages(console: ConsoleTab, node: AuthorizingNode) -> None:
+    rows = console.page.locator("main tbody tr")
+    console.open("/topics")
+    console.page.get_by_role("button", name="Records").click()
+    console.page.locator("th[aria-sort=descending]").wait_for()
+    console.page.locator(f"tbody tr:first-child[data-key={TOPIC}]").wait_for()
+    console.check_page("topics-sorted")
+    console.page.get_by_role("button", name="Partitions").click()
+    console.page.wait_for_url("**sort=-Partitions")
+    rows.first.wait_for()
+
+
+def test_selected_topics_are_configured_and_deleted(console: ConsoleTab, node: AuthorizingNode) -> None:
+    root = log_in_as(node, "root")
+    for number in range(3):
+        assert root.post("/topics", {"name": f"bulk-{number}", "partitions": 1}).status == 200
+    page = console.page
+    console.open("/topics?search=bulk-")
+    page.get_by_label("Select bulk-0").check()
+    console.expect_text("1 topic selected")
+    console.press("clear-selection")
+    page.get_by_text("1 topic selected").wait_for(state="detached")
+    page.get_by_label("Select bulk-0").check()
+    console.press("select-all")
+    console.expect_text("3 topics selected")
+    page.get_by_label("Select bulk-1").uncheck()
+    console.check_page("topics-selected")
+    console.press("set-config-of-topics?")
+    console.fill(name="retention.ms", value="259200000")
+    console.submit_with_plan("set-config-of-topics", "bulk-2: set retention.ms = 259200000")
+    for name, expected in (("bulk-0", "topic"), ("bulk-1", "default"), ("bulk-2", "topic")):
+        configs = root.get(f"/topics/{name}/configs").json["items"]
+        assert [each["source"] for each in configs if each["name"] == "retention.ms"] == [expected]
+    console.press("delete-topics?")
+    console.dialog().get_by_role("listitem").get_by_text("bulk-2").wait_for()
+    assert console.dialog().locator('[data-action="delete-topics"]').is_disabled()
+    console.confirm("delete-topics", typed="delete 2 topics")
+    page.locator("tr[data-key=bulk-0]").wait_for(state="detached")
+    assert [each["name"] for each in root.get("/topics?search=bulk-").json["items"]] == ["bulk-1"]
+    page.get_by_label("Select bulk-1").check()
+    assert root.send("DELETE", "/topics/bulk-1").status == 200
+    console.press("delete-topics?")
+    console.dialog().get_by_role("textbox").fill("delete 1 topic")
+    console.dialog().locator('[data-action="delete-topics"]').click()
+    console.dialog().get_by_text("0 of 1 deleted. bulk-1:").wait_for()
+    console.cancel()
+
+
+def test_topic_is_cloned_with_its_configs(console: ConsoleTab, node: AuthorizingNode) -> None:
+    root = log_in_as(node, "root")
+    body = {"name": "original", "partitions": 3, "configs": {"retention.ms": "86400000"}}
+    assert root.post("/topics", body).status == 200
+    console.open("/topics/original")
+    console.press("clone-topic?")
+    console.fill(name="copy")
+    console.submit_with_plan("create-topic", "create topic copy with 3 partitions and replication factor 1")
+    console.page.get_by_role("heading", name="copy").wait_for()
+    configs = root.get("/topics/copy/configs").json["items"]
+    assert [(each["name"], each["value"]) for each in configs if each["source"] == "topic"] == [
+        ("retention.ms", "86400000")
+    ]
+
+
+def test_selected_groups_are_deleted(console: ConsoleTab, node: AuthorizingNode) -> None:
+    root = log_in_as(node, "root")
+    assert root.post("/groups/bulk-group/offsets", {"topics": [TOPIC], "to": "start"}).status == 200
+    console.open("/groups?search=bulk-")
+    console.page.get_by_label("Select bulk-group").check()
+    console.press("delete-groups?")
+    console.confirm("delete-groups", typed="delete 1 group")
+    console.page.locator("tr[data-key=bulk-group]").wait_for(state="detached")
+    assert root.get("/groups/bulk-group").status == 404
+
+
+def test_buttons_of_this_module_were_pressed(request: pytest.FixtureRequest, pressed: set[str]) -> None:
+    run = {item.name for item in request.session.items if item.path == request.path}
+    if not {name for name in globals() if name.startswith("test_")} <= run:
+        pytest.skip("not all of this file was run")
+    assert pressed >= PRESSED_ON_ONE_NODE

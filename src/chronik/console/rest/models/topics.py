@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -15,6 +15,10 @@ class ListTopics(Searching, kw_only=True):
 
     internal: bool = False
     """Whether internal topics, such as __consumer_offsets, are included."""
+    sort: Literal["name", "partitions", "replication_factor", "status", "messages", "bytes"] = "name"
+    """The order of the topics. `status` sorts by offline, then by under-replicated partitions. `messages` and `bytes`
+    are available for lists of at most 1,000 topics with at most 10,000 partitions: search for fewer otherwise."""
+    descending: bool = False
 
 
 class Topic(msgspec.Struct):

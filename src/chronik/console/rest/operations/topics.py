@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from chronik.client.admin import BROKER_DEFAULT, create_partitions, create_topics, delete_topics, list_topics
 from chronik.client.admin import NewTopic as Creation
@@ -27,6 +29,7 @@ from chronik.console.rest.operations.shared import (
     fetch_available_offsets,
     fetch_partition_sizes,
     group_partitions_by_leader,
+    paginate,
     paginate_names,
     sum_or_none,
 )
@@ -54,8 +57,41 @@ def list_all(context: OperationContext, params: ListTopics) -> Page[Topic]:
     """List topics by name."""
     known = {topic.name or "": topic for topic in list_topics(context.cluster)}
     names = [name for name, topic in known.items() if params.internal or not topic.is_internal]
+    if params.sort != "name" or params.descending:
+        wanted = [known[name] for name in paginate_names(names, params.search, None, len(names) or 1).items]
+        return _list_sorted(context, wanted, params)
     page = paginate_names(names, params.search, params.after, params.limit)
     return Page([*_build_topics(context, [known[name] for name in page.items])], page.next, page.total)
+
+
+SORTED_TOPICS_MAX: Final = 1_000
+SORTED_PARTITIONS_MAX: Final = 10_000
+"""Maximum numbers of topics and partitions that are sorted by size or number of records, because these are requested
+from the leaders."""
+
+
+def _list_sorted(context: OperationContext, topics: Sequence[MetadataResponseTopic], params: ListTopics) -> Page[Topic]:
+    """Return a page of topics in the order of the query. Topics whose value is unknown come last.
+
+    Raises:
+        RestError: There are too many topics for the order.
+    """
+    if params.sort in ("messages", "bytes"):
+        count = sum(len(topic.partitions) for topic in topics)
+        if len(topics) > SORTED_TOPICS_MAX or count > SORTED_PARTITIONS_MAX:
+            message = (
+                f"{pluralize(len(topics), 'topic')} with {pluralize(count, 'partition')} cannot be sorted by"
+                f" {params.sort}, only {SORTED_TOPICS_MAX:,} with {SORTED_PARTITIONS_MAX:,}: search for fewer topics"
+            )
+            raise build_bad_request_error(message)
+        values = {each.name: getattr(each, params.sort) for each in _build_topics(context, topics)}
+        unknown = -1 if params.descending else math.inf
+        keys = {name: unknown if value is None else value for name, value in values.items()}
+    else:
+        keys = {topic.name or "": _SORT_KEYS[params.sort](topic) for topic in topics}
+    ordered = sorted(topics, key=lambda topic: keys[topic.name or ""], reverse=params.descending)
+    page = paginate(ordered, params.after, params.limit)
+    return Page([*_build_topics(context, page.items)], page.next, page.total)
 
 
 def _build_topics(context: OperationContext, topics: Sequence[MetadataResponseTopic]) -> Sequence[Topic]:
@@ -114,6 +150,14 @@ def _count_under_replicated(topic: MetadataResponseTopic) -> int:
 
 def _count_offline(topic: MetadataResponseTopic) -> int:
     return sum(each.leader_id < 0 for each in topic.partitions)
+
+
+_SORT_KEYS: Final[dict[str, Callable[[MetadataResponseTopic], Any]]] = {
+    "name": lambda topic: topic.name,
+    "partitions": lambda topic: len(topic.partitions),
+    "replication_factor": _replication_factor,
+    "status": lambda topic: (_count_offline(topic), _count_under_replicated(topic)),
+}
 
 
 def show(context: OperationContext, params: NoQuestion) -> TopicDetails:

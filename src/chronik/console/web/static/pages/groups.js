@@ -9,6 +9,7 @@ import { choice, field, searchField, side } from "../ui/forms.js";
 import * as format from "../ui/format.js";
 import { badge, button, card, facts, hiddenNotice, hiddenValue, meter, notice, number, pageHead } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
+import { selection } from "../ui/selection.js";
 import { pager, table } from "../ui/table.js";
 import { say } from "../ui/toast.js";
 
@@ -26,12 +27,16 @@ export function groupsPage(params) {
   let state = params;
   const trail = () => (state.trail ? state.trail.split("\n") : []);
   const rows = resource((signal) => get("/groups", { search: state.search, limit: PAGE, after: trail().at(-1) }, signal), draw, { everyMs: 5_000 });
+  const chosen = selection("group", { key: (row) => row.group, changed: () => rows.show() });
+  const erase = () => chosen.confirmDeletion({ action: "delete-groups", intro: "All committed offsets of the groups are deleted.", erase: (name) => remove(at("groups", name)), done: rows.refresh });
+  const actions = (selected) => selected.every((row) => mayOn(row, "delete") && !isActive(row)) && button("delete-groups?", "Delete", erase, { small: true, tone: "danger", focus: "bulk-delete" });
   const bar = h("div", { class: "filter-bar" }, searchField("Search groups", state.search, (search) => setParams({ search, trail: "" })));
   const node = h("div", {}, pageHead("Groups", { lead: "Consumer groups, their state and their lag." }), card(null, { extra: "card-table" }, bar, rows.node));
 
   function draw({ items, next, total }) {
     const most = Math.max(1, ...items.map((each) => each.lag ?? 0));
     const columns = [
+      chosen.column,
       { label: "Group", grow: true, sort: (row) => row.group, cell: (row) => h("a", { class: "name", href: link("groups", row.group), "data-focus": `group-${row.group}` }, row.group) },
       { label: "State", sort: (row) => row.state, cell: (row) => stateBadge(row.state) },
       { label: "Members", align: "end", sort: (row) => row.members, cell: (row) => number(row.members) },
@@ -42,7 +47,7 @@ export function groupsPage(params) {
     const sort = { value: () => parse().params.sort, set: (sorted) => (setParams({ sort: sorted }), rows.show()) };
     const all = mayOnAll("describe", "group") || mayOnCluster("describe");
     const empty = state.search ? `No ${all ? "" : "visible "}group name contains “${state.search}”.` : all ? "There are no consumer groups yet." : "No groups are visible to you.";
-    return [!all && hiddenNotice("Describe on a group to see it in this list"), table("Groups", columns, items, { key: (row) => row.group, sort, empty }).node, pager({ shown: items.length, total, next, trail: trail(), set: (tokens) => setParams({ trail: tokens.join("\n") }, { replace: false }) })];
+    return [!all && hiddenNotice("Describe on a group to see it in this list"), chosen.bar(items, actions), table("Groups", columns, items, { key: (row) => row.group, sort, empty }).node, pager({ shown: items.length, total, next, trail: trail(), set: (tokens) => setParams({ trail: tokens.join("\n") }, { replace: false }) })];
   }
 
   return {

@@ -1,7 +1,7 @@
 // A topic: its partitions, configs and messages (see messages.js).
 
 import { at, get, post, remove } from "../api.js";
-import { mayOn, mayOnCluster } from "../permissions.js";
+import { mayCreateTopics, mayOn, mayOnCluster } from "../permissions.js";
 import { link, parse, setParams } from "../router.js";
 import { confirm, formDialog } from "../ui/dialog.js";
 import { fill, h } from "../ui/dom.js";
@@ -14,6 +14,7 @@ import { say } from "../ui/toast.js";
 import { configsCard } from "./configs.js";
 import { messagesCard } from "./messages.js";
 import { produceForm } from "./produce.js";
+import { createTopic } from "./topics.js";
 import { consumersCard, topicAclsCard } from "./topic-access.js";
 
 const TABS = [["partitions", "Partitions"], ["messages", "Messages"], ["consumers", "Consumers"], ["acls", "ACLs"], ["configs", "Configs"]];
@@ -47,6 +48,7 @@ export function topicPage(name, params) {
     return [
       mayOn(topic, "write") && button("write-message?", "Produce message", () => setParams({ do: "produce" }, { replace: false }), { glyph: "plus", tone: "primary" }),
       mayOn(topic, "alter") && button("add-partitions?", "Add partitions", () => grow(name, head), {}),
+      mayCreateTopics() && mayOn(topic, "describe-configs") && button("clone-topic?", "Clone", () => clone(topic), {}),
       mayOn(topic, "delete") && button("delete-topic?", "Delete", () => erase(name), { tone: "danger", glyph: "trash" }),
     ];
   }
@@ -93,6 +95,17 @@ export function topicPage(name, params) {
       }
     },
   };
+}
+
+/** Opens the form for a new topic with the partitions, replication factor and configs of a topic. */
+async function clone(topic) {
+  try {
+    const { items } = await get(at("topics", topic.name, "configs"));
+    const configs = items.filter((each) => each.source === "topic" && !each.sensitive).map((each) => [each.name, each.value]);
+    createTopic({ name: topic.name, partitions: topic.partitions.length, replication_factor: topic.replication_factor, configs });
+  } catch (error) {
+    say(error.message);
+  }
 }
 
 function topicFacts(topic, all) {

@@ -6,8 +6,8 @@ import { icon } from "./icons.js";
 import { press } from "./parts.js";
 
 /**
- * columns: {label, cell(row), align: "end", grow, sort(row)}; a column without label is for actions.
- * options: {empty, key(row), sort: {value, set(value)}, showCaption}; without showCaption, only screen readers read the caption.
+ * columns: {label, cell(row), align: "end", grow, sort(row), plain}; a column without label is for actions.
+ * options: {empty, key(row), sort: {value, set(value), remote}, showCaption}; with `remote`, the server has sorted the rows; without showCaption, only screen readers read the caption.
  */
 export function table(caption, columns, rows, options = {}) {
   const body = h("tbody", { role: "rowgroup" });
@@ -19,7 +19,7 @@ export function table(caption, columns, rows, options = {}) {
   );
   const draw = (next) => {
     redraw(head, h("tr", { role: "row" }, columns.map((column) => header(column, options.sort))));
-    const shown = sorted(next, columns, options.sort?.value());
+    const shown = options.sort?.remote ? next : sorted(next, columns, options.sort?.value());
     redraw(body, shown.length ? shown.map((row) => line(row, columns, options)) : nothing(columns, options.empty));
   };
   draw(rows);
@@ -52,12 +52,13 @@ function compared(a, b) {
 }
 
 function line(row, columns, { key, tone }) {
+  const header = columns.findIndex((column) => !column.plain);
   return h(
     "tr",
     { role: "row", "data-key": key?.(row), class: tone?.(row) },
     columns.map((column, index) => {
       const props = { class: `${column.align === "end" ? "end" : ""} ${column.grow ? "grow" : ""} ${column.label ? "" : "row-actions"}`.trim(), "data-label": column.label || undefined };
-      if (index === 0 && !column.plain) return h("th", { ...props, role: "rowheader", scope: "row" }, column.cell(row));
+      if (index === header) return h("th", { ...props, role: "rowheader", scope: "row" }, column.cell(row));
       return h("td", { ...props, role: "cell" }, column.cell(row));
     }),
   );
