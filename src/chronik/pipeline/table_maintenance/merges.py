@@ -9,6 +9,7 @@ A vacuum deletes files that no table version needs, except those that a pipeline
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import time
@@ -19,12 +20,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from chronik.errors import ChronikError, check_invariant
+from chronik.errors import ChronikError, ConfigError, check_invariant
 from chronik.limits import MIB
 from chronik.pipeline.table_maintenance.row_order import RowOrder
 from chronik.pipeline.tables.commit_plan import WrittenFile
 from chronik.pipeline.tables.layout import DATE
 from chronik.pipeline.tables.parquet import FILE_BYTES_TARGET
+from chronik.pipeline.tables.storage_errors import TableStorageError
 from chronik.pipeline.tables.table_files import (
     ORPHAN_HOURS_MIN,
     ROWS_PER_BATCH,
@@ -35,6 +37,8 @@ from chronik.pipeline.tables.table_files import (
 )
 from chronik.pipeline.tables.table_statistics import MaintenanceKind, MaintenanceRecord
 from chronik.pipeline.tables.topic_table import TopicTable
+
+logger = logging.getLogger("chronik.pipeline")
 
 DEFAULT_KEEP_HOURS = 7 * 24
 """Default number of hours for which replaced files are kept for running queries and time travel, as in Delta Lake."""
@@ -56,6 +60,9 @@ def vacuum_table(
 ) -> list[str]:
     """Delete files that no version of the last `keep_hours` contains, and return their paths.
 
+    Unfinished uploads to S3 count as files, and are aborted at the age of orphans. If the store does not allow that,
+    they remain, with a warning.
+
     Uncommitted files (orphans of killed tasks, and files that a pipeline is about to commit) are kept for at least
     `ORPHAN_HOURS_MIN`, unless `pipeline_stopped` guarantees that no pipeline writes to the table.
 
@@ -66,7 +73,18 @@ def vacuum_table(
     removed = table.vacuum_files(keep_hours, orphans=False, dry_run=dry_run)
     orphan_hours = keep_hours if pipeline_stopped else max(keep_hours, ORPHAN_HOURS_MIN)
     removed += table.vacuum_files(orphan_hours, orphans=True, dry_run=dry_run)
-    return list(dict.fromkeys(removed))
+    return [*dict.fromkeys(removed), *_abort_uploads(table, orphan_hours, dry_run)]
+
+
+def _abort_uploads(table: TopicTable, hours: int, dry_run: bool) -> list[str]:
+    try:
+        aborted = table.abort_uploads(hours, dry_run=dry_run)
+    except (ConfigError, TableStorageError) as error:
+        logger.warning("table %s: unfinished uploads not aborted: %s", table.uri, error)
+        return []
+    if aborted:
+        logger.info("table %s: unfinished uploads aborted: count=%d", table.uri, len(aborted))
+    return [f"{path} (unfinished upload)" for path in aborted]
 
 
 def check_retention_hours(keep_hours: int, pipeline_stopped: bool) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from pyarrow import fs
 
 from chronik.errors import ConfigError
-from chronik.pipeline.tables.storage_options import is_object_store, resolve_storage_options
+from chronik.pipeline.tables.storage_options import is_object_store, is_s3, resolve_storage_options
 
 DEAD_LETTERS_SUFFIX = "~dead_letters"
 """Suffix of dead-letter tables. Topic names cannot contain `~`, so it never clashes with another topic's table."""
@@ -102,6 +102,7 @@ class TableStorage:
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None) -> None:
         self._uri = uri.rstrip("/")
+        self._options = options
         self._directory = local_directory(uri)
         if self._directory is not None:
             self.filesystem: Any = fs.LocalFileSystem()
@@ -152,6 +153,25 @@ class TableStorage:
                 self.filesystem.delete_file(path)
         else:
             (self._directory / path).unlink(missing_ok=True)
+
+    def abort_uploads(self, before_s: float, *, dry_run: bool = False) -> list[str]:
+        """Abort multipart uploads that started before a time and were never completed; return the files' paths.
+
+        Only S3 has uploads that a killed process leaves behind.
+
+        Raises:
+            ConfigError: The package that lists uploads is not installed.
+            TableStorageError: The store does not list uploads, or denies access.
+        """
+        if not is_s3(self._uri):
+            return []
+        from chronik.pipeline.tables.unfinished_uploads import abort_upload, list_unfinished_uploads
+
+        options = resolve_storage_options(self._uri, self._options)
+        uploads = [each for each in list_unfinished_uploads(self._uri, options) if each.started_s < before_s]
+        for each in () if dry_run else uploads:
+            abort_upload(self._uri, options, each)
+        return sorted(each.path for each in uploads)
 
     def discard_files(self, paths: Iterable[str]) -> None:
         """Delete files that are not part of any table version; a vacuum removes those that cannot be deleted now."""

@@ -23,6 +23,7 @@ S3_SCHEMES: Final = ("s3", "s3a")
 ACCESS_KEY_ID, SECRET_ACCESS_KEY, SESSION_TOKEN = "aws_access_key_id", "aws_secret_access_key", "aws_session_token"
 REGION, ENDPOINT_URL, ALLOW_HTTP = "aws_region", "aws_endpoint_url", "aws_allow_http"
 PROFILE, SKIP_SIGNATURE, CERTIFICATE_PATH = "aws_profile", "aws_skip_signature", "certificate_path"
+VIRTUAL_HOSTED_STYLE = "aws_virtual_hosted_style_request"
 
 LOAD_WITH_SDK: Final = "aws_force_credential_load"
 """Option with which delta-rs loads credentials with the AWS SDK, even if an endpoint is set."""
@@ -55,7 +56,7 @@ ENVIRONMENT_VARIABLES: Final = {
     "AWS_ENDPOINT_URL": ENDPOINT_URL,
     "AWS_ALLOW_HTTP": ALLOW_HTTP,
     "AWS_SKIP_SIGNATURE": SKIP_SIGNATURE,
-    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "aws_virtual_hosted_style_request",
+    "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": VIRTUAL_HOSTED_STYLE,
     "AWS_CA_BUNDLE": CERTIFICATE_PATH,
 }
 """Environment variables that set storage options. If several set the same option, the first one applies."""

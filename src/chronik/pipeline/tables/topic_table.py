@@ -295,6 +295,14 @@ class TopicTable(Protocol):
         `orphans` includes uncommitted files.
         """
 
+    def abort_uploads(self, hours: int, *, dry_run: bool = False) -> list[str]:
+        """Abort multipart uploads to the table that were not completed for `hours`, and return their files' paths.
+
+        Raises:
+            ConfigError: The package that lists uploads is not installed.
+            TableStorageError: The store does not list uploads, or denies access.
+        """
+
     def expire_versions(self, hours: int) -> int:
         """Remove the metadata of versions that are older than `hours`, and return their number.
 

@@ -788,6 +788,9 @@ class DeltaTopicTable:
                     sync_log_entry(self.uri, version)
             return existing
 
+    def abort_uploads(self, hours: int, *, dry_run: bool = False) -> list[str]:
+        return self.storage.abort_uploads(time.time() - hours * 3600, dry_run=dry_run)
+
     def expire_versions(self, hours: int) -> int:
         retention = f"interval {hours} hours"
 

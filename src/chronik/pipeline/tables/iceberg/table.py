@@ -662,6 +662,14 @@ class IcebergTopicTable:
                     storage.remove(name)
         return removed
 
+    def abort_uploads(self, hours: int, *, dry_run: bool = False) -> list[str]:
+        before_s = time.time() - hours * 3600
+        return [
+            f"{directory}/{path}"
+            for directory, storage in ((DATA_DIRECTORY, self.storage), (METADATA_DIRECTORY, self._metadata_storage))
+            for path in storage.abort_uploads(before_s, dry_run=dry_run)
+        ]
+
     def expire_versions(self, hours: int) -> int:
         return self._expire(int((time.time() - hours * 3600) * 1000))
 
