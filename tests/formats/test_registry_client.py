@@ -327,3 +327,44 @@ def test_settings_are_completed_with_those_of_another_registry() -> None:
 def test_missing_ca_file_is_reported() -> None:
     with pytest.raises(ConfigError, match=r"schema registry https://x: invalid TLS settings: .*No such file"):
         RegistryClient(RegistrySettings("https://x", ca_file="/missing"))
+
+
+def test_many_unknown_schemas_are_confirmed_after_one_delay(
+    registry: HttpRegistry, connect: Connect, clock: Clock
+) -> None:
+    known = registry.add("orders", '"string"')
+    client = connect()
+    client.prefetch_schemas(range(known, known + 50))
+    assert len(clock.slept) == 1
+    assert len(registry.requests) == 50 + 49
+    assert client.fetch_schema(known).text == '"string"'
+    for key in range(known + 1, known + 50):
+        with pytest.raises(SchemaUnknownError, match=f"has no schema with id {key}"):
+            client.fetch_schema(key)
+    assert len(registry.requests) == 50 + 49
+
+
+def test_schema_that_is_registered_during_confirmation_is_found(
+    registry: HttpRegistry, connect: Connect, clock: Clock
+) -> None:
+    ids = [registry.add("orders", f'"{name}"') for name in ("string", "long")]
+    registry.hidden_requests = {f"/schemas/ids/{id}": 1 for id in ids}
+    client = connect()
+    client.prefetch_schemas(ids)
+    assert [client.fetch_schema(id).text for id in ids] == ['"string"', '"long"']
+
+
+def test_unsupported_schema_is_not_requested_for_each_record(
+    registry: HttpRegistry, connect: Connect, clock: Clock
+) -> None:
+    missing = [{"name": "Item", "subject": "items", "version": 1}]
+    id = registry.add("orders", '"Item"', references=missing)
+    client = connect()
+    for _ in range(20):
+        with pytest.raises(UnsupportedSchemaError, match="refers to Item, which is missing"):
+            client.fetch_schema(id)
+    assert len(clock.slept) == 1
+    clock.now += UNKNOWN_SECONDS
+    with pytest.raises(UnsupportedSchemaError, match="refers to Item, which is missing"):
+        client.fetch_schema(id)
+    assert len(clock.slept) == 2

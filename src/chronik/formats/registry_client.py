@@ -14,9 +14,9 @@ import ssl
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
@@ -50,7 +50,10 @@ CLIENTS_MAX: Final = 16
 """Maximum number of registries whose clients and schemas a process keeps."""
 
 UNKNOWN_SECONDS: Final = 30.0
-"""Time for which an unknown schema is not requested again."""
+"""Time for which a schema that is unknown or not supported is not requested again."""
+
+CACHED_PROBLEMS_MAX: Final = 100_000
+"""Maximum number of schemas that are not requested again. Each of a batch of hostile records may name another one."""
 
 RESPONSE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Maximum size of a response. A schema has at most 1 MiB, and JSON escapes make it up to six times larger."""
@@ -207,6 +210,17 @@ def _parse_url(url: str) -> _Endpoint:
     return _Endpoint(parts.hostname, port or (443 if is_tls else 80), parts.path.rstrip("/"), is_tls, login)
 
 
+class _SchemaProblem(NamedTuple):
+    """The reason why a schema cannot be returned, and the time until which it is not requested again."""
+
+    kind: type[SchemaUnknownError | UnsupportedSchemaError]
+    message: str
+    until: float
+
+
+Result = TypeVar("Result")
+
+
 class RegistryClient:
     """A client of one registry with a bounded cache. Thread-safe."""
 
@@ -231,15 +245,17 @@ class RegistryClient:
         self._connection: http.client.HTTPConnection | None = None
         self._current = 0
         self._schemas: OrderedDict[SchemaKey, WriterSchema] = OrderedDict()
-        self._unknown: OrderedDict[SchemaKey, float] = OrderedDict()
-        """Time until which an unknown schema is not requested again."""
+        self._problems: OrderedDict[SchemaKey, _SchemaProblem] = OrderedDict()
+        """Schemas that are unknown or not supported."""
         self._impatient_until = 0.0
         """Time until which requests get only the usual attempts."""
 
     # Reading
 
-    def fetch_schema(self, key: SchemaKey) -> WriterSchema:
+    def fetch_schema(self, key: SchemaKey, *, confirms: bool = True) -> WriterSchema:
         """Return the schema with an id or GUID, with all schemas to which it refers.
+
+        Without `confirms`, an unknown schema is requested only once: another replica may have it.
 
         Raises:
             SchemaUnknownError: The registry has confirmed that it has no such schema.
@@ -252,17 +268,67 @@ class RegistryClient:
             if schema is not None:
                 self._schemas.move_to_end(key)
                 return schema
-            if self._unknown.get(key, 0.0) > self._monotonic():
-                raise SchemaUnknownError(self._describe_unknown(key))
-            path = f"/schemas/ids/{key}" if isinstance(key, int) else f"/schemas/guids/{key}"
+            problem = self._problems.get(key)
+            if problem is not None and problem.until > self._monotonic():
+                raise problem.kind(problem.message)
             try:
-                document = self._confirm_if_unknown(lambda: self._request("GET", path))
+                if confirms:
+                    return self._confirm_if_unknown(lambda: self._request_schema(key))
+                return self._request_schema(key)
             except SchemaUnknownError:
-                _remember(self._unknown, key, self._monotonic() + UNKNOWN_SECONDS)
-                raise SchemaUnknownError(self._describe_unknown(key)) from None
+                raise self._remember_problem(key, SchemaUnknownError, self._describe_unknown(key)) from None
+
+    def prefetch_schemas(self, keys: Iterable[SchemaKey]) -> None:
+        """Request schemas, so that `fetch_schema` knows which of them exist. Unknown ones are confirmed together.
+
+        Confirming them one by one would take a delay for each.
+
+        Raises:
+            RegistryUnavailableError, RegistryRequestError: See `fetch_schema`.
+        """
+        with self._lock:
+            now = self._monotonic()
+            wanted = [
+                key
+                for key in keys
+                if key not in self._schemas and (key not in self._problems or self._problems[key].until <= now)
+            ]
+            if len(wanted) < 2:  # `fetch_schema` confirms a single one
+                return
+            unknown = [key for key in wanted if not self._can_fetch(key)]
+            if unknown:
+                self._sleep(CONFIRMATION_DELAY_SECONDS)
+                self._use_next_endpoint()
+            for key in unknown:
+                if not self._can_fetch(key):
+                    self._remember_problem(key, SchemaUnknownError, self._describe_unknown(key))
+
+    def _can_fetch(self, key: SchemaKey) -> bool:
+        """Request a schema, and return whether the registry has it."""
+        try:
+            self._request_schema(key)
+        except SchemaUnknownError:
+            return False
+        except UnsupportedSchemaError:
+            return True
+        return True
+
+    def _request_schema(self, key: SchemaKey) -> WriterSchema:
+        path = f"/schemas/ids/{key}" if isinstance(key, int) else f"/schemas/guids/{key}"
+        document = self._request("GET", path)
+        try:
             schema = self._parse_schema(document)
-            _remember(self._schemas, key, schema)
-            return schema
+        except UnsupportedSchemaError as error:
+            raise self._remember_problem(key, UnsupportedSchemaError, str(error)) from None
+        _remember(self._schemas, key, schema)
+        return schema
+
+    def _remember_problem(
+        self, key: SchemaKey, kind: type[SchemaUnknownError | UnsupportedSchemaError], message: str
+    ) -> ChronikError:
+        problem = _SchemaProblem(kind, message, self._monotonic() + UNKNOWN_SECONDS)
+        _remember(self._problems, key, problem, CACHED_PROBLEMS_MAX)
+        return kind(message)
 
     def fetch_latest(self, subject: str) -> RegisteredSchema:
         """Return the latest version of a subject.
@@ -370,7 +436,7 @@ class RegistryClient:
 
     # Requests
 
-    def _confirm_if_unknown(self, request: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    def _confirm_if_unknown(self, request: Callable[[], Result]) -> Result:
         """Send a request, and send it to another URL if there is one, before reporting that a schema is unknown."""
         try:
             return request()
@@ -527,8 +593,10 @@ def _quote(name: str) -> str:
     return quote(name, safe="")
 
 
-def _remember(cache: OrderedDict[SchemaKey, Any], key: SchemaKey, value: Any) -> None:
+def _remember(
+    cache: OrderedDict[SchemaKey, Any], key: SchemaKey, value: Any, size_max: int = CACHED_SCHEMAS_MAX
+) -> None:
     cache[key] = value
     cache.move_to_end(key)
-    if len(cache) > CACHED_SCHEMAS_MAX:
+    if len(cache) > size_max:
         cache.popitem(last=False)

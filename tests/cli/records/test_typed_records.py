@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 import struct
 from collections.abc import Callable, Iterator
@@ -24,7 +25,9 @@ from chronik.cli.records.value_registry import open_value_registry
 from chronik.client.records import ConsumedRecord, OutgoingRecord
 from chronik.errors import ChronikError
 from chronik.formats import registry_client
+from chronik.formats.codec import ValueFormat
 from chronik.formats.registry_client import RegistryClient, RegistryUnavailableError
+from tests.formats.hostile_values import HOSTILE_VALUES
 from tests.formats.http_registry import HttpRegistry
 
 ORDER = {
@@ -235,6 +238,41 @@ def test_unknown_schemas_after_typed_values_are_still_looked_up(registry: HttpRe
     unknown = [build_record(prefix(1000 + number) + b"x") for number in range(UNKNOWN_SCHEMAS_MAX)]
     lines = format_records(f"--json --registry {registry.url}", known, *unknown, known)
     assert json.loads(lines[-1])["value"] == DECODED
+
+
+def test_many_unknown_schemas_after_typed_values_are_requested_once(registry: HttpRegistry) -> None:
+    known = build_record(prefix(registry.add("orders-value", ORDER)) + PAYLOAD)
+    unknown = [build_record(prefix(1000 + number) + b"x") for number in range(5 * UNKNOWN_SCHEMAS_MAX)]
+    lines = format_records(f"--json --registry {registry.url}", known, *unknown, known)
+    assert all("has no schema with id" in json.loads(line)["value_error"] for line in lines[1:-1])
+    assert json.loads(lines[-1])["value"] == DECODED
+    # Further ones are not confirmed, which would take a delay for each.
+    assert len(registry.requests) == 1 + 2 * UNKNOWN_SCHEMAS_MAX + 4 * UNKNOWN_SCHEMAS_MAX
+
+
+def test_hostile_values_are_printed_decoded_or_with_a_problem_of_one_line(
+    registry: HttpRegistry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kinds = {ValueFormat.AVRO: "AVRO", ValueFormat.JSON_SCHEMA: "JSON", ValueFormat.PROTOBUF: "PROTOBUF"}
+    good = build_record(prefix(registry.add("orders-value", ORDER)) + PAYLOAD)
+    records = []
+    for offset, value in enumerate(HOSTILE_VALUES.values()):
+        id = registry.add("orders-value", value.schema, kinds[value.format])
+        first = b"\x00" if value.format is ValueFormat.PROTOBUF else b""
+        records += [build_record(prefix(id) + first + value.build(4096), offset=offset), good]
+    lines = format_records(f"--json --registry {registry.url}", *records)
+    assert all(json.loads(line)["value"] == DECODED for line in lines[1::2])
+    # Python's own limit on the digits of integers does not matter.
+    shown = [json.loads(line, parse_int=str) for line in lines[::2]]
+    problems = [each["value_error"] for each in shown if "value_error" in each]
+    assert problems
+    assert not any("\n" in problem for problem in problems)
+    format_records(f"--decode --registry {registry.url}", *records)
+    warnings = capsys.readouterr().err.splitlines()
+    assert warnings
+    assert all(
+        re.match(r"chronik: warning: orders-0 offset \d+: the value is printed undecoded: .", each) for each in warnings
+    )
 
 
 def test_registry_settings_of_client_config_are_used(registry: HttpRegistry, tmp_path: Any) -> None:

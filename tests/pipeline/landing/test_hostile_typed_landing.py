@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from chronik.formats.codec import ValueFormat
 from chronik.formats.encoding import build_prefix
+from chronik.formats.registry_client import CONFIRMATION_DELAY_SECONDS
 from chronik.pipeline.landing.settings import TableSettings, parse_table_settings
 from chronik.pipeline.maintenance.dead_letters import list_dead_letters
 from chronik.pipeline.query.live_tail import TailScan, read_tail_rows
@@ -22,6 +24,7 @@ from tests.pipeline.landing.typed_topic import TypedTopic
 from tests.pipeline.table_fixtures import JournalledTopic
 from tests.run_size import sized
 
+UNKNOWN_SCHEMAS = 500
 SEEDS = range(sized(2, 50))
 MUTATIONS = 200
 
@@ -136,3 +139,13 @@ def test_mutated_values_do_not_affect_other_records(landed: TypedTopic, format: 
     assert result.dead_letters
     by_offset = dict(zip(landed.offsets(), landed.rows(), strict=True))
     assert [by_offset[len(earlier) + 2 * number + 1] for number in range(MUTATIONS)] == [DECODED] * MUTATIONS
+
+
+def test_records_with_different_unknown_schemas_do_not_stall_landing(landed: TypedTopic) -> None:
+    order = frame_order(landed, ValueFormat.AVRO)
+    landed.send(order, *(build_prefix(100 + number) + b"x" for number in range(UNKNOWN_SCHEMAS)), order)
+    started = time.monotonic()
+    result = landed.land()
+    assert (result.rows, result.dead_letters) == (2, UNKNOWN_SCHEMAS)
+    # Confirming them one by one takes a delay for each.
+    assert time.monotonic() - started < UNKNOWN_SCHEMAS * CONFIRMATION_DELAY_SECONDS / 2

@@ -9,12 +9,14 @@ from typing import Final
 
 from chronik.client.records import ConsumedRecord
 from chronik.errors import ChronikError
+from chronik.formats.codec import WriterSchema
+from chronik.formats.framing import SchemaKey
 from chronik.formats.registry_client import RegistryClient, RegistryUnavailableError, SchemaUnknownError
 from chronik.formats.typed_values import TypedFields, TypedValue, TypedValueReader, UndecodedValue, find_frame
 
 UNKNOWN_SCHEMAS_MAX: Final = 10
-"""Number of unknown schemas after which the keys or values of a topic count as binary data without schemas. Each of
-them costs a request that is repeated after a delay."""
+"""Number of unknown schemas after which the keys or values of a topic count as binary data without schemas, unless one
+was decoded. Each of them costs a request that is repeated after a delay; the requests for further ones are not."""
 
 REPORTED_PROBLEMS_MAX: Final = 100
 """Maximum number of different reasons why values could not be decoded that are reported on stderr."""
@@ -71,7 +73,7 @@ class RegistryRecordDecoder:
         try:
             if self._reader is None:
                 self._client = self._open_registry(self._arguments)
-                self._reader = TypedValueReader(self._client.fetch_schema)
+                self._reader = TypedValueReader(self._fetch_schema)
         except ChronikError as error:
             self._disable(error)
             return None
@@ -81,8 +83,9 @@ class RegistryRecordDecoder:
             self._disable(error)
             return None
         except SchemaUnknownError as error:
-            state.unknown.add(frame.schema)
-            if len(state.unknown) >= UNKNOWN_SCHEMAS_MAX and not state.is_typed:
+            if len(state.unknown) < UNKNOWN_SCHEMAS_MAX:
+                state.unknown.add(frame.schema)
+            if len(state.unknown) == UNKNOWN_SCHEMAS_MAX and not state.is_typed:
                 state.is_ignored = True
                 field = "keys" if is_key else "values"
                 _warn(f"{record.topic}: {field} are not decoded: the registry has none of the schemas that they name")
@@ -91,6 +94,11 @@ class RegistryRecordDecoder:
             return UndecodedValue(frame.schema, str(error))
         state.is_typed = True
         return found
+
+    def _fetch_schema(self, key: SchemaKey) -> WriterSchema:
+        assert self._client is not None, "the reader was created with a client"
+        confirms = all(len(state.unknown) < UNKNOWN_SCHEMAS_MAX for state in self._states.values())
+        return self._client.fetch_schema(key, confirms=confirms)
 
     def _disable(self, error: ChronikError) -> None:
         if self._is_required:

@@ -92,6 +92,9 @@ class FramedDecoder:
             return
         split = split_frames(values, headers, is_key=self._is_key)
         errors.update(split.errors)
+        if self._registry is not None:
+            new = [group.schema for group in split.groups if group.schema not in self._schemas]
+            get_registry_client(self._registry).prefetch_schemas(new)
         for group in split.groups:
             yield from self._decode_group(group, errors)
 
