@@ -30,7 +30,7 @@ LOG_FORMATS = ("text", "json")
 SECRET_WORDS = ("secret", "secert", "password", "passphrase", "token", "jaas")
 """Words in a config key's name that mark its value as secret, including a common misspelling."""
 
-SECRET_FIELDS = ("cluster_secret", "http_token")
+SECRET_FIELDS = ("cluster_secret", "http_token", "oidc_client_secret")
 """Fields of NodeConfig that are never logged."""
 
 DEFAULT_KAFKA_ADDRESS = Address("127.0.0.1", 9092)
@@ -79,6 +79,23 @@ class NodeConfig(msgspec.Struct, frozen=True):
     """PEM file with the private key and certificate of the HTTP server; without it, the server uses plain HTTP."""
     http_truststore: str | None = None
     """PEM file with the CAs of client certificates that grant read access over HTTP without a token."""
+    oidc_issuer: str | None = None
+    """URL of an OpenID Connect provider, which enables single sign-on in the console. Its configuration is read from
+    /.well-known/openid-configuration below this URL."""
+    oidc_client_id: str | None = None
+    """Id of the console as a client of the OpenID Connect provider."""
+    oidc_client_secret: str | None = None
+    """Secret of the console as a client of the OpenID Connect provider; without it, the console is a public client."""
+    oidc_redirect_url: str | None = None
+    """URL to which the OpenID Connect provider redirects users after their login: the console's URL with the path
+    /login/oidc/callback, exactly as registered with the provider."""
+    oidc_scopes: str = "openid profile email"
+    """Scopes that the console requests from the OpenID Connect provider, separated by spaces."""
+    oidc_principal_claim: str = "sub"
+    """Claim of the ID token that contains the user name, such as "email" or "preferred_username"."""
+    oidc_principal_rules: str = "DEFAULT"
+    """Rules that map the claim to the user name of a principal, with the syntax of `ssl.principal.mapping.rules`. Users
+    whose claim matches no rule cannot log in."""
     registry: Address | None = None
     """Address of a listener that serves only the schema registry, at the root path; default: none. The HTTP server
     serves the registry under /registry. `http_token`, `http_keystore` and `http_truststore` apply to both."""
@@ -340,6 +357,13 @@ _READERS: dict[str, Any] = {
     "http_token": _text,
     "http_keystore": _text,
     "http_truststore": _text,
+    "oidc_issuer": _text,
+    "oidc_client_id": _text,
+    "oidc_client_secret": _text,
+    "oidc_redirect_url": _text,
+    "oidc_scopes": _text,
+    "oidc_principal_claim": _text,
+    "oidc_principal_rules": _text,
     "peer_keystore": _text,
     "peer_truststore": _text,
     "peer_tls": _create_choice_parser("required", "allowed"),

@@ -18,6 +18,7 @@ from chronik.protocol.messages.produce import ProduceRequest, ProduceResponse
 from chronik.protocol.records import Record, encode_batch
 from chronik.testing import Broker
 from tests.api import request_builders
+from tests.chaos.clients import wait_for
 from tests.raw import RawClient
 
 OK = ErrorCode.NONE
@@ -127,6 +128,8 @@ def test_duplicate_batch_is_acknowledged_until_transaction_end(producer: Transac
     assert producer.write(V1) is OK
     assert producer.write(V1, is_duplicate=True) is OK
     producer.end()
+    # EndTxn returns when the decision is stored, before the markers are.
+    assert wait_for(lambda: producer.add(0) is not ErrorCode.CONCURRENT_TRANSACTIONS, 60)
     assert producer.write(V1, is_duplicate=True) is ErrorCode.UNKNOWN_PRODUCER_ID
 
 

@@ -38,6 +38,15 @@ SECTIONS: Final = {
     "Node": ("node_id", "data_dir", "rack", "broker"),
     "Client listener": ("kafka", "advertised"),
     "HTTP server": ("http", "http_token", "http_keystore", "http_truststore", "registry"),
+    "Single sign-on": (
+        "oidc_issuer",
+        "oidc_client_id",
+        "oidc_client_secret",
+        "oidc_redirect_url",
+        "oidc_scopes",
+        "oidc_principal_claim",
+        "oidc_principal_rules",
+    ),
     "Durability and replication": ("flush", "replication_factor", "min_insync_replicas", "offset_acks", "read_quorum"),
     "Cluster": (
         "peers",

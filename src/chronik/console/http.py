@@ -83,7 +83,7 @@ class HttpResponse(msgspec.Struct, frozen=True):
     events: AsyncGenerator[bytes, None] | None = None
     """The chunks of an open-ended event stream, used instead of a body. It is closed when the client disconnects."""
     headers: tuple[tuple[str, str], ...] = ()
-    """Additional headers, which override default headers of the same name."""
+    """Additional headers, which override default headers of the same name. A name may occur several times."""
 
 
 def parse_head(head: bytes) -> HttpRequest:
@@ -187,8 +187,10 @@ def encode_response(response: HttpResponse, *, with_body: bool = True, keep_aliv
         headers["WWW-Authenticate"] = "Bearer"
     if not keep_alive:
         headers["Connection"] = "close"
-    headers |= dict(response.headers)
-    lines = [f"HTTP/1.1 {status.value} {status.phrase}", *(f"{name}: {value}" for name, value in headers.items())]
+    for name, _ in response.headers:
+        headers.pop(name, None)
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}"]
+    lines += [f"{name}: {value}" for name, value in (*headers.items(), *response.headers)]
     head = "\r\n".join(lines).encode("ascii") + HEAD_END
     return head + response.body if with_body else head
 

@@ -1,4 +1,4 @@
-"""Mapping of certificate subjects to principal names by `ssl.principal.mapping.rules`. No I/O.
+"""Mapping of certificate subjects and claims of tokens to principal names, as by `ssl.principal.mapping.rules`. No I/O.
 
 `DEFAULT` uses the whole subject. `RULE:pattern/replacement/` uses the replacement if the pattern matches the whole
 subject, with `$1` for its first group; a trailing `L` or `U` converts the result to lower or upper case. The first rule
@@ -24,19 +24,23 @@ _REFERENCE: Final = re.compile(r"\\(.)|\$([0-9]+)", re.DOTALL)
 
 
 class NoMatchingRule(Exception):
-    """No rule matches the subject of a certificate."""
+    """No rule matches the subject."""
 
 
 class PrincipalRules:
-    """The rules that map the subject of a client certificate to a principal name."""
+    """The rules that map the subject of a client certificate, or a claim of a token, to a principal name."""
 
-    def __init__(self, text: str = "DEFAULT") -> None:
-        """Parse the principal mapping rules in `text`.
+    def __init__(
+        self, text: str = "DEFAULT", *, key: str = f"broker: {CONFIG_KEY}", subject_kind: str = "certificate subject"
+    ) -> None:
+        """Parse the principal mapping rules in `text`, the value of config `key`.
 
         Raises:
             ConfigError: The rules are invalid.
         """
-        self._rules = list(_parse_rules(text))
+        self._rules = list(_parse_rules(text, key))
+        self._key = key.removeprefix("broker: ")
+        self._subject_kind = subject_kind
         self.principal_name = lru_cache(maxsize=CACHED_NAMES_MAX)(self._map_subject_to_principal_name)
         """Function that returns the principal name for a certificate subject, or raises NoMatchingRule."""
 
@@ -45,7 +49,7 @@ class PrincipalRules:
             name = subject if rule is None else rule.apply(subject)
             if name:
                 return name
-        raise NoMatchingRule(f"no rule in {CONFIG_KEY} matches the certificate subject {subject!r}")
+        raise NoMatchingRule(f"no rule in {self._key} matches the {self._subject_kind} {subject!r}")
 
 
 class _Rule:
@@ -79,7 +83,7 @@ class _Rule:
         return found[0]
 
 
-def _parse_rules(text: str) -> list[_Rule | None]:
+def _parse_rules(text: str, key: str) -> list[_Rule | None]:
     """Parse the rules; None stands for DEFAULT."""
     text = text.strip().removesuffix(",")
     rules: list[_Rule | None] = []
@@ -88,17 +92,17 @@ def _parse_rules(text: str) -> list[_Rule | None]:
         found = _RULE.match(text, position)
         if found is None:
             raise _build_config_error(
-                text, "DEFAULT or RULE:pattern/replacement/ with an optional L or U, separated by commas"
+                key, text, "DEFAULT or RULE:pattern/replacement/ with an optional L or U, separated by commas"
             )
         try:
             rules.append(None if found[1] else _Rule(found[2], found[3], found[4]))
         except PatternError as error:
-            raise _build_config_error(text, f"patterns in RE2 syntax ({found[2]!r}: {error})") from None
+            raise _build_config_error(key, text, f"patterns in RE2 syntax ({found[2]!r}: {error})") from None
         position = found.end()
     if not rules:
-        raise _build_config_error(text, "at least one rule, such as DEFAULT")
+        raise _build_config_error(key, text, "at least one rule, such as DEFAULT")
     return rules
 
 
-def _build_config_error(text: str, expected: str) -> ConfigError:
-    return ConfigError(f"broker: {CONFIG_KEY} = {truncate_text(repr(text), 200)}: expected {expected}")
+def _build_config_error(key: str, text: str, expected: str) -> ConfigError:
+    return ConfigError(f"{key} = {truncate_text(repr(text), 200)}: expected {expected}")

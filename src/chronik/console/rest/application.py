@@ -30,6 +30,7 @@ from chronik.console.rest.internal_client import LoopBridge
 from chronik.console.rest.node_interface import NodeInterface
 from chronik.console.rest.operation_table import BASE_PATH, RestOperation
 from chronik.console.rest.routes import MethodNotAllowed, decode_body, decode_query, match_route
+from chronik.console.rest.single_sign_on import SingleSignOn
 from chronik.console.rest.streams import CONTENT_TYPE as EVENTS
 from chronik.console.rest.streams import EventStreams, encode_error_event
 from chronik.console.web.static_files import StaticFiles
@@ -38,6 +39,7 @@ from chronik.principals import ANONYMOUS
 from chronik.protocol.permissions import CLUSTER_NAME, AclResourceType
 from chronik.protocol.permissions import AclOperation as Right
 from chronik.request_reply import Disconnect
+from chronik.security.oidc.settings import OidcSettings
 from chronik.security.sasl.fair_pool import FairThreadPool
 
 logger = logging.getLogger("chronik.console")
@@ -68,8 +70,8 @@ class AsyncOperationContext(OperationContext):
 class RestApplication:
     """The HTTP application that serves the admin API and the console."""
 
-    def __init__(self, side: NodeInterface, authenticator: HttpAuthenticator) -> None:
-        """Create the application. Must be called on the node's event loop."""
+    def __init__(self, side: NodeInterface, authenticator: HttpAuthenticator, oidc: OidcSettings | None = None) -> None:
+        """Create the application, with single sign-on if it is configured. Must be called on the node's event loop."""
         self.node: Final = side
         self.authenticator: Final = authenticator
         self._assets = StaticFiles()
@@ -80,6 +82,7 @@ class RestApplication:
             running_per_client_max=THREADS_PER_ACCOUNT,
             waiting_max=WAITING_MAX,
         )
+        self.single_sign_on: Final = None if oidc is None else SingleSignOn(oidc, side, authenticator)
         self._functions: dict[str, Callable[..., Any]] = {}
         self.streams: Final = EventStreams(self.loop_bridge)
         self.shared_state: Final[dict[str, Any]] = {}
@@ -90,6 +93,8 @@ class RestApplication:
         self.loop_bridge.close()
         self.streams.close()
         self._work.close()
+        if self.single_sign_on is not None:
+            self.single_sign_on.close()
 
     async def authorize_viewer(self, request: HttpRequest, caller: ClientInfo) -> StatusPageViewer:
         """Authenticate and authorize a client that requests a status page with neither a token nor a certificate.
@@ -117,6 +122,10 @@ class RestApplication:
         """Route and authenticate a request before its body is read. Never raises."""
         if self._assets.has_path(request.path):
             return PreparedRequest(self.authenticator.find_session_principal(request), self._assets.respond(request))
+        single_sign_on = self.single_sign_on
+        if single_sign_on is not None and single_sign_on.has_path(request.path):
+            found = await self._convert_errors_to_responses(request, single_sign_on.respond(request, caller))
+            return PreparedRequest(None, found)
         prepared = await self._convert_errors_to_responses(request, self._prepare(request, caller))
         return prepared if isinstance(prepared, PreparedRequest) else PreparedRequest(None, prepared)
 

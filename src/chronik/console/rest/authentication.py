@@ -33,6 +33,7 @@ from chronik.console.status_pages import PageAuthorizer
 from chronik.principals import ANONYMOUS, USER, Principal
 from chronik.request_reply import ConnectedClient, Disconnect
 from chronik.security import audit
+from chronik.security.oidc.outcomes import SignedOnUser, SingleSignOnError
 from chronik.security.sasl.authenticator import Authenticator, ScramUsers
 from chronik.security.sasl.outcomes import PLAIN
 
@@ -55,6 +56,8 @@ early."""
 
 TOKEN_USER: Final = ""
 """The user name under which failed logins with the `http_token`, the node's shared secret, are counted."""
+PROVIDER_USER: Final = "(single sign-on)"
+"""The user name under which failed logins at an OpenID Connect provider are counted: the user is not known."""
 TOO_MANY_ATTEMPTS: Final = "too many login attempts are waiting: try again later"
 
 
@@ -66,6 +69,8 @@ class LoginSession(msgspec.Struct):
     """The user's stored SCRAM credentials at login. The session ends when they change."""
     started: float
     last_used: float
+    id_token: str | None = None
+    """The ID token of a single sign-on, empty if it is too large to keep; None for other logins."""
 
 
 class LoginSessions:
@@ -84,7 +89,7 @@ class LoginSessions:
         self._by_token: dict[str, LoginSession] = {}
         """Sessions by token, least recently used first."""
 
-    def create(self, principal: Principal) -> str:
+    def create(self, principal: Principal, id_token: str | None = None) -> str:
         """Create a session and return its token."""
         now = self._now()
         of_user = [token for token, each in self._by_token.items() if each.principal == principal]
@@ -93,7 +98,7 @@ class LoginSessions:
         while len(self._by_token) >= SESSIONS_MAX:
             del self._by_token[next(iter(self._by_token))]
         token = secrets.token_urlsafe(TOKEN_BYTES)
-        self._by_token[token] = LoginSession(principal, self._proof_of(principal), now, now)
+        self._by_token[token] = LoginSession(principal, self._proof_of(principal), now, now, id_token)
         self._when_ended()
         return token
 
@@ -114,17 +119,24 @@ class LoginSessions:
         session = self._by_token.get(token)
         return 0.0 if session is None else session.started + SECONDS_MAX - self._now()
 
-    def remove(self, token: str) -> None:
-        """Remove a session; do nothing if it does not exist."""
-        if self._by_token.pop(token, None) is not None:
+    def remove(self, token: str) -> LoginSession | None:
+        """Remove a session and return it; do nothing if it does not exist."""
+        session = self._by_token.pop(token, None)
+        if session is not None:
             self._when_ended()
+        return session
 
 
 def parse_session_token(cookies: str) -> str:
     """Return the session token in a Cookie header, or an empty string."""
+    return parse_cookie(cookies, COOKIE)
+
+
+def parse_cookie(cookies: str, wanted: str) -> str:
+    """Return the value of a cookie in a Cookie header, or an empty string."""
     for each in cookies.split(";"):
         name, _, value = each.strip().partition("=")
-        if name == COOKIE:
+        if name == wanted:
             return value
     return ""
 
@@ -280,6 +292,30 @@ class HttpAuthenticator:
             self._log_failed_login(caller, name)
             raise RestError(HTTPStatus.UNAUTHORIZED, "the user name or the password is wrong")
         return session.principal
+
+    async def log_in_with_provider(
+        self, caller: ClientInfo, verify: Callable[[], Awaitable[SignedOnUser]]
+    ) -> SignedOnUser:
+        """Verify a login at an OpenID Connect provider, with a delay after failed attempts.
+
+        Raises:
+            RestError: Too many attempts are waiting.
+            SingleSignOnError: The login is not valid.
+        """
+        users: list[SignedOnUser] = []
+        errors: list[SingleSignOnError] = []
+
+        async def attempt() -> bool:
+            try:
+                users.append(await verify())
+            except SingleSignOnError as error:
+                errors.append(error)
+            return bool(users)
+
+        if not await self._attempt_login(caller, PROVIDER_USER, attempt):
+            self._log_failed_login(caller, PROVIDER_USER)
+            raise errors[0]
+        return users[0]
 
     def _log_failed_login(self, caller: ClientInfo, name: str) -> None:
         audit.log_failed_login(ConnectedClient(caller.host, 0, 0, principal=Principal(USER, name)), "HTTP")

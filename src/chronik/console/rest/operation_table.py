@@ -47,6 +47,7 @@ from chronik.console.rest.models.security import (
     AclQuestion,
     Acls,
     AclShape,
+    LoggedOut,
     Login,
     NewPassword,
     Permissions,
@@ -143,8 +144,8 @@ OPERATIONS: Final = (
        "a login, if logins are required", query=PermissionsQuestion, response=Permissions),
     _o("POST", "/login", "session:login", "Log in: the response sets a session cookie.", NONE, body=Login,
        response=Session, is_public=True),
-    _o("POST", "/logout", "session:logout", "Log out: end the session of the cookie.", NONE, body=NoBody, response=Done,
-       is_public=True),
+    _o("POST", "/logout", "session:logout", "Log out: end the session of the cookie.", NONE, body=NoBody,
+       response=LoggedOut, is_public=True),
     _o("GET", "/openapi.json", "session:openapi", "Return this OpenAPI document.", "a login, if logins are required",
        response=dict[str, Any]),
     # Cluster

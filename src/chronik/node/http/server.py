@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from chronik.api.routing.router import Router
 from chronik.api.shared.context import Services
-from chronik.config import Address
+from chronik.config import Address, NodeConfig
 from chronik.console.connection import ClientInfo, HttpApplication, HttpLimits, PreparedRequest, StatusPageViewer
 from chronik.console.http import HttpError, HttpRequest
 from chronik.console.listener import HttpListener
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from chronik.console.rest.authentication import HttpAuthenticator
     from chronik.console.rest.node_interface import NodeInterface
     from chronik.registry.service import SchemaRegistry
+    from chronik.security.oidc.settings import OidcSettings
 
 
 class NodeHttpServer:
@@ -45,9 +46,10 @@ class NodeHttpServer:
         self._tls = tls
         config = services.config
         has_sasl = any(listener.protocol in SASL_PROTOCOLS for listener in config.listeners)
-        self._requires_login = has_sasl or services.authorizer is not None
-        """Whether users must log in because a listener uses SASL or an authorizer is configured."""
-        self._applications = _LazyApplications(services, router, node_mode, source, self._requires_login)
+        oidc = _read_oidc_settings(config)
+        self._requires_login = has_sasl or services.authorizer is not None or oidc is not None
+        """Whether users must log in because a listener uses SASL, or an authorizer or single sign-on is configured."""
+        self._applications = _LazyApplications(services, router, node_mode, source, oidc, self._requires_login)
         self._listeners: list[HttpListener] = []
         self._has_started_source = False
 
@@ -121,12 +123,14 @@ class _LazyApplications:
         router: Router,
         node_mode: NodeMode,
         source: NodeStatusSource,
+        oidc: OidcSettings | None,
         requires_login: bool,
     ) -> None:
         self._services = services
         self._router = router
         self._node_mode = node_mode
         self._source = source
+        self._oidc = oidc
         self._requires_login = requires_login
         self.page_authorizer = PageAuthorizer(None, allows_anonymous=False)
         """The rules of the HTTP port for clients without a login."""
@@ -142,7 +146,7 @@ class _LazyApplications:
             if self._console is None:
                 node, authenticator = await self._load_shared()
                 make = await asyncio.to_thread(_import_console)
-                self._console = make(node, authenticator)
+                self._console = make(node, authenticator, self._oidc)
                 if self._is_closed:
                     self._console.close()
         return self._console
@@ -188,6 +192,15 @@ class _LazyApplications:
     async def _close_shared(self, node: NodeInterface, authenticator: HttpAuthenticator) -> None:
         authenticator.close()
         await node.registry.close()
+
+
+def _read_oidc_settings(config: NodeConfig) -> OidcSettings | None:
+    """Return the settings of single sign-on; None if it is not configured. Raise ConfigError if they are invalid."""
+    if config.oidc_issuer is None and config.oidc_client_id is None and config.oidc_redirect_url is None:
+        return None
+    from chronik.security.oidc.settings import read_oidc_settings
+
+    return read_oidc_settings(config)
 
 
 def _import_shared() -> tuple[type[SchemaRegistry], type[NodeInterface], type[HttpAuthenticator]]:

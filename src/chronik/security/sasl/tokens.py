@@ -58,6 +58,23 @@ class JwtValidator:
 
     def __call__(self, token: str) -> ValidToken:
         """Validate the token. The message of InvalidToken contains no part of the token."""
+        claims = self.read_claims(token)
+        settings = self._settings
+        user = claims.get(settings.sub_claim)
+        if not isinstance(user, str) or not user.strip() or not _is_encodable(user):
+            raise InvalidToken(f"missing or invalid claim {settings.sub_claim}")
+        scopes = claims.get(settings.scope_claim)
+        scope_names = frozenset(scopes.split()) if isinstance(scopes, str) else _to_string_set(scopes)
+        return ValidToken(user.strip(), int(claims["exp"] * 1000), scope_names)
+
+    def read_claims(self, token: str) -> dict[str, Any]:
+        """Return the claims of a token with a valid signature, issuer, audience and time.
+
+        Raises:
+            InvalidToken: The token is invalid. The message contains no part of the token.
+            KeysLoading: The keys are being loaded.
+            KeysUnavailable: The keys could not be loaded.
+        """
         claims = self._decode_claims(token)
         self._check_times(claims)
         settings = self._settings
@@ -65,12 +82,7 @@ class JwtValidator:
             raise InvalidToken("wrong issuer")
         if settings.audiences and not settings.audiences & _to_string_set(claims.get("aud")):
             raise InvalidToken("wrong audience")
-        user = claims.get(settings.sub_claim)
-        if not isinstance(user, str) or not user.strip() or not _is_encodable(user):
-            raise InvalidToken(f"missing or invalid claim {settings.sub_claim}")
-        scopes = claims.get(settings.scope_claim)
-        scope_names = frozenset(scopes.split()) if isinstance(scopes, str) else _to_string_set(scopes)
-        return ValidToken(user.strip(), int(claims["exp"] * 1000), scope_names)
+        return claims
 
     def _decode_claims(self, token: str) -> dict[str, Any]:
         from joserfc import jws, jwt

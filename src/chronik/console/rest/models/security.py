@@ -147,11 +147,21 @@ class Session(msgspec.Struct):
     """The login method. "password": a user name and a password. "token": the node's http_token as the password, without
     a user name. null: no login is required."""
     authorizer: bool
+    single_sign_on: str | None = None
+    """The path that starts a login at the OpenID Connect provider; null if there is none."""
     node_id: int | None = None
     """The id of this node. This and the following fields are null if the client is not logged in but a login is
     required."""
     cluster_id: str | None = None
     version: str | None = None
+
+
+class LoggedOut(msgspec.Struct):
+    """The response to a logout."""
+
+    done: bool = True
+    provider_url: str | None = None
+    """The URL that also ends the session at the OpenID Connect provider; null if there is none."""
 
 
 class Login(Body):

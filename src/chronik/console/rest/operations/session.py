@@ -13,9 +13,17 @@ from chronik.console.rest.application import AsyncOperationContext
 from chronik.console.rest.authentication import build_session_cookie_header, parse_session_token
 from chronik.console.rest.context import OperationContext
 from chronik.console.rest.errors import JSON, RestError
-from chronik.console.rest.models.common import Done, NoBody, NoQuestion
-from chronik.console.rest.models.security import Login, Permissions, PermissionsQuestion, ResourceName, Session
+from chronik.console.rest.models.common import NoBody, NoQuestion
+from chronik.console.rest.models.security import (
+    LoggedOut,
+    Login,
+    Permissions,
+    PermissionsQuestion,
+    ResourceName,
+    Session,
+)
 from chronik.console.rest.openapi import build_document
+from chronik.console.rest.single_sign_on import LOGIN_PATH
 from chronik.metadata.names import PIPELINES_TOPIC
 from chronik.principals import Principal
 from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
@@ -71,8 +79,12 @@ async def login(context: AsyncOperationContext, params: Login) -> HttpResponse:
 
 async def logout(context: AsyncOperationContext, params: NoBody) -> HttpResponse:
     """End the session and delete its cookie."""
-    context.application.authenticator.sessions.remove(parse_session_token(context.request.header(b"cookie")))
-    return _build_response(Done(), build_session_cookie_header("", is_encrypted=context.client.is_encrypted))
+    application = context.application
+    session = application.authenticator.sessions.remove(parse_session_token(context.request.header(b"cookie")))
+    ended = LoggedOut()
+    if session is not None and session.id_token is not None and application.single_sign_on is not None:
+        ended.provider_url = application.single_sign_on.build_logout_url(session.id_token)
+    return _build_response(ended, build_session_cookie_header("", is_encrypted=context.client.is_encrypted))
 
 
 async def openapi(context: AsyncOperationContext, params: NoQuestion) -> HttpResponse:
@@ -90,6 +102,7 @@ def _build_session(context: AsyncOperationContext, user: Principal | None) -> Se
         login_required=login_with is not None,
         login_with=login_with,
         authorizer=side.services.authorizer is not None,
+        single_sign_on=None if context.application.single_sign_on is None else LOGIN_PATH,
     )
     if user is not None:
         session.node_id = side.services.node_id

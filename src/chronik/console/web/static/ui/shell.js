@@ -120,10 +120,12 @@ function who(leave) {
   const { principal, logged_in: inside } = live.session ?? {};
   const name = (principal ?? "").replace(/^User:/, "");
   const out = async () => {
+    let provider = null;
     try {
-      await post("/logout");
+      provider = (await post("/logout")).provider_url;
     } finally {
-      leave();
+      if (provider) location.assign(provider);
+      else leave();
     }
   };
   return h("div", { class: "who" }, h("span", { class: "who-name", title: principal ?? "" }, name || "anonymous"), inside && button("log-out", "Log out", out, { glyph: "out", small: true, tone: "quiet" }));

@@ -1,0 +1,1 @@
+"""Single sign-on through OpenID Connect: the authorization code flow with PKCE, as its client (relying party)."""
