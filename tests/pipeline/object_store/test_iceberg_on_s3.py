@@ -11,15 +11,26 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.types import StringType
 
 from chronik.pipeline.maintenance.compaction import compact_tables
+from chronik.pipeline.maintenance.rebuild import rebuild_table
 from chronik.pipeline.tables.catalog import list_table_names, open_or_create_table, open_table
 from chronik.pipeline.tables.commit_plan import OverlappingRangesError, PartitionRange
+from chronik.pipeline.tables.iceberg.table import IcebergTopicTable
 from chronik.pipeline.tables.storage_options import ICEBERG_CATALOG
-from chronik.pipeline.tables.topic_table import TableMissingError, TopicTable
+from chronik.pipeline.tables.topic_table import TableMismatchError, TableMissingError, TopicTable
+from chronik.pipeline.tables.values.table_schema import parse_schema_text
 from tests.pipeline.seaweedfs import ACCESS_KEY_ID, SECRET_ACCESS_KEY, TABLE_BUCKET, S3Server
 from tests.pipeline.table_fixtures import expected_offsets
-from tests.pipeline.tables.iceberg.iceberg_tables import ICEBERG_SPEC, append, read_positions, write_output
+from tests.pipeline.tables.iceberg.iceberg_tables import (
+    ICEBERG_SPEC,
+    append,
+    load_iceberg,
+    read_positions,
+    write_output,
+)
+from tests.pipeline.tables.iceberg.test_iceberg_columns import DECODED, land, read_column
 
 FIRST, SECOND = PartitionRange(0, 0, 10), PartitionRange(0, 10, 15)
 ROOT = f"s3://{TABLE_BUCKET}/chronik"
@@ -38,6 +49,12 @@ def topic() -> str:
 
 def open_rest_table(topic: str, options: Mapping[str, str]) -> TopicTable:
     return open_or_create_table(f"{ROOT}/{topic}", replace(ICEBERG_SPEC, topic=topic), options)
+
+
+def open_decoded_table(topic: str, options: Mapping[str, str]) -> IcebergTopicTable:
+    table = open_or_create_table(f"{ROOT}/{topic}", replace(DECODED, topic=topic), options)
+    assert isinstance(table, IcebergTopicTable)
+    return table
 
 
 def test_rows_are_committed_compacted_and_read(topic: str, options: Mapping[str, str]) -> None:
@@ -109,3 +126,52 @@ def test_conflict_in_a_rest_catalog_is_undecided(
 def test_missing_table_is_reported(topic: str, options: Mapping[str, str]) -> None:
     with pytest.raises(TableMissingError, match=topic):
         open_table(f"{ROOT}/{topic}", options)
+
+
+def test_rebuilt_rows_are_read_by_field_id(topic: str, options: Mapping[str, str]) -> None:
+    table = open_decoded_table(topic, options)
+    land(table, [{"id": 1, "at": {"n": 1}}, {"id": 2, "at": {"n": 2}}])
+    before = load_iceberg(table).metadata.current_snapshot_id
+    schema = parse_schema_text("id double, at struct<n: bigint, m: string>")
+    assert rebuild_table(ROOT, topic, schema, storage_options=options).rows == 2
+    land(table, [{"id": 3.5, "at": {"n": 3, "m": "x"}}], 2)
+    assert read_column(table, "id") == [1.0, 2.0, 3.5]
+    assert read_column(table, "at") == [{"n": 1, "m": None}, {"n": 2, "m": None}, {"n": 3, "m": "x"}]
+    earlier = load_iceberg(table).scan(snapshot_id=before).to_arrow()
+    assert sorted(earlier["id"].to_pylist()) == [1, 2]
+
+
+def test_rebuild_whose_responses_are_lost_replaces_the_rows_once(
+    topic: str, options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = open_decoded_table(topic, options)
+    land(table, [{"id": 1}, {"id": 2}])
+    commit, lost = RestCatalog.commit_table, set()
+
+    def lose_first_response(self: RestCatalog, *arguments: Any) -> Any:
+        response = commit(self, *arguments)
+        kind = tuple(type(update).__name__ for update in arguments[2])
+        if kind not in lost:
+            lost.add(kind)
+            raise ConnectionError("the response was lost")
+        return response
+
+    monkeypatch.setattr(RestCatalog, "commit_table", lose_first_response)
+    assert rebuild_table(ROOT, topic, parse_schema_text("id double"), storage_options=options).rows == 2
+    assert {"AddSchemaUpdate", "AddSnapshotUpdate"} <= {name for kind in lost for name in kind}
+    assert read_column(table, "id") == [1.0, 2.0]
+    assert len(load_iceberg(table).metadata.snapshots) == 2
+
+
+def test_columns_that_another_tool_changes_are_landed_or_reported(topic: str, options: Mapping[str, str]) -> None:
+    table = open_decoded_table(topic, options)
+    land(table, [{"id": 1, "name": "Ada"}])
+    with load_iceberg(table).update_schema() as update:
+        update.add_column("note", StringType())
+        update.move_first("name")
+    land(table, [{"id": 2, "name": "Bob", "note": "new"}], 1)
+    assert (read_column(table, "name"), read_column(table, "note")) == (["Ada", "Bob"], [None, "new"])
+    with load_iceberg(table).update_schema() as update:
+        update.rename_column("name", "label")
+    with pytest.raises(TableMismatchError, match="renamed column 'name' to 'label': rename it back"):
+        land(table, [{"id": 3}], 2)
