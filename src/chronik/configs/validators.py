@@ -17,21 +17,57 @@ Validator = Callable[[str], str | None]
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,20}\s*")  # int() would also accept 1_000 and non-ASCII digits
 
 
+class IntegerRange:
+    """A validator of integers in a range. With `unlimited`, it also accepts -1 for no limit."""
+
+    def __init__(self, low: int, high: int, *, unlimited: bool = False) -> None:
+        self.low = low
+        self.high = high
+        self.unlimited = unlimited
+
+    def __call__(self, value: str) -> str | None:
+        if self.unlimited and value.strip() == "-1":
+            return None
+        otherwise = "-1, or " if self.unlimited else ""
+        if not _WHOLE.fullmatch(value):
+            return f"{otherwise}a whole number"
+        if self.low <= int(value) <= self.high:
+            return None
+        return f"{otherwise}a whole number from {self.low} to {self.high}"
+
+
+class Choices:
+    """A validator that accepts one of the choices or, with `may_be_empty`, an empty value."""
+
+    def __init__(self, *choices: str, may_be_empty: bool = False) -> None:
+        self.choices = choices
+        self.may_be_empty = may_be_empty
+
+    def __call__(self, value: str) -> str | None:
+        if value in self.choices or (self.may_be_empty and not value):
+            return None
+        return f"one of {', '.join(self.choices)}{', or empty' * self.may_be_empty}"
+
+
+class ChoiceList:
+    """A validator of comma-separated choices. As in Kafka, the list may be empty or contain duplicates."""
+
+    def __init__(self, *choices: str) -> None:
+        self.choices = choices
+
+    def __call__(self, value: str) -> str | None:
+        given = [part.strip() for part in value.split(",")] if value.strip() else []
+        return None if all(part in self.choices for part in given) else f"a list of {', '.join(self.choices)}"
+
+
 def integer_in_range(low: int, high: int) -> Validator:
     """Return a validator of integers in a range."""
-
-    def check(value: str) -> str | None:
-        if not _WHOLE.fullmatch(value):
-            return "a whole number"
-        return None if low <= int(value) <= high else f"a whole number from {low} to {high}"
-
-    return check
+    return IntegerRange(low, high)
 
 
 def integer_or_unlimited(low: int, high: int) -> Validator:
     """Return a validator of integers in a range, or -1 for no limit."""
-    limited = integer_in_range(low, high)
-    return lambda value: None if value.strip() == "-1" else limited(value) and f"-1, or {limited(value)}"
+    return IntegerRange(low, high, unlimited=True)
 
 
 def number_in_range(low: float, high: float) -> Validator:
@@ -49,12 +85,12 @@ def number_in_range(low: float, high: float) -> Validator:
 
 def one_of(*choices: str) -> Validator:
     """Return a validator that accepts one of the choices."""
-    return lambda value: None if value in choices else "one of " + ", ".join(choices)
+    return Choices(*choices)
 
 
 def one_of_or_empty(*choices: str) -> Validator:
     """Return a validator that accepts one of the choices or an empty value."""
-    return lambda value: None if value in ("", *choices) else f"one of {', '.join(choices)}, or empty"
+    return Choices(*choices, may_be_empty=True)
 
 
 _PARTITIONING = re.compile(r"\s*((day|hour)\([^,()]+\)|bucket\(\s*\d+\s*,[^,()]+\)|[^,()]+)\s*(,|$)")
@@ -88,12 +124,7 @@ def json_object_or_empty(value: str) -> str | None:
 
 def list_of(*choices: str) -> Validator:
     """Return a validator of comma-separated choices. As in Kafka, the list may be empty or contain duplicates."""
-
-    def check(value: str) -> str | None:
-        given = [part.strip() for part in value.split(",")] if value.strip() else []
-        return None if all(part in choices for part in given) else "a list of " + ", ".join(choices)
-
-    return check
+    return ChoiceList(*choices)
 
 
 def validate_throttled_replicas(value: str) -> str | None:

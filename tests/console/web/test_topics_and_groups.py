@@ -391,3 +391,37 @@ def test_buttons_of_this_module_were_pressed(request: pytest.FixtureRequest, pre
     if not {name for name in globals() if name.startswith("test_")} <= run:
         pytest.skip("not all of this file was run")
     assert pressed >= PRESSED_ON_ONE_NODE
+
+
+def test_config_editor_knows_units_choices_and_defaults(console: ConsoleTab, node: AuthorizingNode) -> None:
+    root = log_in_as(node, "root")
+    page, dialog = console.page, console.dialog()
+
+    def change(name: str, shown: str, **fields: str) -> None:
+        console.press("change-config?", row=name)
+        dialog.get_by_text(shown).wait_for()
+        console.fill(**fields)
+
+    def stored(name: str) -> str:
+        configs = root.get(f"/topics/{TOPIC}/configs").json["items"]
+        return str(next(each["value"] for each in configs if each["name"] == name))
+
+    console.open(f"/topics/{TOPIC}?tab=configs")
+    page.locator("tr[data-key='retention.ms']", has_text="7 d").wait_for()
+    change("retention.ms", "Default: 604800000 (7 d).", value="3", unit="d")
+    console.check_page("config-editor")
+    console.submit_with_plan("change-config", "set retention.ms = 259200000")
+    page.locator("tr[data-key='retention.ms']", has_text="3 d").wait_for()
+    assert stored("retention.ms") == "259200000"
+    console.press("change-config?", row="retention.ms")
+    dialog.get_by_label("No limit").check()
+    console.submit_with_plan("change-config", "set retention.ms = -1")
+    page.locator("tr[data-key='retention.ms']", has_text="no limit").wait_for()
+    change("message.timestamp.type", "Default: CreateTime.", value="LogAppendTime")
+    console.submit_with_plan("change-config", "LogAppendTime")
+    console.press("change-config?", row="cleanup.policy")
+    dialog.get_by_label("compact").check()
+    console.submit_with_plan("change-config", "set cleanup.policy = delete,compact")
+    assert stored("cleanup.policy") == "delete,compact"
+    change("segment.bytes", "Allowed: at least 1048576", value="2", unit="MiB")
+    console.submit_with_plan("change-config", "set segment.bytes = 2097152")

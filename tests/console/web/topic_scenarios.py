@@ -65,7 +65,8 @@ def _configs(console: ConsoleTab, inspector: ClusterInspector) -> None:
     console.settle()
     console.check_page("configs")
     console.press("change-config?", row="retention.ms")
-    console.fill(value="3600000")
+    assert console.dialog().locator("[name=unit]").input_value() == "h"
+    console.fill(value="60", unit="min")
     console.submit_with_plan("change-config", "retention.ms")
     inspector.wait_for("retention.ms", lambda: inspector.config("retention.ms", topic=TOPIC), "3600000")
     console.press("set-config?")

@@ -21,6 +21,17 @@ class Config(msgspec.Struct):
     read_only: bool
     sensitive: bool
     documentation: str | None
+    type: str = "unknown"
+    """The type of the value: boolean, string, int, short, long, double, list, class, password or unknown."""
+    unit: str | None = None
+    """The unit of a number: ms, s, min, h or bytes; null if it has none or the name does not tell it."""
+    choices: list[str] = []
+    """The allowed values, or elements of a list; empty if any value of the type is allowed."""
+    minimum: int | None = None
+    maximum: int | None = None
+    """The largest allowed number; null if only the type limits it."""
+    unlimited: bool = False
+    """Whether -1 stands for no limit."""
 
 
 class Configs(msgspec.Struct):

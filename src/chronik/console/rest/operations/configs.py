@@ -7,6 +7,9 @@ from typing import Final
 from chronik.client.cluster import raise_for_code
 from chronik.client.configs import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigTarget, alter_configs
 from chronik.client.connection import BrokerConnection
+from chronik.configs.broker_key_lookup import find_broker_key
+from chronik.configs.constraints import ConfigConstraints, describe_constraints
+from chronik.configs.keys import TOPIC_KEYS, ConfigKey, ConfigType
 from chronik.console.rest.context import OperationContext, build_not_found_error
 from chronik.console.rest.errors import error_message
 from chronik.console.rest.models.cluster import Config, ConfigChanges, Configs
@@ -17,6 +20,7 @@ from chronik.protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
+    DescribeConfigsSynonym,
 )
 
 SOURCE_NAMES: Final = {1: "topic", 2: "broker", 3: "cluster", 4: "file", 5: "default", 8: "group"}
@@ -67,11 +71,13 @@ def describe_resource_configs(broker: BrokerConnection, resource: ConfigTarget) 
     request = DescribeConfigsRequest(resources=[wanted], include_synonyms=True, include_documentation=True)
     (result,) = broker.request(request, DescribeConfigsResponse).results
     raise_for_code(result.error_code, str(resource), result.error_message)
-    return [_to_config(each) for each in sorted(result.configs, key=lambda each: each.name)]
+    find_key = TOPIC_KEYS.get if resource.type == TOPIC_RESOURCE else find_broker_key
+    return [_to_config(each, find_key(each.name)) for each in sorted(result.configs, key=lambda each: each.name)]
 
 
-def _to_config(entry: DescribeConfigsResourceResult) -> Config:
-    defaults = [each.value for each in entry.synonyms if each.source in DEFAULT_SOURCES]
+def _to_config(entry: DescribeConfigsResourceResult, key: ConfigKey | None) -> Config:
+    accepted = ConfigConstraints() if key is None else describe_constraints(key)
+    defaults = [_convert_synonym(key, each) for each in entry.synonyms if each.source in DEFAULT_SOURCES]
     return Config(
         entry.name,
         None if entry.is_sensitive else entry.value,
@@ -80,7 +86,22 @@ def _to_config(entry: DescribeConfigsResourceResult) -> Config:
         entry.read_only,
         entry.is_sensitive,
         entry.documentation,
+        ConfigType(entry.config_type).name.lower(),
+        accepted.unit,
+        list(accepted.choices),
+        accepted.low,
+        accepted.high,
+        accepted.unlimited,
     )
+
+
+def _convert_synonym(key: ConfigKey | None, synonym: DescribeConfigsSynonym) -> str | None:
+    """Return the value of a synonym in the unit of the config: log.retention.hours supplies retention.ms."""
+    original = key if key is None or key.synonym is None else find_broker_key(key.synonym)
+    for fallback in () if original is None else original.fallbacks:
+        if fallback.name == synonym.name and synonym.value is not None:
+            return str(int(synonym.value) * fallback.unit)
+    return synonym.value
 
 
 def alter_of_topic(context: OperationContext, params: ConfigChanges) -> Plan:

@@ -2,6 +2,7 @@
 
 import { get, patch } from "../api.js";
 import { setParams } from "../router.js";
+import { acceptedText, configField, readable } from "../ui/config-field.js";
 import { confirm, formDialog } from "../ui/dialog.js";
 import { h } from "../ui/dom.js";
 import { check, field, note, searchField } from "../ui/forms.js";
@@ -22,7 +23,7 @@ export function configsCard({ path, what, params, mayAlter, permission }) {
     const shown = items.filter((each) => each.name.toLowerCase().includes(words) && (state.changed !== "1" || !isDefault(each)));
     const columns = [
       { label: "Config", grow: true, cell: (row) => [h("span", { class: "mono name" }, row.name), row.documentation && h("p", { class: "hint" }, row.documentation)] },
-      { label: "Value", cell: (row) => h("span", { class: "mono wrap" }, row.sensitive ? "hidden" : row.value === null || row.value === "" ? "—" : row.value) },
+      { label: "Value", cell: (row) => valueOf(row) },
       { label: "Source", cell: (row) => (isDefault(row) ? h("span", { class: "muted" }, sourceWord(row)) : badge(sourceWord(row), "accent")) },
       { label: "", cell: (row) => !row.read_only && mayAlter() && [button("change-config?", "Change", () => change(row), { small: true, tone: "quiet", focus: `change-${row.name}` }), !isDefault(row) && button("reset-config?", "Reset", () => reset(row), { small: true, tone: "quiet", focus: `reset-${row.name}` })] },
     ];
@@ -35,7 +36,7 @@ export function configsCard({ path, what, params, mayAlter, permission }) {
     formDialog({
       action: fresh ? "set-config" : "change-config",
       title: fresh ? "Set config" : `Change ${row.name}`,
-      fields: [...(fresh ? [name] : row.documentation ? [note(h("p", { class: "hint" }, row.documentation))] : []), field("value", "Value", { value: row.sensitive ? "" : (row.value ?? ""), mono: true, type: row.sensitive ? "password" : "text", autofocus: !fresh })],
+      fields: fresh ? [name, field("value", "Value", { mono: true })] : [note(h("p", { class: "hint" }, [row.documentation, acceptedText(row)].filter(Boolean).join(" "))), configField(row)],
       label: "Save",
       preview: (form) => patch(path, { ...body(form), dry_run: true }),
       submit: (form) => patch(path, body(form)),
@@ -66,6 +67,12 @@ export function configsCard({ path, what, params, mayAlter, permission }) {
       if (rows.data) rows.show();
     },
   };
+}
+
+function valueOf(row) {
+  if (row.sensitive) return h("span", { class: "muted" }, "not shown");
+  const named = readable(row);
+  return [h("span", { class: "mono wrap" }, row.value === null || row.value === "" ? "—" : row.value), named && h("div", { class: "muted small" }, named)];
 }
 
 const isDefault = (row) => row.source === "default" || row.source === "file";
