@@ -108,6 +108,11 @@ MANY_FIELDS: Final = _record(*((f"n{number}", "long") for number in range(200)))
 WIDE_MESSAGE: Final = "message W { " + " ".join(f"int32 f{n} = {n + 2};" for n in range(5000)) + " }"
 NAN: Final = struct.pack("<d", math.nan)
 
+WIDE_ITEMS: Final = {
+    "type": "array",
+    "items": {"type": ["object", "null"], "properties": {f"p{number}": {"type": "integer"} for number in range(150)}},
+}
+
 HOSTILE_VALUES: Final[dict[str, HostileValue]] = {
     # Avro: elements without bytes
     "avro array of nulls": _avro(_array("null"), lambda size: encode_long(2**40) + RECORD_END),
@@ -245,6 +250,12 @@ HOSTILE_VALUES: Final[dict[str, HostileValue]] = {
     "json recursive schema": _json(
         {"$ref": "#/$defs/n", "$defs": {"n": {"properties": {"a": {"$ref": "#/$defs/n"}}}}},
         lambda size: b'{"a":' * 90 + b"1" + b"}" * 90,
+    ),
+    "json empty objects": _json(WIDE_ITEMS, _repeat(b"{},", b"[", b"{}]")),
+    "json null objects": _json(WIDE_ITEMS, _repeat(b"null,", b"[", b"null]")),
+    "json maps of empty objects": _json(
+        {"additionalProperties": WIDE_ITEMS, "type": "object"},
+        lambda size: b"{" + b",".join(b'"%06d":[{}]' % n for n in range(size // 14)) + b"}",
     ),
     "json invalid utf-8": _json({}, lambda size: b'"' + b"\xff" * size + b'"'),
     "json lone surrogates": _json({}, _repeat(b"\\ud800", b'"', b'"')),

@@ -77,6 +77,9 @@ LARGE_COLUMNS = [
     "protobuf long defaults",
     "protobuf recursive lists with long names",
     "protobuf maps of enums",
+    "json empty objects",
+    "json null objects",
+    "json maps of empty objects",
 ]
 
 
@@ -108,6 +111,14 @@ def test_values_that_are_too_large_together_are_decoded_in_parts(name: str) -> N
     assert not any(part.errors for part in parts)
     assert sum(len(part.array) for part in parts) == 10
     assert max(part.array.nbytes for part in parts) < COLUMN_BYTES_MAX
+
+
+def test_value_with_many_absent_properties_is_not_shown() -> None:
+    value = HOSTILE_VALUES["json empty objects"]
+    decoder = create_decoder(value.writer_schema)
+    assert len(decoder.decode_value(value.build(8 * 1024))) == 8 * 1024 // 3
+    with pytest.raises(UndecodableValueError, match="the decoded value has more than 16 MiB"):
+        decoder.decode_value(value.build(256 * 1024))
 
 
 def test_large_payload_may_have_large_json() -> None:

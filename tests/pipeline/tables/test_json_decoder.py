@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronik.errors import ConfigError
+from chronik.formats.decoded_size import COLUMN_BYTES_MAX, ColumnTooLargeError
 from chronik.pipeline.tables.layout import RESCUED, VALUE, VALUE_CRC32C, compute_value_checksums
 from chronik.pipeline.tables.values.exact_json import (
     NESTING_MAX,
@@ -106,6 +107,30 @@ def test_value_is_converted_exactly_or_rescued(sql_type: str, value: str, fits: 
     assert decoded.columns[RESCUED].to_pylist() == [None, None if fits else f'{{"f":{value}}}', None, None]
     assert decoded.columns["f"].is_valid().to_pylist() == [False, fits, False, False]
     assert decoded.misfits == ({} if fits else {"f": 1})
+
+
+WIDE_ITEMS = f"array<struct<{', '.join(f'p{number}: bigint' for number in range(200))}>>"
+
+
+@pytest.mark.parametrize("item", ["{}", "null"])
+def test_value_that_is_much_larger_in_columns_is_an_error_of_its_own(item: str) -> None:
+    small, large = (f'{{"id": 1, "items": [{", ".join([item] * count)}]}}' for count in (10, 40_000))
+    before = pa.total_allocated_bytes()
+    decoded = decode_values([small, large, small], {"id": {"type": "int"}, "items": {"type": WIDE_ITEMS}})
+    assert pa.total_allocated_bytes() - before < COLUMN_BYTES_MAX
+    assert decoded.errors == {1: "the decoded value has more than 16 MiB"}
+    assert decoded.columns["id"].to_pylist() == [1, 1]
+    assert decoded.columns["items"].null_count == 0
+
+
+def test_values_that_are_too_large_together_are_decoded_in_parts() -> None:
+    schema = parse_schema_document({"columns": {"items": {"type": WIDE_ITEMS}}})
+    values = pa.array([f'{{"items": [{", ".join(["{}"] * 4000)}]}}'.encode()] * 20, pa.binary())
+    with pytest.raises(ColumnTooLargeError):
+        JsonDecoder(schema, table_of(schema)).decode(values.to_pylist())
+    parts = list(RowDecoder(schema, table_of(schema)).decode_rows_in_parts({VALUE: values}))
+    assert sum(len(part.rows["items"]) for part in parts) == 20
+    assert max(part.rows["items"].nbytes for part in parts) < COLUMN_BYTES_MAX
 
 
 def test_misfit_does_not_rescue_other_fields() -> None:

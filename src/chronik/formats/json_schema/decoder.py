@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from chronik.formats.codec import DecodedColumn, JsonForm, UndecodableValueError, WriterSchema
+from chronik.formats.decoded_size import VALUE_BYTES_PER_BYTE_MAX, ColumnBudget, ValueBudget
 from chronik.formats.json_schema.bundle import SchemaBundle
 from chronik.formats.json_schema.type_derivation import derive_type
 from chronik.formats.json_schema.validation import JsonSchemaValidator
@@ -19,6 +20,12 @@ CHUNK_PAYLOADS: Final = 1024
 
 CHUNK_BYTES: Final = 64 * 1024 * 1024
 """Maximum bytes of payloads that are decoded at the same time, unless a single one is larger."""
+
+SMALL_ELEMENT_BYTES: Final = VALUE_BYTES_PER_BYTE_MAX
+"""Elements of lists and maps up to this size need no limit: each takes at least one byte of the payload."""
+
+UNMEASURED_BYTES_MAX: Final = 1024 * 1024
+"""Maximum bytes of the elements of lists and maps in a chunk that are not counted."""
 
 BRACKETS_MAX: Final = 200
 """Maximum brackets in a payload whose nesting is not checked. They could nest no deeper than is allowed."""
@@ -73,7 +80,18 @@ class JsonSchemaDecoder:
         problem = self._validator.find_problem(value, len(payload))
         if problem is not None:
             raise UndecodableValueError(problem)
+        budget = ValueBudget()
+        budget.reset(len(payload))
+        if self._bound_size(payload) > budget.left:
+            budget.take(self._type.measure(value))
         return self._type.to_form(value)
+
+    def _bound_size(self, payload: bytes) -> int:
+        """Return a size that a decoded value does not exceed; 0 if it is small for its payload."""
+        element_bytes = self._type.element_bytes
+        if element_bytes <= SMALL_ELEMENT_BYTES:
+            return 0
+        return element_bytes * (payload.count(b",") + payload.count(b"[") + payload.count(b"{"))
 
     def decode_column(self, payloads: pa.BinaryArray) -> DecodedColumn:
         """Decode payloads to an Arrow array. See `ValueDecoder`."""
@@ -82,12 +100,15 @@ class JsonSchemaDecoder:
         arrays: list[pa.Array] = []
         errors: dict[int, str] = {}
         leftovers: dict[int, JsonForm] = {}
+        budget = ColumnBudget(len(payloads))
         start = 0
         while start < len(payloads):
             chunk = payloads.slice(start, CHUNK_PAYLOADS)
             while len(chunk) > 1 and chunk.nbytes > CHUNK_BYTES:
                 chunk = chunk.slice(0, len(chunk) // 2)
-            values, problems = self._read_values(chunk.to_pylist())
+            texts = chunk.to_pylist()
+            values, problems = self._read_values(texts)
+            self._limit_sizes(texts, values, problems, budget)
             built = self._type.build(values)
             arrays.append(built.array)
             errors.update((start + index, problem) for index, problem in problems.items())
@@ -95,6 +116,27 @@ class JsonSchemaDecoder:
             start += len(chunk)
         array = pa.concat_arrays(arrays) if arrays else pa.nulls(0, self.arrow_field.type)
         return DecodedColumn(array, errors, leftovers)
+
+    def _limit_sizes(
+        self, payloads: list[bytes], values: list[JsonValue], problems: dict[int, str], budget: ColumnBudget
+    ) -> None:
+        """Replace values that are too large by None, and add the problems.
+
+        Raises:
+            ColumnTooLargeError: See `ColumnBudget.take`.
+        """
+        budget.take(self._type.slot_bytes * len(payloads))
+        if sum(map(self._bound_size, payloads)) <= UNMEASURED_BYTES_MAX:
+            return
+        size = ValueBudget()
+        for index, (payload, value) in enumerate(zip(payloads, values, strict=True)):
+            size.reset(len(payload))
+            try:
+                size.take(self._type.measure(value))
+                budget.take(size.used)
+            except UndecodableValueError as error:
+                values[index] = None
+                problems[index] = str(error)
 
     def _read_values(self, payloads: list[bytes]) -> tuple[list[JsonValue], dict[int, str]]:
         """Decode and validate payloads. Return the values, with None for errors, and the error messages by index."""

@@ -48,6 +48,9 @@ from chronik.formats.json_schema.values import JsonValue
 if TYPE_CHECKING:
     import pyarrow as pa
 
+SCALAR_BYTES: Final = 16
+"""The bytes that count per value, list or property, whether it is absent or not."""
+
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
 
@@ -90,6 +93,14 @@ class JsonType:
     """The metadata of Arrow fields of this type."""
     column_count: int = 1
     """The number of columns, including nested ones. A type that is used several times counts each time."""
+    slot_bytes: int = SCALAR_BYTES
+    """The bytes that count per value, even if all properties of an object are absent."""
+    element_bytes: int = 0
+    """The highest number of bytes that count per element of a list or map in the type."""
+
+    def measure(self, value: JsonValue) -> int:
+        """Return the bytes that count for the elements of lists and maps in a value of the schema."""
+        return 0
 
     @cached_property
     def arrow_type(self) -> pa.DataType:
@@ -441,6 +452,12 @@ class JsonList(JsonType):
     def __init__(self, element: JsonType) -> None:
         self.element = element
         self.column_count = 1 + element.column_count
+        self.element_bytes = max(element.slot_bytes, element.element_bytes)
+
+    def measure(self, value: JsonValue) -> int:
+        if type(value) is not list:
+            return 0
+        return len(value) * self.element.slot_bytes + _measure_all(self.element, value)
 
     @cached_property
     def arrow_type(self) -> pa.DataType:
@@ -489,6 +506,12 @@ class JsonMap(JsonType):
     def __init__(self, value: JsonType) -> None:
         self.value = value
         self.column_count = 1 + value.column_count
+        self.element_bytes = max(value.slot_bytes, value.element_bytes)
+
+    def measure(self, value: JsonValue) -> int:
+        if type(value) is not dict:
+            return 0
+        return len(value) * self.value.slot_bytes + _measure_all(self.value, value.values())
 
     @cached_property
     def arrow_type(self) -> pa.DataType:
@@ -562,7 +585,16 @@ class JsonStruct(JsonType):
         self.fields: Final = dict(fields)
         self._names: Final = frozenset(fields)
         self._get_all: Final[Callable[[Any], Any]] = itemgetter(*self.fields)
-        self.column_count = 1 + sum(each.type.column_count for each in fields.values())
+        types = [each.type for each in fields.values()]
+        self.column_count = 1 + sum(each.column_count for each in types)
+        self.slot_bytes = sum(each.slot_bytes for each in types)
+        self.element_bytes = max((each.element_bytes for each in types), default=0)
+        self._with_elements = [(name, each.type) for name, each in fields.items() if each.type.element_bytes]
+
+    def measure(self, value: JsonValue) -> int:
+        if type(value) is not dict:
+            return 0
+        return sum(each.measure(value.get(name)) for name, each in self._with_elements)
 
     @cached_property
     def arrow_type(self) -> pa.DataType:
@@ -694,6 +726,10 @@ def _round_to_float(value: Decimal) -> Any:
     if not math.isfinite(rounded) or digits > FLOAT_DIGITS_MAX:
         return _MISFIT
     return rounded if Decimal(f"{rounded:.{digits - 1}e}") == value else _MISFIT
+
+
+def _measure_all(element: JsonType, values: Iterable[JsonValue]) -> int:
+    return sum(map(element.measure, values)) if element.element_bytes else 0
 
 
 def _decode_base64(value: JsonValue) -> bytes | None:

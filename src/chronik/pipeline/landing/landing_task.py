@@ -265,7 +265,7 @@ def _decode_rows_again(source: TableFiles, decoder: RowDecoder, excluded: Offset
         own = {name: rows[name].combine_chunks() for name in rows.column_names if name in RESERVED_NAMES}
         own[VALUE] = encode_json_values(rows, source.value_schema)
         del own[RESCUED]
-        yield decoder.decode_restored_rows(own)
+        yield from decoder.decode_restored_rows(own)
 
 
 def _exclude_records_at_offsets(records: RecordColumns, offsets: npt.NDArray[np.int64] | None) -> RecordColumns:

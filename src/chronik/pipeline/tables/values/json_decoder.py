@@ -23,6 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from chronik.errors import ConfigError
+from chronik.formats.codec import UndecodableValueError
+from chronik.formats.decoded_size import VALUE_BYTES_PER_BYTE_MAX, ColumnBudget, ValueBudget, find_size_max
 from chronik.pipeline.tables.layout import RESCUED
 from chronik.pipeline.tables.values.exact_json import (
     DEEP_BYTES_MIN,
@@ -168,6 +170,10 @@ class JsonDecoder:
             self._root.add(column.path, index)
         self._unknown_names: list[str] = []
         self._compile_typed_parser()
+        # The sizes of typed values were checked before.
+        element_bytes = 0 if is_typed else max((codec.element_bytes for codec in self._codecs), default=0)
+        self._element_bytes = 0 if element_bytes <= VALUE_BYTES_PER_BYTE_MAX else element_bytes
+        """The size of the largest elements of lists and maps, or 0 if no value is too large for its bytes."""
 
     def _compile_typed_parser(self) -> None:
         """Define the msgspec types of the typed parser, with a field for each column, object and learned key."""
@@ -184,14 +190,58 @@ class JsonDecoder:
         return define_struct(fields, forbid_unknown_fields=not self._drops_unknown)
 
     def decode(self, values: Sequence[bytes | None]) -> DecodedValues:
-        """Decode a batch of JSON values into columns. None is a tombstone, for which all columns are null."""
+        """Decode a batch of JSON values into columns. None is a tombstone, for which all columns are null.
+
+        Raises:
+            ColumnTooLargeError: The values are too large. Decode them in parts.
+        """
         result = _RowResults(len(values))
+        if self._element_bytes:
+            values = self._limit_sizes(values, result)
         objects = self._parse(values, result)
         arrays = self._build_columns(objects, values, result)
         self._rescue_learned_fields(objects, result)
         if result.slow_rows:
             arrays = self._decode_slow_rows(values, arrays, result)
         return self._assemble_decoded_values(arrays, result)
+
+    def _limit_sizes(self, values: Sequence[bytes | None], result: _RowResults) -> Sequence[bytes | None]:
+        """Return the values, with None instead of those that are too large. They become errors."""
+        budget, size = ColumnBudget(len(values)), ValueBudget()
+        kept = list(values)
+        for row, value in enumerate(values):
+            if value is None:
+                continue
+            bound = self._bound_size(value)
+            if bound <= find_size_max(len(value)) or is_nested_too_deep(value):
+                budget.take(bound)
+                continue
+            size.reset(len(value))
+            try:
+                size.take(self._measure(value))
+                budget.take(size.used)
+            except UndecodableValueError as error:
+                result.errors[row] = str(error)
+                kept[row] = None
+        return kept
+
+    def _bound_size(self, value: bytes) -> int:
+        """Return a size that the elements of a value do not exceed."""
+        return self._element_bytes * (value.count(b",") + value.count(b"[") + value.count(b"{"))
+
+    def _measure(self, value: bytes) -> int:
+        """Return the bytes that count for the elements of lists and maps in the columns of a value."""
+        try:
+            found = decode_exact_json(value)
+        except (msgspec.DecodeError, UnicodeError):
+            return 0
+        size = 0
+        for column, codec in zip(self._columns, self._codecs, strict=True):
+            node = found
+            for key in column.path:
+                node = node.get(key) if isinstance(node, dict) else None
+            size += codec.measure(node)
+        return size
 
     # Fast path
 

@@ -7,7 +7,7 @@ same result.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -118,11 +118,7 @@ class RowDecoder:
 
     def decode_rows_in_parts(self, own: Mapping[str, pa.Array]) -> Iterator[DecodedRows]:
         """Decode the values of records, in parts if their values are large together. See `decode_rows`."""
-
-        def decode(start: int, count: int) -> DecodedRows:
-            return self.decode_rows({name: values.slice(start, count) for name, values in own.items()})
-
-        return decode_in_parts(decode, 0, len(own[VALUE]))
+        return _decode_in_parts(self.decode_rows, own)
 
     def decode_rows(self, own: Mapping[str, pa.Array]) -> DecodedRows:
         """Decode the values of records into table rows; `own` contains the records' system columns.
@@ -139,11 +135,14 @@ class RowDecoder:
             decoded = self._json.decode(own[VALUE].to_pylist())
         return self._build_rows(own, self._add_keys(own, decoded))
 
-    def decode_restored_rows(self, own: Mapping[str, pa.Array]) -> DecodedRows:
-        """Decode JSON objects that `record_rebuild` has restored from rows of the table into rows again.
+    def decode_restored_rows(self, own: Mapping[str, pa.Array]) -> Iterator[DecodedRows]:
+        """Decode JSON objects that `record_rebuild` has restored from rows of the table into rows again, in parts.
 
         `own` also contains the decoded keys and the names of schemas, which do not change.
         """
+        return _decode_in_parts(self._decode_restored_rows, own)
+
+    def _decode_restored_rows(self, own: Mapping[str, pa.Array]) -> DecodedRows:
         if self._typed is not None:
             # The JSON objects do not have the types of fields without a column.
             decoded = replace(self._typed.decode_forms(own[VALUE].to_pylist()), unknown_fields=[])
@@ -209,6 +208,15 @@ class RowDecoder:
             assert records.key is not None, "keys are read"
             found.merge(self._keys.collect_statistics(records.key, records.headers))
         return found
+
+
+def _decode_in_parts(
+    decode: Callable[[Mapping[str, pa.Array]], DecodedRows], own: Mapping[str, pa.Array]
+) -> Iterator[DecodedRows]:
+    def decode_part(start: int, count: int) -> DecodedRows:
+        return decode({name: values.slice(start, count) for name, values in own.items()})
+
+    return decode_in_parts(decode_part, 0, len(own[VALUE]))
 
 
 def _select_rows(columns: Mapping[str, pa.Array], rows: list[int]) -> dict[str, pa.Array]:

@@ -12,7 +12,7 @@ import base64
 import binascii
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Context, Decimal, Inexact, InvalidOperation
@@ -90,9 +90,17 @@ class ValueCodec:
     """Type with which the typed JSON parser decodes the values. The parser returns `missing` for null and absent
     values."""
     missing: Any = None
+    slot_bytes: int = 16
+    """The bytes that count per value, even if all fields of an object are absent."""
+    element_bytes: int = 0
+    """The highest number of bytes that count per element of a list or map in the type."""
 
     def __init__(self, data_type: pa.DataType) -> None:
         self.data_type = data_type
+
+    def measure(self, value: JsonValue) -> int:
+        """Return the bytes that count for the elements of lists and maps in a value. It may have another type."""
+        return 0
 
     def adapt(self, value: JsonValue, *, cast: bool = False) -> AdaptedValue:
         """Convert a JSON value to `fast_type`; `cast` also accepts other JSON types if nothing is lost.
@@ -685,6 +693,12 @@ class ListCodec(ValueCodec):
         super().__init__(data_type)
         self._element = create_field_codec(data_type.value_field, options)
         self.fast_type = list[self._element.fast_type] | None  # type: ignore[name-defined]
+        self.element_bytes = max(self._element.slot_bytes, self._element.element_bytes)
+
+    def measure(self, value: JsonValue) -> int:
+        if type(value) is not list:
+            return 0
+        return len(value) * self._element.slot_bytes + _measure_all(self._element, value)
 
     def adapt(self, value: JsonValue, *, cast: bool = False) -> AdaptedValue:
         if type(value) is not list:
@@ -714,6 +728,12 @@ class MapCodec(ValueCodec):
         super().__init__(data_type)
         self._value = create_field_codec(data_type.item_field, options)
         self.fast_type = dict[str, self._value.fast_type] | None  # type: ignore[name-defined]
+        self.element_bytes = max(self._value.slot_bytes, self._value.element_bytes)
+
+    def measure(self, value: JsonValue) -> int:
+        if type(value) is not dict:
+            return 0
+        return len(value) * self._value.slot_bytes + _measure_all(self._value, value.values())
 
     def adapt(self, value: JsonValue, *, cast: bool = False) -> AdaptedValue:
         if type(value) is not dict:
@@ -747,6 +767,15 @@ class StructCodec(ValueCodec):
             [(source, codec) for _, source, codec in self._fields], forbid_unknown_fields=not options.drops_unknown
         )
         self.fast_type = self._struct | None
+        codecs = [codec for _, _, codec in self._fields]
+        self.slot_bytes = sum(codec.slot_bytes for codec in codecs)
+        self.element_bytes = max((codec.element_bytes for codec in codecs), default=0)
+        self._with_elements = [(source, codec) for _, source, codec in self._fields if codec.element_bytes]
+
+    def measure(self, value: JsonValue) -> int:
+        if type(value) is not dict:
+            return 0
+        return sum(codec.measure(value.get(source)) for source, codec in self._with_elements)
 
     def adapt(self, value: JsonValue, *, cast: bool = False) -> AdaptedValue:
         if type(value) is not dict:
@@ -782,6 +811,10 @@ class StructCodec(ValueCodec):
 
     def restore(self, value: Any) -> JsonValue:
         return {source: codec.restore(value[name]) for name, source, codec in self._fields if value[name] is not None}
+
+
+def _measure_all(codec: ValueCodec, values: Iterable[JsonValue]) -> int:
+    return sum(map(codec.measure, values)) if codec.element_bytes else 0
 
 
 def build_attribute_name(index: int) -> str:
