@@ -135,6 +135,7 @@ CASES = {
     "topics_delete_records": OperationCase(f"/topics/{TOPIC}/records/delete", {"offsets": {"0": -1}}, prepare_topic),
     "consumers_list_all": OperationCase(f"/topics/{TOPIC}/consumers", prepare=prepare_group),
     "messages_read": OperationCase(f"/topics/{TOPIC}/messages?from=start", prepare=prepare_topic),
+    "messages_value": OperationCase(f"/topics/{TOPIC}/messages/0/0/value", prepare=prepare_topic),
     "messages_produce": OperationCase(f"/topics/{TOPIC}/messages", {"value": "x", "key": "k"}, prepare_topic),
     "searching_search": OperationCase(f"/topics/{TOPIC}/search?text=value-secret", prepare=prepare_topic),
     "searching_tail": OperationCase(f"/topics/{TOPIC}/tail", prepare=prepare_topic),

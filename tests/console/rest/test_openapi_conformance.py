@@ -113,7 +113,9 @@ class Generator:
 def check(operation: RestOperation, answer: ApiResponse) -> None:
     detail = f"{operation.id}: {answer}"
     if answer.status == operation.status:
-        if operation.events is None:
+        if operation.media_types:
+            assert answer.headers["content-type"] in operation.media_types, detail
+        elif operation.events is None:
             msgspec.json.decode(answer.body, type=operation.response)
         return
     assert answer.status in ERROR_DESCRIPTIONS, detail

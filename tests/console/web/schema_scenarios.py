@@ -147,8 +147,8 @@ def typed_messages(console: ConsoleTab, inspector: ClusterInspector) -> None:
     page.locator("tr.message", has_text="not decoded").last.locator('[data-action="open-message"]').click()
     detail.get_by_text("The value was not decoded: ").wait_for()
     console.check_page("undecoded-message")
-    console.open(f"/topics/{TOPIC}?tab=messages&mode=search&text={LARGE_NUMBER}")
-    console.expect_text("Search complete.")
+    console.open(f"/topics/{TOPIC}?tab=messages&text={LARGE_NUMBER}")
+    console.expect_text("1 match in")
     assert page.locator("tr.message").count() == 1
     page.locator("tr.message").locator('[data-action="open-message"]').click()
     detail.get_by_role("link", name=f"{SUBJECT}, version 2").click()

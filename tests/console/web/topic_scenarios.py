@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.console.web import message_scenarios
 from tests.console.web.browser import ConsoleTab
 from tests.console.web.cluster_inspector import ClusterInspector
 
@@ -113,14 +114,18 @@ def messages(console: ConsoleTab, inspector: ClusterInspector) -> None:
     assert console.clipboard_text() == '{\n  "wonder": 9007199254740993\n}'
     page.locator("tr.message", has_text="euros").first.locator('[data-action="open-message"]').click()
     console.check_page("messages", "", "-phone")
-    for view, shown in (("Python", "TopicPartition("), ("CLI", "chronik consume orders"), ("SQL", "_offset =")):
+    for view, shown in (("Python", "TopicPartition("), ("CLI", "chronik consume orders"), ("SQL", "--client-config")):
         page.get_by_role("button", name=view, exact=True).click()
         assert shown in page.locator(".detail pre").last.inner_text()
     console.press("copy-as")
     console.expect_text("Copy as SQL: copied.")
     assert "_offset =" in console.clipboard_text()
     _browse(console, inspector)
-    _search(console)
+    message_scenarios.older_and_newer(console)
+    message_scenarios.filters(console)
+    message_scenarios.values(console, inspector)
+    message_scenarios.saved_queries_and_zones(console)
+    console.open("/topics/orders?tab=messages")
     _tail(console, inspector)
     page.get_by_role("link", name="Partitions").click()
     page.get_by_role("button", name="End offset").click()
@@ -171,25 +176,6 @@ def _browse(console: ConsoleTab, inspector: ClusterInspector) -> None:
         page.locator(f"tr.message:first-child[data-place='{most}:{offset}']").wait_for()
         console.press(then)
     page.locator(f"tr.message:first-child[data-place='{most}:{ends[most] - 1}']").wait_for()
-
-
-def _search(console: ConsoleTab) -> None:
-    page = console.page
-    page.get_by_role("link", name="Search").click()
-    page.get_by_label("Contains").fill("wonder")
-    page.get_by_role("form", name="Message filter").get_by_label("Partition").select_option("")
-    console.press("search-messages")
-    console.expect_text("Search complete.")
-    page.locator("tr.message").first.wait_for()
-    assert page.locator("tr.message").count() == 1
-    console.check_page("search")
-    # A search over this little data ends too soon to be cancelled, so the request is held back.
-    page.route("**/search?**", lambda route: None)
-    with page.expect_event("requestfailed", lambda request: "/search?" in request.url):
-        console.press("search-messages")
-        console.press("cancel-search")
-    console.expect_text("Cancelled.")
-    page.unroute("**/search?**")
 
 
 def _tail(console: ConsoleTab, inspector: ClusterInspector) -> None:

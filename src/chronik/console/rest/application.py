@@ -224,7 +224,8 @@ class RestApplication:
                 self.streams.release(context)
                 raise
             return HttpResponse(operation.status, EVENTS, events=self.streams.stream_events(context, produced))
-        return encode_operation_result(operation, await self.run_in_thread(function, context, params))
+        found = await self.run_in_thread(function, context, params)
+        return found if isinstance(found, HttpResponse) else encode_operation_result(operation, found)
 
     async def _stream_authorized_events(
         self, events: AsyncGenerator[bytes, None], context: AsyncOperationContext, authentication: Authentication

@@ -74,6 +74,8 @@ def _format_field_name(field: msgspec.structs.FieldInfo) -> str:
 def _format_response(operation: RestOperation) -> str:
     if operation.events is not None:
         return "events " + ", ".join(f"`{name}`" for name in operation.events)
+    if operation.media_types:
+        return f"a file: {' or '.join(operation.media_types)}"
     return _format_response_fields(operation.response)
 
 

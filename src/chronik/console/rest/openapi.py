@@ -60,7 +60,7 @@ def _collect_models() -> list[Any]:
     found: dict[str, Any] = {_key(Error): Error}
     for operation in OPERATIONS:
         for model in (operation.body, operation.response, *(operation.events or {}).values()):
-            if model is not None:
+            if model is not None and not operation.media_types:
                 found[_key(model)] = model
     return list(found.values())
 
@@ -96,6 +96,8 @@ def _describe_operation(operation: RestOperation, schemas_by_key: dict[str, Any]
 
 
 def _build_response_content(operation: RestOperation, schemas_by_key: dict[str, Any]) -> dict[str, Any]:
+    if operation.media_types:
+        return {each: {"schema": {"type": "string", "format": "binary"}} for each in operation.media_types}
     if operation.events is None:
         return {_JSON: {"schema": schemas_by_key[_key(operation.response)]}}
     description = {name: schemas_by_key[_key(model)] for name, model in operation.events.items()}

@@ -37,6 +37,7 @@ from chronik.console.rest.models.messages import (
     Produced,
     Progress,
     ReadMessages,
+    ReadValue,
     SearchEnd,
     SearchMessages,
     Skipped,
@@ -77,6 +78,8 @@ PATH_PARAMETERS: Final[dict[str, tuple[Any, str]]] = {
     "transactional_id": (str, "A transactional id."),
     "user": (str, "The name of a user, without the prefix User:."),
     "pipeline": (str, "The name of a pipeline."),
+    "partition": (Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)], "The number of a partition."),
+    "offset": (Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)], "The offset of a message."),
 }
 
 CREATED: Final = HTTPStatus.CREATED
@@ -101,6 +104,8 @@ class RestOperation(msgspec.Struct, frozen=True, kw_only=True):
     response: Any = None
     events: dict[str, Any] | None = None
     """The payload type of each server-sent event, if the response is a stream."""
+    media_types: tuple[str, ...] = ()
+    """The media types of the response, if it is a file; `response` is bytes then."""
     reads_topic: str = ""
     """Name of the path or query parameter that holds the topic whose records are returned. The Read permission on that
     topic is checked again before each part of the response."""
@@ -204,6 +209,9 @@ OPERATIONS: Final = (
        response=Messages, reads_topic="topic"),
     _o("POST", "/topics/{topic}/messages", "messages:produce", "Produce a message.", "Write Topic", body=NewMessage,
        response=Produced, status=CREATED),
+    _o("GET", "/topics/{topic}/messages/{partition}/{offset}/value", "messages:value",
+       "Download a key, a value or a header value of any size.", "Read Topic", query=ReadValue, response=bytes,
+       media_types=("application/octet-stream", "application/json"), reads_topic="topic"),
     _o("GET", "/topics/{topic}/search", "searching:search", "Search messages for a text, up to a limit.", "Read Topic",
        query=SearchMessages, events={"match": Message, "progress": Progress, "end": SearchEnd}, reads_topic="topic"),
     _o("GET", "/topics/{topic}/tail", "searching:tail", "Stream new messages as they arrive.", "Read Topic",

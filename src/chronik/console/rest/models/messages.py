@@ -119,6 +119,16 @@ class Messages(msgspec.Struct):
     scanned_bytes: int = 0
 
 
+class ReadValue(msgspec.Struct, kw_only=True):
+    """The query parameters for downloading a key or value."""
+
+    field: Literal["key", "value", "header"] = "value"
+    header: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
+    """The index of the header, if `field` is `header`."""
+    decoded: bool = False
+    """Whether to return the JSON of a typed key or value instead of its bytes."""
+
+
 class SearchMessages(MessageQuery, kw_only=True):
     """The query parameters for searching messages."""
 

@@ -10,9 +10,13 @@ from typing import Final
 import msgspec
 
 from chronik.client.producer import Producer
-from chronik.client.records import OutgoingRecord
-from chronik.console.rest.context import OperationContext, build_bad_request_error
-from chronik.console.rest.models.messages import Messages, NewMessage, Produced, ReadMessages
+from chronik.client.records import OutgoingRecord, TopicPartition
+from chronik.console.http import HttpResponse
+from chronik.console.rest.context import OperationContext, build_bad_request_error, build_not_found_error
+from chronik.console.rest.errors import JSON
+from chronik.console.rest.models.messages import Messages, NewMessage, Produced, ReadMessages, ReadValue
+from chronik.console.rest.operations.batch_reader import BatchReader
+from chronik.console.rest.operations.downloads import build_file_response
 from chronik.console.rest.operations.message_format import create_converter, value_bytes_max
 from chronik.console.rest.operations.message_queries import create_filter
 from chronik.console.rest.operations.positions import (
@@ -24,6 +28,7 @@ from chronik.console.rest.operations.positions import (
 )
 from chronik.console.rest.operations.record_scan import RecordScan, compute_kept_max
 from chronik.console.rest.operations.typed_messages import MessageDecoder
+from chronik.protocol.records import Record
 
 DECODING_CPU_SECONDS_MAX: Final = 10.0
 """CPU time for which one read decodes typed keys and values. The rest is shown undecoded."""
@@ -77,6 +82,45 @@ def read(context: OperationContext, params: ReadMessages) -> Messages:
         page.items.reverse()
         page.previous, page.next = page.next, format_page_token(ends)
     return page
+
+
+def value(context: OperationContext, params: ReadValue) -> HttpResponse:
+    """Return the bytes of a key, a value or a header value, or the JSON of a typed key or value."""
+    name, index, offset = (context.path_parameters[each] for each in ("topic", "partition", "offset"))
+    partition = TopicPartition(name, index)
+    record = _fetch_record(context, partition, offset)
+    file_name = f"{name}-{index}-{offset}-{params.field}"
+    if params.decoded:
+        decoder = MessageDecoder(context, name, DECODING_CPU_SECONDS_MAX)
+        decoded = {"key": decoder.decode(record).key, "value": decoder.decode(record).value}.get(params.field)
+        if decoded is None or decoded.json is None:
+            reason = "it names no schema" if decoded is None else decoded.schema.problem
+            raise build_bad_request_error(f"the {params.field} cannot be decoded: {reason}")
+        return build_file_response(JSON, f"{file_name}.json", decoded.json)
+    if params.field == "header" and params.header >= len(record.headers):
+        raise build_not_found_error(f"the message has {len(record.headers)} headers")
+    data = {"key": record.key, "value": record.value}.get(params.field)
+    if params.field == "header":
+        data = record.headers[params.header][1]
+    if data is None:
+        raise build_not_found_error(f"the {params.field} is null")
+    return build_file_response("application/octet-stream", f"{file_name}.bin", data)
+
+
+def _fetch_record(context: OperationContext, partition: TopicPartition, offset: int) -> Record:
+    """Return a record, whether or not its transaction was committed. Raise RestError if it does not exist."""
+    topic, partitions = fetch_available_partitions(context, partition.topic, partition.partition)
+    starts, ends = fetch_offset_bounds(context, topic, partitions, isolation=0)
+    if starts[partition] <= offset < ends[partition]:
+        reader = BatchReader(context, {partition: offset}, committed=False)
+        for batch in reader.fetch([partition]):
+            for record in batch.records():
+                if record.offset == offset:
+                    return record
+    reason = "it was removed by compaction, or never existed"
+    if not starts[partition] <= offset < ends[partition]:
+        reason = f"the partition has offsets {starts[partition]} to {ends[partition] - 1}"
+    raise build_not_found_error(f"message {offset} of {partition} does not exist: {reason}")
 
 
 def produce(context: OperationContext, params: NewMessage) -> Produced:

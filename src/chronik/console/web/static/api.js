@@ -62,6 +62,19 @@ function parsed(text) {
 }
 
 export const get = (path, query, signal) => ask("GET", path, { query, signal });
+/** Downloads bytes. */
+export async function getBytes(location, signal) {
+  let response;
+  try {
+    response = await fetch(location, { credentials: "same-origin", cache: "no-store", signal });
+    if (response.ok) return new Uint8Array(await response.arrayBuffer());
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new ApiError("The node does not respond.", 0);
+  }
+  throw new ApiError(parsed(await response.text())?.error ?? `The node responded with HTTP status ${response.status}.`, response.status);
+}
+
 export const post = (path, body = {}, signal) => ask("POST", path, { body, signal });
 export const put = (path, body) => ask("PUT", path, { body });
 export const patch = (path, body) => ask("PATCH", path, { body });

@@ -11,6 +11,9 @@ function bootstrap() {
   return node?.host ? `${node.host}:${node.port}` : "127.0.0.1:9092";
 }
 
+/** The option that logs in, if the cluster requires it. */
+const clientConfig = () => (live.session?.authorizer ? " --client-config client.properties" : "");
+
 export const asPython = (topic, { partition, offset }) => `from confluent_kafka import Consumer, TopicPartition
 
 settings = {"bootstrap.servers": ${python(bootstrap())}, "group.id": "console", "enable.auto.commit": False}${live.session?.authorizer ? `
@@ -23,7 +26,7 @@ print(message.key(), message.value(), message.headers())
 consumer.close()`;
 
 export const asCommand = (topic, { partition, offset }) =>
-  `chronik consume ${shell(topic)} -p ${partition} --from ${offset} -n 1 --format json -b ${shell(bootstrap())}${live.session?.authorizer ? " --client-config client.properties" : ""}`;
+  `chronik consume ${shell(topic)} -p ${partition} --from ${offset} -n 1 --format json -b ${shell(bootstrap())}${clientConfig()}`;
 
 export const asSql = (topic, { partition, offset }) =>
-  `chronik pipeline sql ${shell(`SELECT * FROM ${sql(topic)} WHERE _partition = ${partition} AND _offset = ${offset}`)} -b ${shell(bootstrap())}`;
+  `chronik pipeline sql ${shell(`SELECT * FROM ${sql(topic)} WHERE _partition = ${partition} AND _offset = ${offset}`)} -b ${shell(bootstrap())}${clientConfig()}`;

@@ -21,7 +21,7 @@ export function produceForm(name, partitions = 1, { done }) {
       side(choice("value_format", "Value format", FORMATS), choice("partition", "Partition", where)),
       tombstone,
       pairs("headers", "Headers", { add: "Add header" }),
-      field("timestamp", "Timestamp", { type: "datetime-local", hint: "Leave empty for the current time." }),
+      field("timestamp", `Timestamp (${format.zone.label()})`, { type: "datetime-local", hint: "Leave empty for the current time." }),
     ],
     label: "Produce",
     submit: (form) => post(at("topics", name, "messages"), body(form)),
@@ -39,6 +39,6 @@ function body(form) {
     headers: form.headers.map(([header, value]) => ({ name: header, value })),
     key_format: form.key_format,
     value_format: form.value_format,
-    timestamp_ms: form.timestamp ? new Date(form.timestamp).getTime() : null,
+    timestamp_ms: form.timestamp ? format.parseZoned(form.timestamp) : null,
   };
 }

@@ -152,7 +152,7 @@ export function schemaPage(subject, params) {
       ], "facts-row")),
       card(`Version ${schema.version}`, { actions: [may("delete") && button("delete-version?", live.includes(schema.version) ? "Delete version" : "Delete version permanently", () => deleteVersion(schema, live, all, page.refresh), { tone: "danger", small: true, focus: "delete-version" })] },
         choices(all, live, schema, other),
-        facts([["Schema id", String(schema.id)], schema.ts && ["Registered", format.moment(schema.ts).slice(0, 19)], schema.guid && ["GUID", h("span", { class: "mono small" }, schema.guid), "wide"]], "facts-row"),
+        facts([["Schema id", String(schema.id)], schema.ts && ["Registered", format.second(schema.ts)], schema.guid && ["GUID", h("span", { class: "mono small" }, schema.guid), "wide"]], "facts-row"),
         other ? differences(other, schema) : source(schema)),
       card("References", { extra: "card-table" }, references(schema)),
       card("Referenced by", { extra: "card-table" }, table("Versions that refer to this one", VERSION_COLUMNS, users, { key: (row) => `${row.subject}-${row.version}`, empty: "No version refers to this one." }).node),
@@ -194,7 +194,7 @@ function references(schema) {
 
 function source(schema) {
   return [
-    h("pre", { class: "code", tabindex: "0" }, typeOf(schema) === "PROTOBUF" ? schema.schema : prettyNodes(schema.schema)),
+    h("pre", { class: "code", tabindex: "0" }, typeOf(schema) === "PROTOBUF" ? schema.schema : [...prettyNodes(schema.schema)]),
     copyButton("copy-schema", "Copy schema", textOf(schema), say),
   ];
 }

@@ -57,7 +57,7 @@ export function tablePage(name, params) {
   function draw({ topics }) {
     const one = topics.length === 1 ? topics[0] : topics.find((each) => each.topic === state.topic);
     return [
-      topics.filter((each) => each.last_error).map((each) => notice(`${each.topic}: ${each.last_error}${each.last_error_ms ? ` (${format.moment(each.last_error_ms).slice(0, 19)})` : ""}`, "warning")),
+      topics.filter((each) => each.last_error).map((each) => notice(`${each.topic}: ${each.last_error}${each.last_error_ms ? ` (${format.second(each.last_error_ms)})` : ""}`, "warning")),
       card(null, { extra: "card-table" }, table(`Topics of ${name}`, columns(name), topics, { key: (row) => row.topic }).node),
       one && details(one),
     ];

@@ -120,7 +120,7 @@ function topicFacts(topic, all) {
     ["Records", number(records)],
     ["Size (leaders)", mayOnCluster("describe") ? format.bytes(topic.bytes) : hiddenValue("Describe on the cluster")],
     all && ["Cleanup policy", mayOn(topic, "describe-configs") ? format.known(topic.cleanup_policy) : hiddenValue(`DescribeConfigs on topic ${topic.name}`)],
-    all && topic.last_changed ? ["Last update", format.moment(topic.last_changed).slice(0, 19)] : null,
+    all && topic.last_changed ? ["Last update", format.second(topic.last_changed)] : null,
     all && topic.id ? ["Topic id", h("span", { class: "mono small" }, topic.id), "wide"] : null,
   ], "facts-row"));
 }

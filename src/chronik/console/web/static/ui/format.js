@@ -44,16 +44,66 @@ const parts = (large, one, small, other) => `${large} ${one}${small ? ` ${small}
 
 export const time = (ms) => (absent(ms) || ms < 0 ? NONE : clock.format(ms));
 
-export function moment(ms) {
-  if (absent(ms) || ms < 0) return NONE;
-  const date = new Date(ms);
-  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
-  return `${day} ${clock.format(date)}.${String(date.getMilliseconds()).padStart(3, "0")}`;
+// The time zone is that of the browser or UTC, as chosen by the user. Browsers keep the choice.
+
+const ZONE = "chronik.zone";
+const DATE_MAX = 8.64e15;
+let inUtc = storedZone() === "utc";
+
+function storedZone() {
+  try {
+    return localStorage.getItem(ZONE);
+  } catch {
+    return null;
+  }
 }
+
+const offsetOf = (ms) => (inUtc ? 0 : new Date(ms).getTimezoneOffset());
+
+function offsetLabel(minutes) {
+  if (!minutes) return "UTC";
+  const ahead = Math.abs(minutes);
+  return `UTC${minutes > 0 ? "−" : "+"}${two(Math.floor(ahead / 60))}:${two(ahead % 60)}`;
+}
+
+export const zone = {
+  isUtc: () => inUtc,
+  label: (ms = Date.now()) => offsetLabel(offsetOf(ms)),
+  localLabel: (ms = Date.now()) => offsetLabel(new Date(ms).getTimezoneOffset()),
+  set: (utc) => {
+    inUtc = utc;
+    try {
+      localStorage.setItem(ZONE, utc ? "utc" : "local");
+    } catch {
+      // The choice lasts until the page is reloaded.
+    }
+  },
+};
+
+/** Formats a time without its zone: 2026-05-31 12:00:00.000. */
+export function stamp(ms) {
+  if (absent(ms) || ms < 0) return NONE;
+  const shifted = ms - offsetOf(ms) * 60_000;
+  return ms > DATE_MAX || Number.isNaN(shifted) || shifted > DATE_MAX ? `${ms} ms` : new Date(shifted).toISOString().replace("T", " ").replace("Z", "");
+}
+
+const withZone = (text, ms) => (text === NONE ? NONE : `${text} ${zone.label(ms)}`);
+
+/** Formats a time with milliseconds and its zone. */
+export const moment = (ms) => withZone(stamp(ms), ms);
+
+/** Formats a time with its zone. */
+export const second = (ms) => withZone(stamp(ms).replace(/\.\d+$/, ""), ms);
+
+/** Formats a time for a datetime-local field, in the chosen zone. */
+export const zonedInput = (ms) => stamp(ms).slice(0, 19).replace(" ", "T");
+
+/** Returns the time of a datetime-local field, in the chosen zone. */
+export const parseZoned = (text) => (inUtc ? Date.parse(`${text}Z`) : new Date(text).getTime());
 
 const two = (value) => String(value).padStart(2, "0");
 
-/** Formats a time for a datetime-local field, in the browser's time zone. */
+/** Formats a time for a datetime-local field, in the zone of the browser. */
 export function localInput(ms) {
   const date = new Date(ms);
   const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;

@@ -25,6 +25,7 @@ const PATHS = {
   out: ["M14 4h5v16h-5", "M4 12h11", "M11 8l4 4-4 4"],
   pause: ["M8 5v14", "M16 5v14"],
   play: ["M7 5l12 7-12 7z"],
+  download: ["M12 4v11", "M7 11l5 5 5-5", "M5 20h14"],
   copy: ["M9 9h11v11H9z", "M15 9V4H4v11h5"],
   next: ["M9 6l6 6-6 6"],
   back: ["M15 6l-6 6 6 6"],
