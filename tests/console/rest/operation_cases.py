@@ -136,6 +136,7 @@ CASES = {
     "consumers_list_all": OperationCase(f"/topics/{TOPIC}/consumers", prepare=prepare_group),
     "messages_read": OperationCase(f"/topics/{TOPIC}/messages?from=start", prepare=prepare_topic),
     "messages_value": OperationCase(f"/topics/{TOPIC}/messages/0/0/value", prepare=prepare_topic),
+    "exports_export": OperationCase(f"/topics/{TOPIC}/export", prepare=prepare_topic),
     "messages_produce": OperationCase(f"/topics/{TOPIC}/messages", {"value": "x", "key": "k"}, prepare_topic),
     "searching_search": OperationCase(f"/topics/{TOPIC}/search?text=value-secret", prepare=prepare_topic),
     "searching_tail": OperationCase(f"/topics/{TOPIC}/tail", prepare=prepare_topic),

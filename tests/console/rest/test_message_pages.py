@@ -124,6 +124,19 @@ def test_messages_with_unordered_timestamps_are_on_exactly_one_page(root: ApiCli
         assert sorted(found) == [(partition, offset) for partition in range(2) for offset in range(UNORDERED // 2)]
 
 
+def test_message_with_an_old_timestamp_delays_no_others(root: ApiClient, node: AuthorizingNode) -> None:
+    assert root.post("/topics", {"name": "late", "partitions": 2}).status == 200
+    moments = {0: [1000, 2000, 3000, 4000, 0, 5000], 1: [1500, 2500, 3500, 4500, 5500, 0]}
+    with node.all_permitted(), ClusterClient(node.bootstrap) as client:
+        for partition, times in moments.items():
+            for each in times:
+                record = OutgoingRecord(b"x", partition=partition, timestamp=BASE_MS + each)
+                Producer(client).send("late", [record])
+    expected = [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2), (0, 3), (0, 4), (1, 3), (0, 5), (1, 4), (1, 5)]
+    assert places(read(root, "late", from_="start")) == expected
+    assert places(read(root, "late", order="newest")) == expected[::-1]
+
+
 def test_older_and_newer_pages_lead_back(root: ApiClient) -> None:
     newest = read(root, order="newest", limit=10)
     assert newest["previous"] is None

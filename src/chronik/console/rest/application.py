@@ -32,7 +32,7 @@ from chronik.console.rest.operation_table import BASE_PATH, RestOperation
 from chronik.console.rest.routes import MethodNotAllowed, decode_body, decode_query, match_route
 from chronik.console.rest.single_sign_on import SingleSignOn
 from chronik.console.rest.streams import CONTENT_TYPE as EVENTS
-from chronik.console.rest.streams import EventStreams, encode_error_event
+from chronik.console.rest.streams import EventStreams, FileStream, encode_error_event
 from chronik.console.web.static_files import StaticFiles
 from chronik.errors import ChronikError
 from chronik.principals import ANONYMOUS
@@ -206,7 +206,8 @@ class RestApplication:
                 raise
         if response.events is None:
             return response
-        events = self._stream_authorized_events(response.events, context, authentication)
+        encode_error = encode_error_event if response.content_type == EVENTS else _abort_file
+        events = self._stream_authorized_events(response.events, context, authentication, encode_error)
         return msgspec.structs.replace(response, events=events)
 
     async def _perform_operation(
@@ -216,24 +217,31 @@ class RestApplication:
         if inspect.iscoroutinefunction(function):
             found = await function(context, params)
             return found if isinstance(found, HttpResponse) else encode_operation_result(operation, found)
-        if operation.events is not None:
+        if operation.events is not None or operation.is_streamed:
             self.streams.reserve(context)
             try:
                 produced = await self.run_in_thread(function, context, params)
             except BaseException:
                 self.streams.release(context)
                 raise
+            if isinstance(produced, FileStream):
+                chunks = self.streams.stream_file(context, produced.chunks)
+                return HttpResponse(operation.status, produced.content_type, events=chunks, headers=produced.headers)
             return HttpResponse(operation.status, EVENTS, events=self.streams.stream_events(context, produced))
         found = await self.run_in_thread(function, context, params)
         return found if isinstance(found, HttpResponse) else encode_operation_result(operation, found)
 
     async def _stream_authorized_events(
-        self, events: AsyncGenerator[bytes, None], context: AsyncOperationContext, authentication: Authentication
+        self,
+        events: AsyncGenerator[bytes, None],
+        context: AsyncOperationContext,
+        authentication: Authentication,
+        encode_error: Callable[[RestError], bytes],
     ) -> AsyncGenerator[bytes, None]:
-        """Yield server-sent events until the client's authorization is revoked."""
+        """Yield server-sent events or the chunks of a file until the client's authorization is revoked."""
         with self.authenticator.monitor(authentication, context.host, context.permission) as access:
             try:
-                async with aclosing(stream_while_authorized(access, events, encode_error_event)) as authorized:
+                async with aclosing(stream_while_authorized(access, events, encode_error)) as authorized:
                     async for piece in authorized:
                         yield piece
             finally:
@@ -274,6 +282,11 @@ class RestApplication:
 def encode_operation_result(operation: RestOperation, found: Any, *headers: tuple[str, str]) -> HttpResponse:
     """Encode an operation's result as a JSON response."""
     return HttpResponse(operation.status, JSON, msgspec.json.encode(found) + b"\n", headers=headers)
+
+
+def _abort_file(error: RestError) -> bytes:
+    """Raise an error, which closes the connection: a file that ended with an error message would look complete."""
+    raise error
 
 
 def _check_content_type(operation: RestOperation, request: HttpRequest) -> None:

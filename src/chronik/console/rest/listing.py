@@ -24,6 +24,7 @@ SECTION_TITLES: Final = {
     "topics": "Topics",
     "consumers": "Consumers of topics",
     "messages": "Messages",
+    "exports": "Export",
     "searching": "Search and tail",
     "groups": "Groups",
     "transactions": "Transactions",

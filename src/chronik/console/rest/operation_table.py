@@ -31,6 +31,7 @@ from chronik.console.rest.models.groups import (
     TopicConsumers,
 )
 from chronik.console.rest.models.messages import (
+    ExportMessages,
     Message,
     Messages,
     NewMessage,
@@ -106,6 +107,8 @@ class RestOperation(msgspec.Struct, frozen=True, kw_only=True):
     """The payload type of each server-sent event, if the response is a stream."""
     media_types: tuple[str, ...] = ()
     """The media types of the response, if it is a file; `response` is bytes then."""
+    is_streamed: bool = False
+    """Whether the response is a file that is produced while it is downloaded."""
     reads_topic: str = ""
     """Name of the path or query parameter that holds the topic whose records are returned. The Read permission on that
     topic is checked again before each part of the response."""
@@ -212,6 +215,10 @@ OPERATIONS: Final = (
     _o("GET", "/topics/{topic}/messages/{partition}/{offset}/value", "messages:value",
        "Download a key, a value or a header value of any size.", "Read Topic", query=ReadValue, response=bytes,
        media_types=("application/octet-stream", "application/json"), reads_topic="topic"),
+    _o("GET", "/topics/{topic}/export", "exports:export", "Download messages as JSON lines, CSV or Parquet.",
+       "Read Topic", query=ExportMessages, response=bytes,
+       media_types=("application/jsonl", "text/csv; charset=utf-8", "application/vnd.apache.parquet"),
+       is_streamed=True, reads_topic="topic"),
     _o("GET", "/topics/{topic}/search", "searching:search", "Search messages for a text, up to a limit.", "Read Topic",
        query=SearchMessages, events={"match": Message, "progress": Progress, "end": SearchEnd}, reads_topic="topic"),
     _o("GET", "/topics/{topic}/tail", "searching:tail", "Stream new messages as they arrive.", "Read Topic",

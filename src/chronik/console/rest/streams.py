@@ -28,8 +28,18 @@ STREAMS_PER_ACCOUNT_MAX: Final = 6
 """Maximum number of streams per account."""
 QUEUED_EVENTS_MAX: Final = 64
 """Maximum number of events that are queued for a client."""
+QUEUED_CHUNKS_MAX: Final = 4
+"""Maximum number of chunks of a file that are queued for a client."""
 KEEP_ALIVE_SECONDS: Final = 15.0
 KEEP_ALIVE: Final = b": still here\n\n"
+
+
+class FileStream(NamedTuple):
+    """A file that is produced while it is downloaded."""
+
+    content_type: str
+    headers: tuple[tuple[str, str], ...]
+    chunks: Iterator[bytes]
 
 
 class ServerSentEvent(NamedTuple):
@@ -66,7 +76,7 @@ class EventStreams:
         of_account = sum(account == context.account for account in self._contexts.values())
         if len(self._contexts) >= STREAMS_MAX or of_account >= STREAMS_PER_ACCOUNT_MAX:
             raise RestError(
-                HTTPStatus.TOO_MANY_REQUESTS, "too many searches and tails are in progress: try again later"
+                HTTPStatus.TOO_MANY_REQUESTS, "too many searches, tails and exports are in progress: try again later"
             )
         self._contexts[context] = context.account
 
@@ -78,26 +88,42 @@ class EventStreams:
         self, context: OperationContext, produced: Iterator[ServerSentEvent]
     ) -> AsyncGenerator[bytes, None]:
         """Yield the encoded server-sent events of a stream, and release its slot when it ends or is closed."""
-        events = self._stream_encoded_events(context, produced)
-        weakref.finalize(events, self._contexts.pop, context, None)  # A generator that never starts runs no `finally`.
-        return events
+        return self._stream(context, _encode_events(produced), QUEUED_EVENTS_MAX, KEEP_ALIVE)
 
-    async def _stream_encoded_events(
-        self, context: OperationContext, produced: Iterator[ServerSentEvent]
+    def stream_file(self, context: OperationContext, chunks: Iterator[bytes]) -> AsyncGenerator[bytes, None]:
+        """Yield the chunks of a file, and release its slot when it ends or is closed.
+
+        Raises:
+            Exception: The file is incomplete. The connection must be closed without the final chunk.
+        """
+        return self._stream(context, chunks, QUEUED_CHUNKS_MAX, None)
+
+    def _stream(
+        self, context: OperationContext, chunks: Iterator[bytes], queued_max: int, keep_alive: bytes | None
+    ) -> AsyncGenerator[bytes, None]:
+        streamed = self._stream_chunks(context, chunks, queued_max, keep_alive)
+        weakref.finalize(streamed, self._contexts.pop, context, None)  # A generator that never starts runs no `finally`
+        return streamed
+
+    async def _stream_chunks(
+        self, context: OperationContext, chunks: Iterator[bytes], queued_max: int, keep_alive: bytes | None
     ) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
-        queue: asyncio.Queue[bytes | None] = asyncio.Queue(QUEUED_EVENTS_MAX)
+        queue: asyncio.Queue[bytes | Exception | None] = asyncio.Queue(queued_max)
 
-        def put(data_bytes: bytes | None) -> None:
-            asyncio.run_coroutine_threadsafe(queue.put(data_bytes), loop).result()
+        def put(item: bytes | Exception | None) -> None:
+            asyncio.run_coroutine_threadsafe(queue.put(item), loop).result()
 
         def run() -> None:
             # When the client disconnects, `put` raises: its future is cancelled, or the event loop is closed.
             with contextlib.suppress(Exception):
-                for data_bytes in _encode_events(produced):
-                    if context.abandoned.is_set():
-                        return
-                    put(data_bytes)
+                try:
+                    for data_bytes in chunks:
+                        if context.abandoned.is_set():
+                            return
+                        put(data_bytes)
+                except Exception as error:
+                    put(error)
                 put(None)
 
         thread = threading.Thread(target=run, name="console stream", daemon=True)
@@ -105,13 +131,16 @@ class EventStreams:
         try:
             while True:
                 try:
-                    data_bytes = await asyncio.wait_for(queue.get(), KEEP_ALIVE_SECONDS)
+                    item = await asyncio.wait_for(queue.get(), KEEP_ALIVE_SECONDS)
                 except TimeoutError:
-                    yield KEEP_ALIVE
+                    if keep_alive is not None:
+                        yield keep_alive
                     continue
-                if data_bytes is None:
+                if item is None:
                     return
-                yield data_bytes
+                if isinstance(item, Exception):
+                    raise item
+                yield item
         finally:
             context.abandoned.set()
             self.release(context)

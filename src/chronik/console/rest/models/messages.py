@@ -119,6 +119,18 @@ class Messages(msgspec.Struct):
     scanned_bytes: int = 0
 
 
+class ExportMessages(MessageQuery, kw_only=True):
+    """The query parameters for downloading messages."""
+
+    format: Literal["jsonl", "csv", "parquet"] = "jsonl"
+    order: Literal["oldest", "newest"] = "oldest"
+    from_: Position | None = msgspec.field(name="from", default=None)
+    """The start position, as for reading messages, without -N; by default the first one in the order."""
+    until: Position | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1000
+    """Maximum number of messages in the file."""
+
+
 class ReadValue(msgspec.Struct, kw_only=True):
     """The query parameters for downloading a key or value."""
 

@@ -18,13 +18,12 @@ from chronik.console.rest.models.messages import Messages, NewMessage, Produced,
 from chronik.console.rest.operations.batch_reader import BatchReader
 from chronik.console.rest.operations.downloads import build_file_response
 from chronik.console.rest.operations.message_format import create_converter, value_bytes_max
-from chronik.console.rest.operations.message_queries import create_filter
+from chronik.console.rest.operations.message_queries import create_filter, resolve_ranges
 from chronik.console.rest.operations.positions import (
     fetch_available_partitions,
     fetch_offset_bounds,
     format_page_token,
     parse_last_count,
-    resolve_position,
 )
 from chronik.console.rest.operations.record_scan import RecordScan, compute_kept_max
 from chronik.console.rest.operations.typed_messages import MessageDecoder
@@ -39,28 +38,22 @@ LAST_MESSAGES: Final = "-50"
 def read(context: OperationContext, params: ReadMessages) -> Messages:
     """Read a page of messages."""
     message_filter = create_filter(params)
-    committed = params.isolation == "committed"
-    topic, partitions = fetch_available_partitions(context, context.path_parameters["topic"], params.partition)
-    starts, ends = fetch_offset_bounds(context, topic, partitions, int(committed))
     reads_last = params.order == "oldest" and (params.from_ or LAST_MESSAGES).startswith("-")
     is_forward = params.order == "oldest" and not reads_last
-    where = "end" if reads_last or params.from_ is None else params.from_
     limit = params.limit
     if reads_last:
         limit = min(limit, parse_last_count(params.from_ or LAST_MESSAGES))
-    begun = resolve_position(context, topic, where, starts, ends)
-    bounds = dict(ends if is_forward else starts)
-    if params.until is not None:
-        until = resolve_position(context, topic, params.until, starts, ends)
-        bounds = {each: max(until[each], begun[each]) if is_forward else min(until[each], begun[each]) for each in ends}
+    asked = msgspec.structs.replace(params, order="newest", from_=None) if reads_last else params
+    ranges = resolve_ranges(context, asked)
+    starts, ends, begun = ranges.starts, ranges.ends, ranges.begun
     bytes_max = value_bytes_max(max(params.limit, compute_kept_max(limit, len(starts)) * len(starts) // 8))
     decoder = MessageDecoder(context, context.path_parameters["topic"], DECODING_CPU_SECONDS_MAX)
     scan = RecordScan(
         context,
         begun,
-        bounds,
-        order="oldest" if is_forward else "newest",
-        committed=committed,
+        ranges.bounds,
+        order=asked.order,
+        committed=params.isolation == "committed",
         message_filter=message_filter,
         decoder=decoder,
         convert=create_converter(params.format, bytes_max, decoder),

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import accumulate
 from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 from chronik.client.records import TopicPartition
@@ -34,6 +35,8 @@ CHUNK_BYTES: Final = 256 * KIB
 CHUNK_BYTES_MAX: Final = 4 * CHUNK_BYTES
 """Size from which on such a range is read in smaller steps instead, because its records are larger than expected."""
 CHUNK_OFFSETS_MAX: Final = 50_000
+PEEKED_OFFSETS: Final = 10
+"""Number of offsets before such a range that are also read, so that an old timestamp at its start delays no records."""
 KEPT_MIN: Final = 10
 """Minimum number of records of a partition that are kept ready, so that few batches are read twice."""
 KEPT_BYTES_MAX: Final = 16 * MIB
@@ -186,7 +189,7 @@ class RecordScan(Generic[T]):
     def _find_head(self) -> _PartitionScan[T] | None:
         """Return the partition whose next record is the first in the order of the scan."""
         head = None
-        for each in self._partitions:
+        for each in self._partitions if self._is_forward else reversed(self._partitions):  # mirrored for equal times
             if each.ready and (head is None or each.is_before(each.ready[0].time, head.ready[0].time)):
                 head = each
         return head
@@ -209,7 +212,9 @@ class RecordScan(Generic[T]):
         targets: Offsets = {}
         for each in wanting:
             each.returned, each.ready_bytes = each.position, 0
-            start = each.position if self._is_forward else max(each.bound, each.position - each.width)
+            start = each.position
+            if not self._is_forward:
+                start = max(each.bound, each.position - each.width - PEEKED_OFFSETS)
             self._reader.positions[each.partition] = start
             targets[each.partition] = each.bound if self._is_forward else each.position
         chunks: dict[TopicPartition, list[FetchedBatch]] = {each: [] for each in scans}
@@ -240,30 +245,43 @@ class RecordScan(Generic[T]):
         start = scan.position
         for batch in batches:
             for record, decoded in self._iter_matching(batch, start, scan.bound):
-                if not self._keep(scan, batch, record, decoded):
+                if not self._keep(scan, batch, record, decoded, record.timestamp):
                     scan.position = record.offset + 1
                     return
             scan.advance_frontier(batch.header.max_timestamp)
         scan.position = read_to
 
     def _finish_backward_chunk(self, scan: _PartitionScan[T], batches: list[FetchedBatch]) -> None:
+        """Keep the records of a chunk. A record counts as not older than those before it, as in the other direction."""
         end = scan.position
         start = max(scan.bound, end - scan.width)
-        if batches:
-            start = min(start, max(scan.bound, batches[0].header.base_offset))
-        size = sum(batch.header.size for batch in batches)
-        for batch in reversed(batches):
-            for record, decoded in reversed(list(self._iter_matching(batch, start, end))):
-                if not self._keep(scan, batch, record, decoded):
+        latest = -1
+        read: list[tuple[FetchedBatch, int]] = []
+        for batch in batches:
+            if batch.header.next_offset > start:
+                read.append((batch, latest))
+            latest = max(latest, batch.header.max_timestamp)
+        if read:
+            start = min(start, max(scan.bound, read[0][0].header.base_offset))
+        for batch, before in reversed(read):
+            found = list(self._iter_matching(batch, start, end))
+            times = list(accumulate((record.timestamp for record, _ in found), max, initial=before))[1:]
+            for (record, decoded), moment in zip(reversed(found), reversed(times), strict=True):
+                if not self._keep(scan, batch, record, decoded, moment):
                     scan.position = record.offset
                     return
-            scan.advance_frontier(batch.header.base_timestamp)
+        if read:
+            batch, before = read[0]
+            scan.advance_frontier(before if before >= 0 else batch.header.max_timestamp)
+        size = sum(batch.header.size for batch, _ in read)
         scan.position = start
         scan.width = max(1, min(CHUNK_OFFSETS_MAX, 4 * scan.width, CHUNK_BYTES * (end - start) // max(1, size)))
 
-    def _keep(self, scan: _PartitionScan[T], batch: FetchedBatch, record: Record, decoded: DecodedFields) -> bool:
-        """Keep a matching record ready. Return whether there is capacity for another one."""
-        scan.advance_frontier(record.timestamp)
+    def _keep(
+        self, scan: _PartitionScan[T], batch: FetchedBatch, record: Record, decoded: DecodedFields, moment: int
+    ) -> bool:
+        """Keep a matching record ready, in the order of `moment`. Return whether there is capacity for another one."""
+        scan.advance_frontier(moment)
         converted = self._convert(batch, record, decoded)
         scan.ready.append(_ReadyRecord(converted, record.offset, int(scan.frontier)))
         scan.ready_bytes += min(measure_record(record), self._record_bytes_max)

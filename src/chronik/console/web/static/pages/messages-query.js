@@ -137,7 +137,7 @@ export function savedQueries(topic, state, changed) {
     changed();
     say("The query was deleted.");
   };
-  return h("div", { class: "queries" }, choose.node, button("save-query?", "Save query", save, { small: true }), current && button("delete-query", "Delete query", forget, { small: true, tone: "quiet" }), copyButton("copy-link", "Copy link", linkOf, say));
+  return [choose.node, button("save-query?", "Save query", save, { small: true }), current && button("delete-query", "Delete query", forget, { small: true, tone: "quiet" }), copyButton("copy-link", "Copy link", linkOf, say)];
 }
 
 const linkOf = () => location.href.replace(/[?&]open=[^&]*/, "");

@@ -4,6 +4,7 @@ import { link, parse } from "../router.js";
 import { fill, h } from "../ui/dom.js";
 import { card, tabs } from "../ui/parts.js";
 import { browse } from "./messages-browse.js";
+import { exportButton } from "./messages-export.js";
 import { messageList } from "./messages-list.js";
 import { queryForm, savedQueries, STATE, zoneChoice } from "./messages-query.js";
 import { tail, tailButtons } from "./messages-tail.js";
@@ -37,7 +38,7 @@ export function messagesCard(name, params, head) {
       top,
       tabs(links, isTail() ? "tail" : "browse", "Message views"),
       queryForm({ state, partitions, tail: isTail(), apply: begin, extra: isTail() && tailButtons(() => running, list) }),
-      h("div", { class: "controls-foot" }, savedQueries(name, state, drawTop), zoneChoice(begin)),
+      h("div", { class: "controls-foot" }, h("div", { class: "queries" }, savedQueries(name, state, drawTop), !isTail() && exportButton(name, state)), zoneChoice(begin)),
     );
   }
 

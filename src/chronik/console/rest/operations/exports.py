@@ -1,0 +1,289 @@
+"""Download of messages as files: JSON lines, CSV or Parquet."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from chronik.console.rest.context import OperationContext
+from chronik.console.rest.errors import RestError
+from chronik.console.rest.models.messages import ExportMessages
+from chronik.console.rest.operations.batch_reader import FetchedBatch
+from chronik.console.rest.operations.downloads import build_file_headers
+from chronik.console.rest.operations.message_queries import create_filter, resolve_ranges
+from chronik.console.rest.operations.record_scan import RecordScan
+from chronik.console.rest.operations.typed_messages import NOT_DECODED, DecodedField, DecodedFields, MessageDecoder
+from chronik.console.rest.streams import FileStream
+from chronik.limits import KIB, MIB
+from chronik.protocol.records import Record
+
+STEP_SECONDS: Final = 1.0
+DECODING_CPU_SECONDS_MAX: Final = 3600.0
+"""CPU time for which an export decodes typed keys and values. A file must not be undecoded from some row on."""
+EMBEDDED_JSON_BYTES_MAX: Final = 256 * KIB
+"""Maximum size of a value that is checked for JSON, which blocks other threads. Larger ones are exported as text."""
+CHUNK_BYTES: Final = 64 * KIB
+ROW_GROUP_ROWS: Final = 5_000
+ROW_GROUP_BYTES: Final = 8 * MIB
+RECORD_BYTES_MAX: Final = 16 * MIB
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FORMULA_START: Final = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+"""The first characters of cells that spreadsheets execute as formulas."""
+_NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+
+COLUMNS: Final = ("partition", "offset", "timestamp", "key", "key_format", "value", "value_format", "headers")
+
+
+class ExportedHeader(msgspec.Struct):
+    """A header in a file."""
+
+    name: str
+    value: str | None
+
+
+class ExportedMessage(msgspec.Struct):
+    """A message in a file. The format of a key or value is json, text, base64, or null if it is null."""
+
+    partition: int
+    offset: int
+    timestamp: str | None
+    timestamp_ms: int
+    key: str | msgspec.Raw | None
+    key_format: str | None
+    value: str | msgspec.Raw | None
+    value_format: str | None
+    headers: list[ExportedHeader]
+
+
+def export(context: OperationContext, params: ExportMessages) -> FileStream:
+    """Return a file with messages. An invalid request fails before the first byte."""
+    content_type, create_writer = _FORMATS[params.format]
+    message_filter = create_filter(params)
+    write = create_writer()
+    ranges = resolve_ranges(context, params)
+    name = context.path_parameters["topic"]
+    decoder = MessageDecoder(context, name, DECODING_CPU_SECONDS_MAX)
+    scan = RecordScan(
+        context,
+        ranges.begun,
+        ranges.bounds,
+        order=params.order,
+        committed=params.isolation == "committed",
+        message_filter=message_filter,
+        decoder=decoder,
+        convert=_create_converter(decoder),
+        limit=min(params.limit, 1000),
+        record_bytes_max=RECORD_BYTES_MAX,
+    )
+    first = list(islice(scan.iter_found(STEP_SECONDS), 1))  # A missing permission must become an HTTP status.
+    messages = islice(_iter_all(context, scan, decoder, first), params.limit)
+    return FileStream(content_type, build_file_headers(f"{name}.{params.format}"), write(messages))
+
+
+def _iter_all(
+    context: OperationContext, scan: RecordScan[ExportedMessage], decoder: MessageDecoder, first: list[ExportedMessage]
+) -> Iterator[ExportedMessage]:
+    yield from first
+    while not scan.is_complete and not context.abandoned.is_set():
+        yield from scan.iter_found(STEP_SECONDS)
+        decoder.renew()
+
+
+def _create_converter(decoder: MessageDecoder) -> Callable[[FetchedBatch, Record, DecodedFields], ExportedMessage]:
+    def convert(batch: FetchedBatch, record: Record, decoded: DecodedFields) -> ExportedMessage:
+        if decoded is NOT_DECODED and not batch.header.is_control:
+            decoded = decoder.decode(record)
+        key, key_format = _convert_field(record.key, decoded.key)
+        value, value_format = _convert_field(record.value, decoded.value)
+        return ExportedMessage(
+            batch.partition.partition,
+            record.offset,
+            _format_timestamp(record.timestamp),
+            record.timestamp,
+            key,
+            key_format,
+            value,
+            value_format,
+            [ExportedHeader(each, _convert_text(data)[0]) for each, data in record.headers],
+        )
+
+    return convert
+
+
+def _convert_field(data: bytes | None, decoded: DecodedField | None) -> tuple[str | msgspec.Raw | None, str | None]:
+    if decoded is not None and decoded.json is not None:
+        return msgspec.Raw(decoded.json), "json"
+    if data is not None and len(data) <= EMBEDDED_JSON_BYTES_MAX and data.lstrip()[:1] in (b"{", b"[", b'"'):
+        try:
+            msgspec.json.decode(data, type=msgspec.Raw)
+            return msgspec.Raw(msgspec.json.format(data, indent=-1)), "json"
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass
+    return _convert_text(data)
+
+
+def _convert_text(data: bytes | None) -> tuple[str | None, str | None]:
+    if data is None:
+        return None, None
+    try:
+        return data.decode(), "text"
+    except UnicodeDecodeError:
+        return b64encode(data).decode(), "base64"
+
+
+def _format_timestamp(timestamp_ms: int) -> str | None:
+    """Return a timestamp in ISO 8601 and UTC, or None if it is outside the years that Python supports."""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _join_chunks(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Join pieces to chunks of a reasonable size."""
+    joined = bytearray()
+    for piece in pieces:
+        joined += piece
+        if len(joined) >= CHUNK_BYTES:
+            yield bytes(joined)
+            joined.clear()
+    if joined:
+        yield bytes(joined)
+
+
+# JSON lines
+
+
+def _create_json_writer() -> Callable[[Iterator[ExportedMessage]], Iterator[bytes]]:
+    encoder = msgspec.json.Encoder()
+    return lambda messages: _join_chunks(encoder.encode(each) + b"\n" for each in messages)
+
+
+# CSV
+
+
+def _create_csv_writer() -> Callable[[Iterator[ExportedMessage]], Iterator[bytes]]:
+    return lambda messages: _join_chunks(_iter_csv_lines(messages))
+
+
+def _iter_csv_lines(messages: Iterator[ExportedMessage]) -> Iterator[bytes]:
+    yield ",".join(COLUMNS).encode() + b"\r\n"
+    for each in messages:
+        headers = msgspec.json.encode(each.headers).decode() if each.headers else None
+        texts = (each.timestamp, _to_text(each.key), each.key_format, _to_text(each.value), each.value_format, headers)
+        line = ",".join([str(each.partition), str(each.offset), *map(format_csv_cell, texts)])
+        yield line.encode() + b"\r\n"
+
+
+def _to_text(field: str | msgspec.Raw | None) -> str | None:
+    return bytes(field).decode() if isinstance(field, msgspec.Raw) else field
+
+
+def format_csv_cell(text: str | None) -> str:
+    """Return a cell of a CSV file: null is empty, and empty text is quoted.
+
+    An apostrophe before a text that could be a formula prevents spreadsheets from executing it.
+    """
+    if text is None:
+        return ""
+    if text.startswith(_FORMULA_START) and not _NUMBER.fullmatch(text):
+        text = f"'{text}"
+    return '"' + text.replace('"', '""') + '"'
+
+
+# Parquet
+
+
+class _Sink:
+    """A file that keeps what was written until it is taken."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._written = bytearray()
+        self._position = 0
+
+    def write(self, data: Any) -> int:
+        self._written += data
+        self._position += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._position
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def take(self) -> bytes:
+        taken = bytes(self._written)
+        self._written.clear()
+        return taken
+
+
+def _create_parquet_writer() -> Callable[[Iterator[ExportedMessage]], Iterator[bytes]]:
+    try:
+        import pyarrow
+        import pyarrow.parquet  # noqa: F401
+    except ImportError:
+        reason = "Parquet files require pyarrow on this node: pip install 'chronik[spark]', or choose jsonl or csv"
+        raise RestError(HTTPStatus.NOT_IMPLEMENTED, reason) from None
+    return lambda messages: (each for each in _iter_parquet_chunks(messages) if each)
+
+
+def _iter_parquet_chunks(messages: Iterator[ExportedMessage]) -> Iterator[bytes]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    header = pa.struct([("name", pa.string()), ("value", pa.string())])
+    types = (pa.int32(), pa.int64(), pa.timestamp("ms", "UTC"), *[pa.string()] * 4, pa.list_(header))
+    schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
+    sink = _Sink()
+    with parquet.ParquetWriter(pa.PythonFile(sink, "w"), schema, compression="zstd") as writer:
+        for rows in _group_rows(messages):
+            writer.write_table(pa.Table.from_pylist(rows, schema))
+            yield sink.take()
+    yield sink.take()
+
+
+def _group_rows(messages: Iterator[ExportedMessage]) -> Iterator[list[dict[str, Any]]]:
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for each in messages:
+        key, value = _to_text(each.key), _to_text(each.value)
+        headers = [{"name": header.name, "value": header.value} for header in each.headers]
+        cells = (
+            each.partition,
+            each.offset,
+            each.timestamp_ms,
+            key,
+            each.key_format,
+            value,
+            each.value_format,
+            headers,
+        )
+        rows.append(dict(zip(COLUMNS, cells, strict=True)))
+        size += len(key or "") + len(value or "") + 100 * len(headers) + 100
+        if len(rows) >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows
+
+
+_FORMATS: Final[dict[str, tuple[str, Callable[[], Callable[[Iterator[ExportedMessage]], Iterator[bytes]]]]]] = {
+    "jsonl": ("application/jsonl", _create_json_writer),
+    "csv": ("text/csv; charset=utf-8", _create_csv_writer),
+    "parquet": ("application/vnd.apache.parquet", _create_parquet_writer),
+}
