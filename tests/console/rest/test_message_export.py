@@ -108,7 +108,7 @@ def test_parquet_without_pyarrow_is_a_clear_error(root: ApiClient, monkeypatch: 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     response = root.get(f"/topics/{TOPIC}/export?format=parquet")
     assert response.status == 501
-    assert "pip install 'chronik[spark]'" in response.json["error"]
+    assert "pip install '.[spark]'" in response.json["error"]
 
 
 def test_export_respects_filters_order_and_limit(root: ApiClient) -> None:

@@ -23,6 +23,7 @@ from chronik.console.rest.operations.typed_messages import NOT_DECODED, DecodedF
 from chronik.console.rest.streams import FileStream
 from chronik.limits import KIB, MIB
 from chronik.protocol.records import Record
+from chronik.wording import format_install_hint
 
 STEP_SECONDS: Final = 1.0
 DECODING_CPU_SECONDS_MAX: Final = 3600.0
@@ -237,7 +238,7 @@ def _create_parquet_writer() -> Callable[[Iterator[ExportedMessage]], Iterator[b
         import pyarrow
         import pyarrow.parquet  # noqa: F401
     except ImportError:
-        reason = "Parquet files require pyarrow on this node: pip install 'chronik[spark]', or choose jsonl or csv"
+        reason = f"Parquet files require pyarrow on this node: {format_install_hint('spark')}, or choose jsonl or csv"
         raise RestError(HTTPStatus.NOT_IMPLEMENTED, reason) from None
     return lambda messages: (each for each in _iter_parquet_chunks(messages) if each)
 
