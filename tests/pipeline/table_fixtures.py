@@ -197,7 +197,6 @@ def commit_rows(committer: TopicTable, partition: int, rows: RecordColumns, *, e
         own = committer.descriptor().row_decoder().decode_rows(own).rows
     if committer.spec.kind is TableKind.DEAD_LETTERS:
         own |= {ERROR: pa.array([DECODE_ERROR] * len(offsets), pa.string())}
-    storage = TableStorage(committer.uri)
-    with PartitionedParquetWriter(storage, schema, committer.spec.partitioning.columns) as writer:
+    with PartitionedParquetWriter(committer.storage, schema, committer.spec.partitioning.columns) as writer:
         writer.write(build_table_batch(own, schema))
     committer.commit([TaskOutput((span,), writer.files)])
