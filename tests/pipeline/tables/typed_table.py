@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,9 @@ class RegistryInMemory:
         if schema not in self.schemas:
             self.schemas.append(schema)
         return self.schemas.index(schema) + 1
+
+    def prefetch_schemas(self, keys: Iterable[SchemaKey]) -> None:
+        """Do nothing: all schemas are in memory."""
 
     def fetch_schema(self, key: SchemaKey) -> WriterSchema:
         assert isinstance(key, int)
