@@ -143,6 +143,10 @@ HOSTILE_VALUES: Final[dict[str, HostileValue]] = {
         _map("null"),
         lambda size: encode_long(size // 8) + b"".join(b"\x0e%07d" % n for n in range(size // 8)) + RECORD_END,
     ),
+    "avro long key": _avro(
+        _map("long"),
+        lambda size: encode_long(1) + encode_long(size) + b"\n\x1b[2J".ljust(size, b"\n"),
+    ),
     "avro string of claimed length": _avro("string", lambda size: encode_long(2**62) + b"x" * size),
     "avro string of negative length": _avro("string", lambda size: encode_long(-5) + b"x" * size),
     "avro invalid utf-8": _avro(_array("string"), _elements(b"\x08\xff\xc0\x80\xed")),
@@ -256,6 +260,9 @@ HOSTILE_VALUES: Final[dict[str, HostileValue]] = {
     "json maps of empty objects": _json(
         {"additionalProperties": WIDE_ITEMS, "type": "object"},
         lambda size: b"{" + b",".join(b'"%06d":[{}]' % n for n in range(size // 14)) + b"}",
+    ),
+    "json long property": _json(
+        {"additionalProperties": {"type": "integer"}}, lambda size: b'{"' + b"\\n\\u001b[2J" * (size // 11) + b'":"x"}'
     ),
     "json invalid utf-8": _json({}, lambda size: b'"' + b"\xff" * size + b'"'),
     "json lone surrogates": _json({}, _repeat(b"\\ud800", b'"', b'"')),

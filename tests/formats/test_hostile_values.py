@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from chronik.errors import ChronikError
+from chronik.escaping import escape
 from chronik.formats.codec import UndecodableValueError, create_decoder
 from chronik.formats.decoded_size import COLUMN_BYTES_MAX, ColumnTooLargeError, decode_in_parts
 from chronik.formats.framing import FramedValue
@@ -40,6 +41,7 @@ def test_hostile_value_is_shown_or_rejected_in_bounded_time(name: str) -> None:
         problem = str(error)
     assert len(shown) <= JSON_BYTES_MAX
     assert len(problem) < 2000
+    assert problem == escape(problem), "a message is one line without control characters"
     assert time.process_time() - started < CPU_SECONDS_MAX
 
 

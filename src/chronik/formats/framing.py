@@ -178,7 +178,9 @@ def split_frames(values: pa.BinaryArray, headers: pa.ListArray | None = None, *,
     if len(with_id) and (ids == ids[0]).all():
         partition = [(int(ids[0]), with_id)]
     else:
-        partition = [(int(each), with_id[ids == each]) for each in np.unique(ids)]
+        order = np.argsort(ids, kind="stable")
+        parts = np.split(order, np.flatnonzero(np.diff(ids[order])) + 1)
+        partition = [(int(ids[part[0]]), with_id[part]) for part in parts if len(part)]
     for number, rows in partition:
         selected = values if len(rows) == len(values) else values.take(pa.array(rows))
         groups.append(FrameGroup(number, rows, _strip_prefix(selected, ID_BYTES)))

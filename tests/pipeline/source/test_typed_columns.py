@@ -19,6 +19,7 @@ from chronik.pipeline.records.columns import HEADERS_TYPE, RecordColumns
 from chronik.pipeline.source.offset_ranges import OffsetRange
 from chronik.pipeline.source.typed_columns import TypedRecordReader
 from chronik.pipeline.source.typed_options import TypedColumn, TypedColumns
+from tests.formats.hostile_values import HOSTILE_VALUES
 from tests.formats.http_registry import HttpRegistry
 
 RANGE = OffsetRange("orders", 0, 100, 200)
@@ -254,6 +255,39 @@ def test_failfast_mode_reports_the_first_bad_record(payload: bytes, problem: str
         f"orders-0 offset 101: the value cannot be decoded: {problem};"
         " set mode = PERMISSIVE to read such records as null"
     )
+
+
+@pytest.mark.parametrize("format", ValueFormat)
+def test_hostile_values_are_null_and_do_not_affect_other_records(registry: HttpRegistry, format: ValueFormat) -> None:
+    kind = {ValueFormat.AVRO: "AVRO", ValueFormat.JSON_SCHEMA: "JSON", ValueFormat.PROTOBUF: "PROTOBUF"}[format]
+    schema, order = {
+        ValueFormat.AVRO: (json.dumps(record(("id", "int"))), b"\x02"),
+        ValueFormat.JSON_SCHEMA: ('{"properties": {"id": {"type": "integer"}}, "type": "object"}', b'{"id":1}'),
+        ValueFormat.PROTOBUF: ('syntax = "proto3"; message Order { int64 id = 1; }', b"\x00\x08\x01"),
+    }[format]
+    good = build_prefix(registry.add("orders-value", schema, kind)) + order
+    values: list[bytes | None] = []
+    for value in HOSTILE_VALUES.values():
+        if value.format is format:
+            prefix = build_prefix(registry.add("orders-value", value.schema, kind))
+            first = b"\x00" if format is ValueFormat.PROTOBUF else b""
+            values += [prefix + first + value.build(4096), good]
+    column = TypedColumn("value", format, WriterSchema(format, schema), registry=RegistrySettings(registry.url))
+    parts = list(TypedRecordReader(TypedColumns((column,))).read_in_parts(RANGE, build_records(values)))
+    found = [row for _, part in parts for row in part["value"].to_pylist()]
+    assert found[1::2] == [{"id": 1}] * (len(values) // 2)
+    errors = [row for _, part in parts for row in part["valueError"].to_pylist() if row is not None]
+    assert errors
+    assert not any("\n" in error for error in errors)
+
+
+def test_failfast_mode_shortens_large_values() -> None:
+    long = record(("id", {"type": "array", "items": "long"}))
+    column = TypedColumn("value", ValueFormat.AVRO, avro(record(("id", "int"))), avro(long))
+    reader = TypedRecordReader(TypedColumns((column,), fails_fast=True))
+    with pytest.raises(UndecodableValueError, match=r"orders-0 offset 100: .* it does not fit the column: ") as raised:
+        reader.read(RANGE, build_records([*encode(long, {"id": [2**40] * 10_000})]))
+    assert len(str(raised.value)) < 1000
 
 
 PROTOBUF_ORDER = """

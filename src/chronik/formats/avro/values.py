@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from chronik.escaping import escape, truncate_text
 from chronik.formats.avro.layout import Form, Layout, select_form
 from chronik.formats.avro.schema import (
     DEPTH_MAX,
@@ -54,6 +55,9 @@ EMPTY_VALUES_MAX: Final = 10_000
 DECIMAL_BYTES_MAX: Final = 4096
 """Maximum bytes of a decimal. Formatting takes time that is quadratic in the length."""
 
+PATH_CHARACTERS_MAX: Final = 500
+"""Maximum characters of a path in an error message."""
+
 KEY_SLOT_BYTES: Final = 4
 """Bytes that a column takes per key of a map, besides its characters."""
 
@@ -76,7 +80,8 @@ class AvroReadError(UndecodableValueError):
         """Names and indexes that lead to the wrong part of the value, innermost first."""
 
     def __str__(self) -> str:
-        path = "".join(reversed(self.path)).removeprefix(".")
+        # Keys of maps may be of any length, and contain line breaks.
+        path = escape(truncate_text("".join(reversed(self.path)).removeprefix("."), PATH_CHARACTERS_MAX))
         return f"{path}: {self.problem}" if path else self.problem
 
 

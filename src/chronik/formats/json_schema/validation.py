@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from chronik.errors import ConfigError
+from chronik.escaping import escape
 from chronik.formats.codec import UnsupportedSchemaError, encode_json
 from chronik.formats.json_schema.bundle import SchemaBundle, iter_subschemas
 from chronik.formats.json_schema.documents import JsonValue
@@ -109,7 +110,9 @@ class JsonSchemaValidator:
             return "the value does not match the JSON Schema"
         path = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in error.instance_path)
         problem = f"{path.removeprefix('.')}: {error.message}" if path else str(error.message)
-        return problem if len(problem) <= MESSAGE_CHARACTERS_MAX else problem[: MESSAGE_CHARACTERS_MAX - 3] + "..."
+        if len(problem) > MESSAGE_CHARACTERS_MAX:
+            problem = problem[: MESSAGE_CHARACTERS_MAX - 3] + "..."
+        return escape(problem)  # names of properties may contain line breaks
 
     def _can_describe(self, size: int) -> bool:
         """Return whether the validator describes a violation in bounded time and memory.

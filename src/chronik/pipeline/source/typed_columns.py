@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from chronik.escaping import truncate_text
 from chronik.formats.codec import DEFAULT_KEY, JsonForm, UndecodableValueError
 from chronik.formats.decoded_size import check_json_size, decode_in_parts, find_size_max
 from chronik.pipeline.records.columns import RecordColumns
@@ -52,6 +53,9 @@ from chronik.pipeline.tables.values.json_decoder import merge_json_values
 from chronik.pipeline.tables.values.value_codecs import TYPED_OPTIONS as TYPED_CODECS
 from chronik.pipeline.tables.values.value_codecs import create_field_codec
 from chronik.pipeline.tables.values.written_types import get_message_name
+
+SHOWN_CHARACTERS_MAX: Final = 500
+"""Maximum characters of a value in an error message."""
 
 Int64s = npt.NDArray[np.int64]
 
@@ -293,13 +297,16 @@ class TypedRecordReader:
 
 
 def _raise_first_problem(target: OffsetRange, records: RecordColumns, name: str, resolved: _ResolvedValues) -> None:
-    lost = {row: f"it does not fit the column: {text.decode()}" for row, text in resolved.rescued.items()}
-    problems = lost | resolved.errors
-    if not problems:
+    rows = resolved.rescued.keys() | resolved.errors.keys()
+    if not rows:
         return
-    row = min(problems)
+    row = min(rows)
+    problem = resolved.errors.get(row)
+    if problem is None:
+        text = truncate_text(resolved.rescued[row].decode(), SHOWN_CHARACTERS_MAX)
+        problem = f"it does not fit the column: {text}"
     raise UndecodableValueError(
-        f"{target.topic_partition} offset {records.offset[row]}: the {name} cannot be decoded: {problems[row]};"
+        f"{target.topic_partition} offset {records.offset[row]}: the {name} cannot be decoded: {problem};"
         " set mode = PERMISSIVE to read such records as null"
     )
 
