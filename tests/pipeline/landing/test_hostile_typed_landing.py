@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from chronik.pipeline.query.live_tail import TailScan, read_tail_rows
 from chronik.pipeline.query.topic_snapshots import SnapshotReader
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings
 from chronik.testing import Broker
+from tests.abuse.hostile_schemas import build_schemas
 from tests.formats.hostile_values import HOSTILE_VALUES
 from tests.formats.http_registry import HttpRegistry
 from tests.pipeline.landing.typed_topic import TypedTopic
@@ -25,6 +28,12 @@ from tests.pipeline.table_fixtures import JournalledTopic
 from tests.run_size import sized
 
 UNKNOWN_SCHEMAS = 500
+REFERENCES = 200
+SCHEMA_SCALE = 20
+"""A twentieth of the schemas of `make abuse`: up to 50 kB each."""
+CPU_SECONDS_MAX = 20.0
+"""Generous: Avro takes two seconds."""
+
 SEEDS = range(sized(2, 50))
 MUTATIONS = 200
 
@@ -108,6 +117,40 @@ def test_hostile_values_land_as_rows_or_dead_letter_records(landed: TypedTopic, 
     landed.send(*sent)
     assert read_tail_ids(landed).count(7) == len(hostile) + 1
     check_landing(landed, len(sent), len(hostile) + 1, settings)
+
+
+def add_reference_bomb(registry: HttpRegistry) -> int:
+    """Register schemas, each of which refers to the previous one twice, and to itself. Return the id of the last."""
+    references: list[dict[str, Any]] = []
+    for number in range(REFERENCES):
+        subject = f"item-{number}"
+        own = [{"name": f"Self{number}", "subject": subject, "version": 1}]
+        fields = [{"name": each["name"].lower(), "type": each["name"]} for each in references]
+        schema = {"type": "record", "name": f"Item{number}", "fields": fields}
+        id = registry.add(subject, json.dumps(schema), references=references + own)
+        names = (f"Item{number}", f"Other{number}")
+        references = [{"name": name, "subject": subject, "version": 1} for name in names]
+    return id
+
+
+@pytest.mark.parametrize("format", TYPES)
+def test_values_with_hostile_schemas_do_not_affect_other_records(landed: TypedTopic, format: ValueFormat) -> None:
+    settings = parse_table_settings(format.value)
+    order = frame_order(landed, format)
+    landed.send(order)
+    landed.land(table_settings=settings)
+    schemas = [each.text for each in build_schemas(SCHEMA_SCALE).values() if each.schema_type == TYPES[format]]
+    schemas += ["", "null", "{", "\x00", "1e999999"]
+    ids = [landed.registry.add("orders", schema, TYPES[format]) for schema in schemas]
+    if format is ValueFormat.AVRO:
+        ids.append(add_reference_bomb(landed.registry))
+    sent = [order]
+    for id in ids:
+        sent += [build_prefix(id) + bytes(20), order]
+    landed.send(*sent)
+    started = time.process_time()
+    check_landing(landed, len(sent), len(ids) + 1, settings)
+    assert time.process_time() - started < CPU_SECONDS_MAX
 
 
 def check_landing(landed: TypedTopic, sent: int, orders: int, settings: TableSettings) -> None:

@@ -157,8 +157,11 @@ class FramedDecoder:
         assert schema is not None, "values have a schema or name one"
         if isinstance(schema, str):
             return schema
+        decoder: ValueDecoder | str
         try:
-            decoder: ValueDecoder | str = create_decoder(schema, indexes)
+            created = create_decoder(schema, indexes)
+            _ = created.arrow_field  # the schema may describe too many columns
+            decoder = created
         except UnsupportedSchemaError as error:
             decoder = f"schema {key}: {error}" if key is not None else str(error)
         self._decoders[key, indexes] = decoder
