@@ -169,3 +169,18 @@ def test_decoder_that_was_not_used_for_longest_is_dropped(monkeypatch: pytest.Mo
     assert len(created) == 3
     reader.read(FramedValue(2, b"\0"))
     assert len(created) == 4
+
+
+def test_unsupported_schema_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = []
+
+    def create(schema: WriterSchema, indexes: tuple[int, ...]) -> ValueDecoder:
+        parsed.append(schema)
+        return create_decoder(schema, indexes)
+
+    monkeypatch.setattr(typed_values, "create_decoder", create)
+    reader = TypedValueReader(SchemaSource({1: INVALID}).fetch)
+    for _ in range(3):
+        with pytest.raises(UnsupportedSchemaError, match="strange"):
+            reader.read(FramedValue(1, b"\x00"))
+    assert parsed == [INVALID]

@@ -15,6 +15,7 @@ from msgspec.json import format
 from chronik.formats.codec import (
     JsonForm,
     UndecodableValueError,
+    UnsupportedSchemaError,
     ValueDecoder,
     ValueFormat,
     WriterSchema,
@@ -97,7 +98,8 @@ class TypedValueReader:
 
     def __init__(self, fetch_schema: FetchSchema) -> None:
         self._fetch_schema = fetch_schema
-        self._decoders: OrderedDict[tuple[SchemaKey, tuple[int, ...]], _CachedDecoder] = OrderedDict()
+        self._decoders: OrderedDict[tuple[SchemaKey, tuple[int, ...]], _CachedDecoder | str] = OrderedDict()
+        """Decoders, or the reasons why there are none."""
 
     def read(self, frame: FramedValue) -> TypedValue:
         """Decode a key or value.
@@ -128,12 +130,17 @@ class TypedValueReader:
     def _get_decoder(self, key: SchemaKey, schema: WriterSchema, indexes: tuple[int, ...]) -> _CachedDecoder:
         cached = self._decoders.get((key, indexes))
         if cached is None:
-            cached = _CachedDecoder(create_decoder(schema, indexes), _has_long_names(schema))
+            try:
+                cached = _CachedDecoder(create_decoder(schema, indexes), _has_long_names(schema))
+            except UnsupportedSchemaError as error:
+                cached = str(error)
             self._decoders[key, indexes] = cached
             if len(self._decoders) > CACHED_DECODERS_MAX:
                 self._decoders.popitem(last=False)
         else:
             self._decoders.move_to_end((key, indexes))
+        if isinstance(cached, str):
+            raise UnsupportedSchemaError(cached)
         return cached
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from chronik.formats.codec import ValueFormat
 from chronik.formats.encoding import build_prefix
+from chronik.formats.framing import encode_message_indexes
 from chronik.formats.registry_client import CONFIRMATION_DELAY_SECONDS
 from chronik.pipeline.landing.settings import TableSettings, parse_table_settings
 from chronik.pipeline.maintenance.dead_letters import list_dead_letters
@@ -29,6 +30,7 @@ from tests.run_size import sized
 
 UNKNOWN_SCHEMAS = 500
 REFERENCES = 200
+MESSAGE_TYPES = 500
 SCHEMA_SCALE = 20
 """A twentieth of the schemas of `make abuse`: up to 50 kB each."""
 CPU_SECONDS_MAX = 20.0
@@ -192,3 +194,19 @@ def test_records_with_different_unknown_schemas_do_not_stall_landing(landed: Typ
     assert (result.rows, result.dead_letters) == (2, UNKNOWN_SCHEMAS)
     # Confirming them one by one takes a delay for each.
     assert time.monotonic() - started < UNKNOWN_SCHEMAS * CONFIRMATION_DELAY_SECONDS / 2
+
+
+def test_records_with_different_message_types_of_a_large_schema_do_not_stall_landing(landed: TypedTopic) -> None:
+    settings = parse_table_settings("protobuf")
+    order = frame_order(landed, ValueFormat.PROTOBUF)
+    landed.send(order)
+    landed.land(table_settings=settings)
+    fields = " ".join(f"int32 f{number} = {number};" for number in range(1, 3000))
+    id = landed.registry.add("orders", f'syntax = "proto3"; message Large {{ {fields} }}', "PROTOBUF")
+    sent = [build_prefix(id) + encode_message_indexes((number,)) for number in range(1, MESSAGE_TYPES)]
+    landed.send(*sent, order)
+    started = time.process_time()
+    result = landed.land(table_settings=settings)
+    assert (result.rows, result.dead_letters) == (1, len(sent))
+    # Parsing the schema for each record takes twice as long.
+    assert time.process_time() - started < 0.005 * MESSAGE_TYPES

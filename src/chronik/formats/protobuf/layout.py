@@ -7,6 +7,7 @@ import binascii
 from collections.abc import Sequence
 from decimal import Decimal
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Final
 
 from chronik.formats.codec import UnsupportedSchemaError, WriterSchema
@@ -228,12 +229,10 @@ def load_message(schema: WriterSchema, message: str | Sequence[int] = ()) -> tup
     Raises:
         UnsupportedSchemaError: The schema is invalid, or it has no such message type.
     """
+    names = _index_schema(schema)
+    if isinstance(names, str):
+        raise UnsupportedSchemaError(names)
     try:
-        dependencies: dict[str, ProtoFile] = {}
-        for reference in schema.references:
-            if reference.name not in dependencies:
-                dependencies[reference.name] = parse_schema_file(reference.text)
-        names = NameIndex(parse_schema_file(schema.text), dependencies)
         file = _follow_public_import(names)
         package = (file.package or "").removeprefix(".")
         indexes = _find_indexes(file, package, message) if isinstance(message, str) else tuple(message) or (0,)
@@ -241,6 +240,20 @@ def load_message(schema: WriterSchema, message: str | Sequence[int] = ()) -> tup
         return TypeResolver(names).find_message(full_name), indexes
     except ProtoSyntaxError as error:
         raise UnsupportedSchemaError(f"invalid Protobuf schema: {error}") from None
+
+
+# Each of many records may name another message type of the same schema, which takes up to a second to parse.
+@lru_cache(maxsize=1)
+def _index_schema(schema: WriterSchema) -> NameIndex | str:
+    """Parse a schema. Return its types, or the reason why it is not valid."""
+    dependencies: dict[str, ProtoFile] = {}
+    try:
+        for reference in schema.references:
+            if reference.name not in dependencies:
+                dependencies[reference.name] = parse_schema_file(reference.text)
+        return NameIndex(parse_schema_file(schema.text), dependencies)
+    except ProtoSyntaxError as error:
+        return f"invalid Protobuf schema: {error}"
 
 
 def parse_schema_file(text: str) -> ProtoFile:
