@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import struct
+import threading
 import time
 from base64 import b64encode
 from itertools import islice
@@ -15,6 +17,7 @@ import pytest
 from chronik.client.cluster import ClusterClient
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
+from chronik.console.rest.operation_table import BASE_PATH
 from chronik.console.rest.operations import batch_reader, record_scan
 from tests.api.authorizing_node import AuthorizingNode
 from tests.console.rest.api_client import ApiClient
@@ -261,3 +264,28 @@ def test_large_records_are_read_in_small_steps(
             Producer(client).send("large", [OutgoingRecord(json.dumps({"size": "x" * size}).encode())])
     found = [place for page in read_all(root, "large", order="newest", limit=20) for place in page]
     assert found == [(0, offset) for offset in reversed(range(len(sizes)))]
+
+
+def test_request_ends_when_the_client_disconnects(root: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scan waits in its first fetch until the operation is cancelled."""
+    reading, cancelled = threading.Event(), threading.Event()
+
+    def fetch(reader: batch_reader.BatchReader, partitions: Any) -> Any:
+        reading.set()
+        if reader._context.abandoned.wait(60):
+            cancelled.set()
+        return []
+
+    monkeypatch.setattr(batch_reader.BatchReader, "fetch", fetch)
+    connection = _send(root, f"/topics/{TOPIC}/messages?text=nothing")
+    assert reading.wait(60)
+    assert not cancelled.is_set()
+    connection.close()
+    assert cancelled.wait(60)
+
+
+def _send(client: ApiClient, path: str) -> http.client.HTTPConnection:
+    """Send a request without waiting for the response."""
+    connection = http.client.HTTPConnection(client.address, timeout=60)
+    connection.request("GET", BASE_PATH + path, headers={"cookie": client.cookie})
+    return connection

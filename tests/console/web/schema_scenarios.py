@@ -44,7 +44,7 @@ def schemas(console: ConsoleTab, inspector: ClusterInspector) -> None:
     console.open("/overview")
     console.page.keyboard.press("g")
     console.page.keyboard.press("c")
-    console.expect_text("There are no schemas that you may read.")
+    console.expect_text("There are no schemas yet.")
     console.check_page("schemas-empty")
     with inspector.registry() as registry:
         _register(console, registry)
