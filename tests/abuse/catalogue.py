@@ -11,6 +11,7 @@ from tests.abuse import (
     invalid_batches,
     kafka_frames,
     large_responses,
+    message_filters,
     peer_port,
     registry,
     topic_names,
@@ -27,6 +28,7 @@ ATTACKS: Final[dict[str, Attack]] = {
         *(
             kafka_frames,
             http_port,
+            message_filters,
             peer_port,
             topic_names,
             consumer_groups,

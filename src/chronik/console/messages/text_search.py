@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 from chronik.limits import KIB
+
+T = TypeVar("T", str, bytes)
 
 WINDOW_BYTES: Final = 64 * KIB
 """Size of the parts in which large values are searched, so that other threads run between two parts."""
@@ -62,7 +64,7 @@ class TextPattern:
 
     def matches_text(self, text: str) -> bool:
         """Return whether a text contains the pattern."""
-        return self._folded in fold(text)
+        return any(self._folded in fold(window) for window in self._split(text))
 
     def matches(self, data: bytes) -> bool:
         r"""Return whether data contains the pattern, as it is or after JSON escapes (\u00fc) are replaced."""
@@ -72,9 +74,13 @@ class TextPattern:
         """Return False only if no part of the data can match, which is much faster than `matches`."""
         if self._ascii is None:
             return True
-        return self._ascii in data.lower() or _ASCII_EQUIVALENTS.search(data) is not None
+        ascii_text = self._ascii
+        return any(
+            ascii_text in window.lower() or _ASCII_EQUIVALENTS.search(window) is not None
+            for window in self._split(data)
+        )
 
-    def _split(self, data: bytes) -> Iterator[bytes]:
+    def _split(self, data: T) -> Iterator[T]:
         """Yield overlapping parts of the data, such that each occurrence is within one of them."""
         yield data[: WINDOW_BYTES + self._overlap_bytes]
         for start in range(WINDOW_BYTES, len(data), WINDOW_BYTES):
