@@ -13,7 +13,7 @@ COMPILED := .tools/.compiled
 DOCS := .tools/docs/.ready
 SEED ?= 1
 
-.PHONY: help demo quick test check generate long long-landing fuzz chaos chaos-seeds abuse package docs recipes bench bench-peers bench-tabs bench-tails bench-transactions bench-security bench-fairness bench-cluster bench-pipeline compare clean
+.PHONY: help demo quick test check generate long long-stores long-landing fuzz chaos chaos-seeds abuse package docs recipes bench bench-peers bench-tabs bench-tails bench-transactions bench-security bench-fairness bench-cluster bench-pipeline compare clean
 
 help:
 	@echo "make demo    three nodes, a stream and a crash; then a table, SQL and an audit (S3=1: the table is on S3, in SeaweedFS)"
@@ -32,6 +32,7 @@ help:
 	@echo "                     all of these store their results in docs/internals/benchmarks and update the pages there"
 	@echo "make compare BASE=…  this source compared with a commit, in interleaved rounds (ROUNDS=$(ROUNDS))"
 	@echo "make long    tests with their full iteration counts (SEED=$(SEED))"
+	@echo "make long-stores  tests of tables on S3 in Versity's gateway, with full counts; builds it with Go (part of make long)"
 	@echo "make long-landing  two drivers land 1,000,000 records on S3 (SeaweedFS) during 50 kills, lost responses and 100 queries, in each format with each seed (FORMATS=\"$(FORMATS)\" LANDING_SEEDS=\"$(LANDING_SEEDS)\" RECORDS=$(RECORDS) KILLS=$(KILLS) QUERIES=$(QUERIES) SPARK_WORKERS=$(SPARK_WORKERS))"
 	@echo "make chaos   three nodes with kills, pauses, network partitions, resets, slow links and full disks (SECONDS=$(SECONDS) STEPS= SEED=$(SEED) FAULTS=$(FAULTS) WORKLOAD=$(WORKLOAD))"
 	@echo "make chaos-seeds     make chaos with each of five seeds, 40 faults each (SEEDS=$(SEEDS) STEPS=40), and a summary"
@@ -136,6 +137,14 @@ TESTS ?= tests
 long: $(READY) fuzz
 	@echo "== tests with full iteration counts, seed $(SEED)"
 	@CHRONIK_LONG=1 CHRONIK_SEED=$(SEED) $(BIN)/pytest -q -n 2 $$(grep -rlE "^from tests(.run_size import| import run_size|.console.web.browser import)" $(TESTS) --include='test_*.py')
+	@test "$(TESTS)" != tests || $(MAKE) --no-print-directory long-stores SEED=$(SEED)
+
+# Tests of tables on S3 that do not depend on the server, with another implementation of S3.
+S3_TESTS := $(addprefix tests/pipeline/object_store/,test_tables_on_s3.py test_landing_under_s3_faults.py test_unfinished_uploads.py)
+long-stores: $(READY)
+	@tools/clients/setup versitygw
+	@echo "== tests of tables on S3 in Versity's gateway, seed $(SEED)"
+	@test ! -x .tools/go/versitygw || CHRONIK_S3_SERVER=versitygw CHRONIK_LONG=1 CHRONIK_SEED=$(SEED) $(BIN)/pytest -q $(S3_TESTS)
 
 RECORDS ?= 1000000
 KILLS ?= 50

@@ -31,10 +31,15 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A SeaweedFS server, shared by all tests of an xdist worker."""
-    from tests.pipeline.seaweedfs import run_seaweedfs
+    """A SeaweedFS server, shared by all tests of an xdist worker.
 
-    with run_seaweedfs(tmp_path_factory.mktemp("seaweedfs") / "server") as server:
+    With CHRONIK_S3_SERVER=versitygw, it is Versity's gateway, another implementation of S3.
+    """
+    if os.environ.get("CHRONIK_S3_SERVER") == "versitygw":
+        from tests.pipeline.versitygw import run_versity_gateway as run_server
+    else:
+        from tests.pipeline.seaweedfs import run_seaweedfs as run_server
+    with run_server(tmp_path_factory.mktemp("s3") / "server") as server:
         yield server
 
 

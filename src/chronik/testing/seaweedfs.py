@@ -64,7 +64,9 @@ class S3Server:
 
     endpoint: str
     catalog: str = ""
-    """URL of the Iceberg REST catalog."""
+    """URL of the Iceberg REST catalog; empty for a server without one."""
+    has_reader: bool = True
+    """Whether the server has the user that may only read and list."""
 
     @property
     def options(self) -> dict[str, str]:

@@ -61,7 +61,7 @@ def list_unfinished_uploads(uri: str, options: Mapping[str, str]) -> list[Unfini
     bucket, prefix = _split(uri)
     found = []
     with _convert_errors(uri, options):
-        client = _open_client(options)
+        client = open_client(options)
         for page in client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix):
             found += [
                 UnfinishedUpload(each["Key"].removeprefix(prefix), each["UploadId"], each["Initiated"].timestamp())
@@ -81,7 +81,7 @@ def abort_upload(uri: str, options: Mapping[str, str], upload: UnfinishedUpload)
     """
     bucket, prefix = _split(uri)
     with _convert_errors(uri, options):
-        client = _open_client(options)
+        client = open_client(options)
         with suppress(client.exceptions.NoSuchUpload):
             client.abort_multipart_upload(Bucket=bucket, Key=f"{prefix}{upload.path}", UploadId=upload.upload_id)
 
@@ -108,7 +108,7 @@ def _convert_errors(uri: str, options: Mapping[str, str]) -> Iterator[None]:
         raise build_storage_error(uri, error, options) from error
 
 
-def _open_client(options: Mapping[str, str]) -> Any:
+def open_client(options: Mapping[str, str]) -> Any:
     """Return an S3 client. Credentials that the options do not have come from the usual chain of the AWS SDKs."""
     from botocore import UNSIGNED
     from botocore.config import Config
