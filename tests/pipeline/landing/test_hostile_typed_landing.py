@@ -20,6 +20,7 @@ from chronik.pipeline.maintenance.dead_letters import list_dead_letters
 from chronik.pipeline.query.live_tail import TailScan, read_tail_rows
 from chronik.pipeline.query.topic_snapshots import SnapshotReader
 from chronik.pipeline.source.options import IsolationLevel, ReadSettings
+from chronik.pipeline.tables.layout import TableKind
 from chronik.testing import Broker
 from tests.abuse.hostile_schemas import build_schemas
 from tests.formats.hostile_values import HOSTILE_VALUES
@@ -210,3 +211,11 @@ def test_records_with_different_message_types_of_a_large_schema_do_not_stall_lan
     assert (result.rows, result.dead_letters) == (1, len(sent))
     # Parsing the schema for each record takes twice as long.
     assert time.process_time() - started < 0.005 * MESSAGE_TYPES
+
+
+def test_binary_values_that_seem_to_name_schemas_do_not_stall_the_choice_of_a_format(landed: TypedTopic) -> None:
+    landed.send(*(build_prefix(100 + number) + b"x" for number in range(UNKNOWN_SCHEMAS)))
+    started = time.monotonic()
+    assert landed.land(table_settings=parse_table_settings("auto")).rows == UNKNOWN_SCHEMAS
+    assert landed.open().spec.kind is TableKind.RAW
+    assert time.monotonic() - started < UNKNOWN_SCHEMAS * CONFIRMATION_DELAY_SECONDS / 2

@@ -132,9 +132,11 @@ class FormatVotes:
         assert values is not None, "keys and values are read"
         self.count += len(values) - values.null_count
         split = split_frames(values, headers, is_key=self._is_key)
+        registry = self._registry.get() if split.groups else None
+        if registry is not None:
+            registry.prefetch_schemas(group.schema for group in split.groups)
         for group in split.groups:
             rows = group.rows.tolist()
-            registry = self._registry.get()
             try:
                 schema = None if registry is None else registry.fetch_schema(group.schema)
             except (SchemaUnknownError, UnsupportedSchemaError):
