@@ -6,6 +6,7 @@ Tests grant permissions through the node's own metadata store.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from typing import Any, TypeVar
 
 from chronik.api.shared.context import Services
 from chronik.config import load_config
+from chronik.history.metrics import Scope
+from chronik.history.store import HistoryQuery
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.security import CreateAcls, DeleteAcls
 from chronik.metadata.records import Acl
@@ -112,6 +115,18 @@ class AuthorizingNode:
         replicas = [replica for replica in self.services.replicas if replica._log is not None]
         ends = {(replica.topic_name, replica.index): replica.log.log_end_offset for replica in replicas}
         return (*image_records(self.services.image), {endpoints: end for endpoints, end in ends.items() if end})
+
+    def sample_history(self) -> None:
+        """Let the node sample its history, including that of topics and groups."""
+
+        async def sample() -> None:
+            assert self.services.find_history is not None
+            await self.services.find_history(HistoryQuery(Scope.NODE))
+            assert self._node._history is not None
+            self._node._history._survey_started_s = -math.inf
+            await self._node._history.sample()
+
+        self._wait(sample())
 
     # Permissions
 

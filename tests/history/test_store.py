@@ -15,7 +15,7 @@ from chronik.history.aggregation import (
     plan_range,
     rank_subjects,
 )
-from chronik.history.metrics import METRICS, Scope, list_scope_metrics
+from chronik.history.metrics import Scope, list_scope_metrics
 from chronik.history.series import RESOLUTIONS, Reading, Subject
 from chronik.history.store import HistoryQuery, HistoryStore, InvalidHistoryQuery
 from tests import run_size
@@ -39,11 +39,6 @@ def store(samples: dict[Scope, dict[Subject, tuple[float | None, ...]]], times: 
 def query(scope: Scope, metrics: tuple[str, ...], subjects: tuple[Subject, ...], time_range: TimeRange) -> HistoryQuery:
     step_s = time_range.resolution.step_s
     return HistoryQuery(scope, metrics, subjects, None, None, step_s, time_range.start, time_range.slots)
-
-
-def test_names_and_number_of_metrics_are_unique_and_bounded() -> None:
-    assert len({each.name for each in METRICS}) == len(METRICS)
-    assert all(list_scope_metrics(scope) for scope in Scope)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import nan
 from typing import Final, NamedTuple
 
@@ -111,6 +111,6 @@ def rank_subjects(answers: Iterable[HistoryAnswer]) -> list[Subject]:
     return sorted(totals, key=lambda subject: (-totals[subject], subject))
 
 
-def find_left_out(answers: Mapping[int, HistoryAnswer]) -> int:
+def find_left_out(answers: Iterable[HistoryAnswer]) -> int:
     """Return the largest number of subjects of which a node keeps no history."""
-    return max((each.left_out for each in answers.values()), default=0)
+    return max((each.left_out for each in answers), default=0)

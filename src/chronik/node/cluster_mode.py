@@ -235,8 +235,9 @@ class ClusterMode:
         scheduler: Scheduler,
         status: Callable[[], dict[str, Any]],
         receive_health: Callable[[bytes], Awaitable[bytes]],
+        answer_history_query: Callable[[bytes], Awaitable[bytes]],
     ) -> None:
-        self.other_nodes.serve(dispatch, scheduler, status, receive_health)
+        self.other_nodes.serve(dispatch, scheduler, status, receive_health, answer_history_query)
 
     async def report_health(self, node_id: int, report: bytes, timeout_s: float) -> bytes:
         return await self.other_nodes.report_health(node_id, report, timeout_s)

@@ -57,7 +57,9 @@ from chronik.transactions.coordinator import TransactionComponents, TransactionC
 if TYPE_CHECKING:
     from chronik.console.https import HttpTls
     from chronik.health.reports import HealthReport
+    from chronik.history.store import HistoryAnswer, HistoryQuery
     from chronik.node.health.monitor import HealthMonitor
+    from chronik.node.history.sampler import HistorySampler
     from chronik.node.http.server import NodeHttpServer
     from chronik.node.status import NodeStatusSource
 from chronik.groups.config import GroupConfig
@@ -80,6 +82,9 @@ RESPONSE_SECONDS_MIN: Final = 0.25
 
 HEALTH_START_SECONDS: Final = 5.0
 """The time in seconds after its start at which a node starts to monitor the cluster's health, unless it is asked."""
+
+HISTORY_START_SECONDS: Final = 8.0
+"""The time in seconds after its start at which a node starts to sample its history, unless it is asked."""
 
 
 class _NodeComponents(msgspec.Struct, frozen=True):
@@ -128,6 +133,7 @@ class Node:
         self._open_registry: Callable[[Address], Awaitable[str]] | None = None
         self._node_status: NodeStatusSource | None = None
         self._health_monitor: HealthMonitor | None = None
+        self._history: HistorySampler | None = None
         self._started_at = self._clock.monotonic()
         self._stops_at = float("inf")
 
@@ -189,8 +195,10 @@ class Node:
             parts.services.scheduler,
             lambda: self._get_status_source(parts).status(),
             partial(self._receive_health_report, parts),
+            partial(self._answer_history_query, parts),
         )
         parts.services.find_health = partial(self._find_health, parts)
+        parts.services.find_history = partial(self._find_history, parts)
         parts.services.latest_health = lambda: None if self._health_monitor is None else self._health_monitor.latest
         await self._open(parts)
         await self._join(parts)
@@ -430,6 +438,8 @@ class Node:
             add_user = partial(add_first_user, node_mode.store, self._first_user)
             await add_user() if node_mode.is_up_to_date else jobs.append(add_user)
         jobs.append(partial(self._monitor_health, parts))
+        if self._config.peers or self._config.http is not None:
+            jobs.append(partial(self._sample_history, parts))
         self._start_supervised_tasks(jobs)
         self._cleanup.append(self._cancel_tasks)
 
@@ -446,6 +456,26 @@ class Node:
                 watchdog = self._get_status_source(parts).watchdog
                 self._health_monitor = make(parts.services, parts.node_mode, parts.changes, watchdog)
         return self._health_monitor
+
+    async def _sample_history(self, parts: _NodeComponents) -> None:
+        """Sample the node's history, but not while the node starts."""
+        await asyncio.sleep(HISTORY_START_SECONDS)
+        await (await self._load_history(parts)).run()
+
+    async def _load_history(self, parts: _NodeComponents) -> HistorySampler:
+        """Return the history, which is imported on first use because nodes start faster without it."""
+        if self._history is None:
+            make = await asyncio.to_thread(_import_history_sampler)
+            if self._history is None:  # another task may have created it in the meantime
+                source = self._get_status_source(parts)
+                self._history = make(parts.services, parts.router.meters, source.node_stats, source.watchdog)
+        return self._history
+
+    async def _find_history(self, parts: _NodeComponents, query: HistoryQuery) -> HistoryAnswer:
+        return (await self._load_history(parts)).store.answer(query)
+
+    async def _answer_history_query(self, parts: _NodeComponents, payload: bytes) -> bytes:
+        return (await self._load_history(parts)).answer_encoded(payload)
 
     async def _find_health(self, parts: _NodeComponents) -> HealthReport:
         return await (await self._load_health_monitor(parts)).current()
@@ -527,6 +557,12 @@ def _import_health_monitor() -> type[HealthMonitor]:
     from chronik.node.health.monitor import HealthMonitor
 
     return HealthMonitor
+
+
+def _import_history_sampler() -> type[HistorySampler]:
+    from chronik.node.history.sampler import HistorySampler
+
+    return HistorySampler
 
 
 async def _allocate_producer_ids(node_mode: NodeMode, node_id: int, count: int) -> int:

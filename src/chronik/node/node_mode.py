@@ -117,8 +117,12 @@ class NodeMode(Protocol):
         scheduler: Scheduler,
         status: Callable[[], dict[str, Any]],
         receive_health: Callable[[bytes], Awaitable[bytes]],
+        answer_history_query: Callable[[bytes], Awaitable[bytes]],
     ) -> None:
-        """Register the handlers of requests and health reports of other nodes. Called before any component starts."""
+        """Register the handlers of other nodes' requests, health reports and queries of the history.
+
+        Called before any component starts.
+        """
 
     async def report_health(self, node_id: int, report: bytes, timeout_s: float) -> bytes:
         """Send this node's health report to the controller, and return its response."""

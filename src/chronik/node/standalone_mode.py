@@ -93,6 +93,7 @@ class StandaloneMode:
         scheduler: Scheduler,
         status: Callable[[], dict[str, Any]],
         receive_health: Callable[[bytes], Awaitable[bytes]],
+        answer_history_query: Callable[[bytes], Awaitable[bytes]],
     ) -> None:
         """Do nothing: there are no other nodes."""
 

@@ -66,6 +66,7 @@ class CallKind(IntEnum):
     ADMIN = 23  # from a node's console: execute a request on behalf of a logged-in user
     STATUS = 24  # from a node's console: return the node's status
     HEALTH = 25  # to the controller: report the node's health facts; the response has the cluster's problems
+    HISTORY = 26  # from a node's console: return values of the node's history
 
 
 _PING_KIND: Final = int(CallKind.PING)  # an enum member lookup is eight times as slow

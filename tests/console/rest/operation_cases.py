@@ -107,6 +107,7 @@ CASES = {
     "session_openapi": OperationCase("/openapi.json", unauthorized_result=PUBLIC),
     "cluster_show": OperationCase("/cluster"),
     "cluster_health": OperationCase("/health"),
+    "history_show": OperationCase("/history?metrics=in_bytes"),
     "live_stream": OperationCase("/stream", prepare=prepare_group, unauthorized_result=EMPTY),
     "nodes_list_all": OperationCase("/nodes"),
     "nodes_add": OperationCase("/nodes", {"id": 7, "host": "127.0.0.1", "port": 1, "dry_run": True}, dry_run=True),

@@ -49,6 +49,12 @@ def done(browser: ApiClient, method: str, path: str, body: Any = None) -> Any:
     return answer.json
 
 
+def last_values(series: list[dict[str, Any]]) -> list[float]:
+    """Return the last known value of each series."""
+    known = [[value for value in each["values"] if value is not None] for each in series]
+    return [values[-1] for values in known if values]
+
+
 def test_any_node_serves_requests_for_all_nodes(chronik_cluster_factory: ClusterFactory) -> None:
     configs = {"authorizer.class.name": "standard", "super.users": "User:root;User:ANONYMOUS"}
     cluster = chronik_cluster_factory(broker=configs)
@@ -78,6 +84,13 @@ def test_any_node_serves_requests_for_all_nodes(chronik_cluster_factory: Cluster
     groups = done(three, "GET", "/groups")["items"]
     assert [(each["group"], each["lag"]) for each in groups] == [(name, 6) for name in "abcde"]
     assert done(three, "GET", "/groups/a")["lag"] == 6
+
+    # The history of all nodes, and its sum
+    lag = "/history?metrics=group_topic_lag&group=a&range_s=60"
+    wait_until(lambda: last_values(done(two, "GET", lag)["series"]) == [6])
+    memory = done(two, "GET", "/history?metrics=memory&by_node=true&range_s=60")
+    assert sorted(each["node"] for each in memory["series"]) == memory["nodes"] == [1, 2, 3]
+    assert memory["missing_nodes"] == []
 
     # Other nodes authorize the principal too
     mallory = browser_of(cluster, 1, "mallory")

@@ -34,6 +34,7 @@ from chronik.transactions.coordinator import TransactionCoordinator, Transaction
 
 if TYPE_CHECKING:
     from chronik.health.reports import HealthReport
+    from chronik.history.store import HistoryAnswer, HistoryQuery
     from chronik.security.authorizer import Authorizer
     from chronik.security.sasl.authenticator import Authenticator
 
@@ -92,6 +93,8 @@ class Services(msgspec.Struct):
     """Return the problems of the cluster, as of about now; None if this node does not monitor its health."""
     latest_health: Callable[[], HealthReport | None] = lambda: None
     """Return the latest problems of the cluster without waiting; None if they are not known yet."""
+    find_history: Callable[[HistoryQuery], Awaitable[HistoryAnswer]] | None = None
+    """Return the answer to a query of this node's history; None if this node keeps none."""
     authenticator: Authenticator | None = None
     """The SASL authenticator; None if no listener uses SASL."""
 

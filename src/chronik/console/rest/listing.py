@@ -19,6 +19,7 @@ SECTION_TITLES: Final = {
     "session": "Sessions",
     "cluster": "Cluster",
     "live": "Live cluster overview",
+    "history": "History",
     "nodes": "Nodes",
     "configs": "Configs",
     "topics": "Topics",

@@ -29,6 +29,9 @@ class OtherNodes(Protocol):
     async def fetch_status(self, node_id: int, timeout_s: float) -> dict[str, Any]:
         """Return the status of another node; see `StatusSource.status`."""
 
+    async def query_history(self, node_id: int, query: bytes, timeout_s: float) -> bytes:
+        """Return the encoded answer of another node to an encoded `HistoryQuery`."""
+
 
 class NoOtherNodes:
     """The implementation of `OtherNodes` in standalone mode, which has no other nodes."""
@@ -39,6 +42,9 @@ class NoOtherNodes:
         raise LookupError(f"node {node_id} does not exist: this node is standalone")
 
     async def fetch_status(self, node_id: int, timeout_s: float) -> dict[str, Any]:
+        raise LookupError(f"node {node_id} does not exist: this node is standalone")
+
+    async def query_history(self, node_id: int, query: bytes, timeout_s: float) -> bytes:
         raise LookupError(f"node {node_id} does not exist: this node is standalone")
 
 

@@ -30,6 +30,7 @@ from chronik.console.rest.models.groups import (
     OffsetsToDelete,
     TopicConsumers,
 )
+from chronik.console.rest.models.history import History, HistoryParameters
 from chronik.console.rest.models.messages import (
     ExportMessages,
     Message,
@@ -162,6 +163,9 @@ OPERATIONS: Final = (
     _o("GET", "/health", "cluster:health", "List the problems of the cluster, the most severe first.",
        "Describe Cluster; names of groups and transactional ids need Describe, those of pipelines Read Topic "
        "__chronik_pipelines", response=Health),
+    _o("GET", "/history", "history:show", "Return the values of metrics over a time range of the last 24 hours.",
+       "Describe Cluster for metrics of nodes, Describe Topic and Describe Group for others; topics and groups without "
+       "them are omitted", query=HistoryParameters, response=History),
     _o("GET", "/stream", "live:stream", "Stream the state of the cluster every two seconds.",
        "Describe Cluster; Describe Group for the groups' lag", events={"overview": Overview}),
     _o("GET", "/nodes", "nodes:list_all", "List the nodes.", "Describe Cluster", query=Paging, response=Page[Node]),

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from chronik.errors import ChronikError
 from chronik.peers.calls import CallKind, CallRejected, PeerCalls
 from chronik.principals import Principal
 from chronik.request_reply import Buffer, ConnectedClient, Disconnect, Dispatch, dispatch_without_connection
@@ -39,6 +40,7 @@ class AdminCalls:
         scheduler: Scheduler,
         status: Callable[[], dict[str, Any]],
         receive_health: Callable[[bytes], Awaitable[bytes]],
+        answer_history_query: Callable[[bytes], Awaitable[bytes]],
     ) -> None:
         """Register the handlers of other nodes' console calls. Must be called before the peer transport starts."""
 
@@ -65,7 +67,14 @@ class AdminCalls:
             except msgspec.DecodeError as error:
                 raise CallRejected(f"the report cannot be decoded: {error}") from error
 
+        async def answer_history(peer: int, payload: Buffer) -> Sequence[Buffer]:
+            try:
+                return [await answer_history_query(bytes(payload))]
+            except (msgspec.DecodeError, ChronikError) as error:
+                raise CallRejected(f"the query cannot be answered: {error}") from error
+
         self._calls.register(CallKind.HEALTH, answer_health)
+        self._calls.register(CallKind.HISTORY, answer_history)
         self._calls.register(CallKind.ADMIN, answer)
         self._calls.register(CallKind.STATUS, answer_status)
 
@@ -85,6 +94,10 @@ class AdminCalls:
             return msgspec.json.decode(answer, type=dict[str, Any])
         except msgspec.DecodeError as error:
             raise CallRejected(f"the response of node {node_id} cannot be decoded: {error}") from error
+
+    async def query_history(self, node_id: int, query: bytes, timeout_s: float) -> bytes:
+        """Return the encoded answer of another node to an encoded `HistoryQuery`."""
+        return bytes(await self._calls.call(node_id, CallKind.HISTORY, query, timeout_s))
 
     async def report_health(self, node_id: int, report: bytes, timeout_s: float) -> bytes:
         """Send this node's health report to the controller, and return its response."""

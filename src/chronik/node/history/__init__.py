@@ -1,0 +1,1 @@
+"""The history of a node: sampling of its metrics, and the stored file."""
