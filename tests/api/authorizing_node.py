@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from chronik.api.shared.context import Services
 from chronik.config import load_config
 from chronik.history.metrics import Scope
+from chronik.history.series import STEP_S, Reading, Subject
 from chronik.history.store import HistoryQuery
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.security import CreateAcls, DeleteAcls
@@ -127,6 +128,20 @@ class AuthorizingNode:
             await self._node._history.sample()
 
         self._wait(sample())
+
+    def record_history(self, at_s: float, samples: Mapping[Scope, Mapping[Subject, Reading]]) -> None:
+        """Record samples in the history of the node, as if they had been taken at a time."""
+
+        async def record() -> None:
+            if self._node._history is None:
+                assert self.services.find_history is not None
+                await self.services.find_history(HistoryQuery(Scope.NODE))
+            assert self._node._history is not None
+            for scope, readings in samples.items():
+                for _ in self._node._history.store.tables[scope].record(at_s, at_s, STEP_S, readings):
+                    pass
+
+        self._wait(record())
 
     # Permissions
 

@@ -23,6 +23,7 @@ THROTTLED_REPLICAS: Final = THROTTLED_REPLICAS_KEYS[0]
 
 def nodes(console: ConsoleTab, inspector: ClusterInspector) -> None:
     console.open("/nodes")
+    console.page.locator("article").nth(2).wait_for()
     console.check_page("nodes")
     console.open("/nodes?tab=configs")
     console.check_page("nodes-configs")
@@ -98,8 +99,9 @@ def _add(console: ConsoleTab, inspector: ClusterInspector) -> None:
     console.expect_text(f"node {NEW} was added but has not joined yet")
     fourth.start()
     inspector.wait_for("status of the new node", lambda: inspector.status(NEW), "online")
+    console.open("/nodes")
     console.page.get_by_label(f"Node {NEW}", exact=True).get_by_text("observer").wait_for()
-    console.page.get_by_role("link", name=f"Node {NEW}", exact=True).click()
+    console.page.get_by_role("link", name=f"Node {NEW}", exact=True).first.click()
     console.page.get_by_role("heading", name=f"Node {NEW}").wait_for()
 
 

@@ -1,15 +1,13 @@
-// The live state of the console: the latest event of the overview stream, its recent history, and the connection state.
+// The live state of the console: the latest event of the overview stream, and the connection state.
 
 import { get, onSilence } from "./api.js";
 import { Stream } from "./stream.js";
 
-const KEPT_MS = 5 * 60_000;
 const ANSWER_WITHIN_MS = 3_000;
 
 export const live = {
   /** "waiting" before the first event, then "up", "gone" (node unreachable) or "refused" (not authorized). */
   state: "waiting",
-  history: [],
   last: null,
   heardMs: null,
   session: null,
@@ -35,8 +33,7 @@ function become(state) {
 
 function hear(message) {
   if (message.kind === "all") {
-    live.history = message.history;
-    live.last = message.history.at(-1) ?? null;
+    live.last = message.last;
     live.heardMs = message.heardMs;
     if (message.up) become("up");
     else if (message.up === false) lost();
@@ -44,8 +41,6 @@ function hear(message) {
   } else if (message.kind === "sample") {
     live.last = message.sample;
     live.heardMs = message.sample.heardMs;
-    if (live.history.at(-1)?.heardMs !== live.heardMs) live.history.push(message.sample);
-    while (live.history.length && live.history[0].heardMs < live.heardMs - KEPT_MS) live.history.shift();
     become("up");
     events.dispatchEvent(new Event("sample"));
   } else if (message.kind === "lost") lost();
@@ -92,7 +87,6 @@ export function retry() {
 
 export function forget() {
   send("forget");
-  live.history = [];
   live.last = null;
   live.heardMs = null;
   live.state = "waiting";

@@ -1,5 +1,5 @@
 // A shared worker with one event stream for all tabs, since browsers limit the connections to a host to six.
-// It keeps the recent history, so that the charts of a new tab are not empty.
+// It keeps the latest event for new tabs.
 
 import { Stream } from "./stream.js";
 

@@ -1,8 +1,7 @@
-// Receives the overview stream, keeps its recent history, and reconnects. Used by the shared worker, or by a tab if the
+// Receives the overview stream, keeps its latest event, and reconnects. Used by the shared worker, or by a tab if the
 // browser does not support shared workers.
 
 const ADDRESS = "/api/v1/stream";
-const KEPT_MS = 5 * 60_000;
 const SILENT_MS = 6_000;
 const RETRY_MS = 1_500;
 
@@ -10,15 +9,14 @@ export class Stream {
   constructor(tell) {
     this.tell = tell;
     this.source = null;
-    this.history = [];
-    this.cluster = null;
+    this.last = null;
     this.up = null;
     this.heardMs = null;
     this.timer = null;
   }
 
   all() {
-    return { kind: "all", history: this.history, up: this.up, heardMs: this.heardMs };
+    return { kind: "all", last: this.last, up: this.up, heardMs: this.heardMs };
   }
 
   start() {
@@ -39,9 +37,7 @@ export class Stream {
     this.up = true;
     this.heardMs = Date.now();
     sample.heardMs = this.heardMs;
-    this.history.push(sample);
-    const oldest = this.heardMs - KEPT_MS;
-    while (this.history.length && this.history[0].heardMs < oldest) this.history.shift();
+    this.last = sample;
     this.tell({ kind: "sample", sample });
   }
 
@@ -69,7 +65,7 @@ export class Stream {
 
   forget() {
     this.stop();
-    this.history = [];
+    this.last = null;
     this.up = null;
     this.heardMs = null;
   }

@@ -7,6 +7,7 @@ import { confirm, formDialog } from "../ui/dialog.js";
 import { h, redraw } from "../ui/dom.js";
 import { choice, field, searchField, side } from "../ui/forms.js";
 import * as format from "../ui/format.js";
+import { historyCharts } from "../ui/history.js";
 import { badge, button, card, facts, hiddenNotice, hiddenValue, meter, notice, number, pageHead } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
 import { selection } from "../ui/selection.js";
@@ -67,8 +68,10 @@ export function groupPage(name, params) {
   const actions = h("div", { class: "actions" });
   const title = pageHead(name, { back: { label: "Groups", href: link("groups") } });
   title.append(actions);
-  const page = resource((signal) => get(at("groups", name), {}, signal), draw, { everyMs: 3_000, dependents: [actions], permission: `Describe on group ${name}` });
-  const node = h("div", {}, title, page.node);
+  const rest = h("div", {});
+  const history = historyCharts([{ title: "Lag over time", note: "All topics, and those with the largest lag", unit: "records", metrics: ["group_lag", "group_topic_lag"], query: { group: name }, name: (series) => series.topic }]);
+  const page = resource((signal) => get(at("groups", name), {}, signal), draw, { everyMs: 3_000, dependents: [actions, history.node, rest], permission: `Describe on group ${name}` });
+  const node = h("div", {}, title, page.node, history.node, rest);
   let last = {};
 
   function draw(group) {
@@ -76,6 +79,10 @@ export function groupPage(name, params) {
     redraw(actions, mayReset(group) && button("reset-offsets?", "Reset offsets", () => setParams({ do: "reset" }, { replace: false }), { tone: "primary", disabled: active, focus: "reset" }), mayOn(group, "delete") && button("delete-group?", "Delete", erase, { tone: "danger", glyph: "trash", disabled: active, focus: "delete" }));
     act(parse().params);
     const behind = Math.max(0, ...group.partitions.map((each) => each.lag_seconds ?? 0));
+    redraw(rest,
+      card("Lag by partition", { extra: "card-table" }, !mayOnAll("describe", "topic") && hiddenNotice("Describe on a topic to see the offsets of the group on it"), lagTable(name, group, page)),
+      card("Members", { extra: "card-table" }, memberTable(group)),
+    );
     return [
       active && notice(`The group has ${format.plural(group.member_list.length, "member")}: stop its consumers before you reset offsets or delete the group.`, "info"),
       card(null, {}, facts([
@@ -86,8 +93,6 @@ export function groupPage(name, params) {
         ["Protocol", format.known(group.protocol || group.protocol_type)],
         ["Coordinator", group.coordinator === null ? "—" : h("a", { href: link("nodes", group.coordinator) }, `node ${group.coordinator}`)],
       ], "facts-row")),
-      card("Lag by partition", { extra: "card-table" }, !mayOnAll("describe", "topic") && hiddenNotice("Describe on a topic to see the offsets of the group on it"), lagTable(name, group, page)),
-      card("Members", { extra: "card-table" }, memberTable(group)),
     ];
   }
 
@@ -113,7 +118,7 @@ export function groupPage(name, params) {
     });
   }
 
-  return { title: name, node, refresh: page.refresh, close: page.close, update: (next) => (act(next), page.data && page.show()) };
+  return { title: name, node, refresh: () => (page.refresh(), history.refresh()), close: () => (page.close(), history.close()), update: (next) => (act(next), history.params(), page.data && page.show()) };
 }
 
 /** The total lag; it excludes topics that the principal may not describe. */

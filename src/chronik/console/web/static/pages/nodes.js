@@ -10,7 +10,9 @@ import * as format from "../ui/format.js";
 import { badge, button, card, facts, meter, notice, number, pageHead, tabs } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
 import { table } from "../ui/table.js";
+import { historyCharts } from "../ui/history.js";
 import { configsCard } from "./configs.js";
+import { raftPart } from "./raft.js";
 
 const TABS = [["nodes", "Nodes"], ["reassignments", "Reassignments"], ["configs", "Cluster-wide configs"]];
 const DESCRIBE = "Describe on the cluster";
@@ -64,8 +66,26 @@ export function nodesPage(params) {
 
 function listed() {
   const rows = resource((signal) => get("/nodes", { limit: 500 }, signal), ({ items }) => table("Nodes", columns(items), items, { key: (row) => row.id }).node, { everyMs: 5_000, permission: DESCRIBE });
-  return { ...rows, node: card(null, { extra: "card-table" }, rows.node) };
+  const raft = raftPart();
+  return {
+    node: h("div", {}, card(null, { extra: "card-table" }, rows.node), h("h2", { class: "section" }, "Metadata log (Raft)"), raft.node),
+    refresh: () => (rows.refresh(), raft.refresh()),
+    close: () => (rows.close(), raft.close()),
+  };
 }
+
+/** Charts of one node. */
+const charts = (id) => {
+  const query = { node: id };
+  return [
+    { title: "Throughput", note: "Bytes of Kafka requests and responses", unit: "bytes/s", metrics: ["in_bytes", "out_bytes"], query },
+    { title: "Latency", note: "Response time", unit: "ms", metrics: ["produce_p99_ms", "produce_p50_ms", "fetch_p99_ms", "fetch_p50_ms"], query },
+    { title: "CPU", note: "CPU time of the process per second", unit: "cores", metrics: ["cpu"], query },
+    { title: "Memory", note: "Resident memory of the process", unit: "bytes", metrics: ["memory"], query },
+    { title: "Event-loop delay", note: "99th percentile", unit: "ms", metrics: ["loop_delay_p99_ms"], query },
+    { title: "Disk", note: "The file system of the data directory, and the replicas on it", unit: "bytes", metrics: ["disk_used", "disk_total", "log_bytes"], query },
+  ];
+};
 
 function columns(items) {
   const most = Math.max(1, ...items.map((each) => each.leads ?? 0));
@@ -140,9 +160,10 @@ export function nodePage(id, params) {
   const verdict = h("div", { "aria-live": "polite" });
   const head = resource((signal) => get(at("nodes", id), {}, signal), draw, { everyMs: 5_000, permission: DESCRIBE });
   const configs = configsCard({ path: at("nodes", id, "configs"), what: `Configs of node ${id}`, params, ...CONFIG_PERMISSIONS });
+  const history = historyCharts(charts(id), { heading: "History" });
   const title = pageHead(`Node ${id}`, { back: { label: "Nodes", href: link("nodes") } });
   title.append(buttons);
-  const node = h("div", {}, title, verdict, head.node, h("h2", { class: "section" }, "Configs"), configs.node);
+  const node = h("div", {}, title, verdict, head.node, history.node, h("h2", { class: "section" }, "Configs"), configs.node);
   let last = {};
   act(params);
 
@@ -206,10 +227,11 @@ export function nodePage(id, params) {
   return {
     title: `Node ${id}`,
     node,
-    refresh: () => (head.refresh(), configs.refresh()),
-    close: () => (head.close(), configs.close()),
+    refresh: () => (head.refresh(), history.refresh(), configs.refresh()),
+    close: () => (head.close(), history.close(), configs.close()),
     update: (next) => {
       configs.params(next);
+      history.params();
       act(next);
     },
   };

@@ -6,6 +6,7 @@ import { link, parse, setParams } from "../router.js";
 import { confirm, formDialog } from "../ui/dialog.js";
 import { fill, h } from "../ui/dom.js";
 import { field } from "../ui/forms.js";
+import { historyCharts } from "../ui/history.js";
 import * as format from "../ui/format.js";
 import { badge, button, card, facts, hiddenNotice, hiddenValue, number, pageHead, tabs } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
@@ -17,7 +18,7 @@ import { produceForm } from "./produce.js";
 import { createTopic } from "./topics.js";
 import { consumersCard, topicAclsCard } from "./topic-access.js";
 
-const TABS = [["partitions", "Partitions"], ["messages", "Messages"], ["consumers", "Consumers"], ["acls", "ACLs"], ["configs", "Configs"]];
+const TABS = [["partitions", "Partitions"], ["messages", "Messages"], ["consumers", "Consumers"], ["history", "History"], ["acls", "ACLs"], ["configs", "Configs"]];
 
 export function topicPage(name, params) {
   let state = params;
@@ -59,6 +60,7 @@ export function topicPage(name, params) {
     inner?.close?.();
     if (tab === "messages") inner = mayOn(topic, "read") ? messagesCard(name, state, head) : { node: hiddenNotice(`Read on topic ${name}`) };
     else if (tab === "consumers") inner = consumersCard(name, state);
+    else if (tab === "history") inner = historyCharts(topicCharts(name));
     else if (tab === "acls") inner = topicAclsCard(name);
     else if (tab === "configs") inner = configsCard({ path: at("topics", name, "configs"), what: `Configs of ${name}`, params: state, mayAlter: () => mayOn(head.data, "alter-configs"), permission: `DescribeConfigs on topic ${name}` });
     else inner = partitionsCard(name, topic, head);
@@ -95,6 +97,16 @@ export function topicPage(name, params) {
       }
     },
   };
+}
+
+function topicCharts(topic) {
+  const query = { topic };
+  return [
+    { title: "Throughput", note: "Bytes that producers append", unit: "bytes/s", metrics: ["topic_in_bytes"], query },
+    { title: "Records", note: "Records that producers append", unit: "1/s", metrics: ["topic_in_records"], query },
+    { title: "Size", note: "All replicas", unit: "bytes", metrics: ["topic_bytes"], query },
+    { title: "Lag", note: "Groups with the largest lag on this topic", unit: "records", metrics: ["group_topic_lag"], query, name: (series) => series.group },
+  ];
 }
 
 /** Opens the form for a new topic with the partitions, replication factor and configs of a topic. */

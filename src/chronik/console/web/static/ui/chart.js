@@ -1,4 +1,5 @@
-// Line charts of the last minutes as SVG. Every chart can be shown as a table of the same values.
+// A line chart of values at equal time steps, as SVG. It can be shown as a table of the same values.
+// Pointer: hover to read values, drag to zoom. Keyboard: arrow keys, Home and End read values, + and − zoom.
 
 import { fill, h, redraw, svg } from "./dom.js";
 import { icon } from "./icons.js";
@@ -6,40 +7,98 @@ import * as format from "./format.js";
 import { press } from "./parts.js";
 import { table } from "./table.js";
 
-const SPAN_MS = 5 * 60_000;
 const HEIGHT = 190;
 const PAD = { top: 10, right: 8, bottom: 22, left: 64 };
-const ROWS = 30;
+const ROWS_MAX = 60;
+const DRAG_PX = 8;
+const TICKS_S = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200];
+const KEYS = "Arrow keys read values, plus and minus zoom.";
 
-/** series: [{name, value(sample)}] or a function of the history; show(value) formats a value; `twin` returns whether the table is shown. */
-export function chart({ title, note, series, show, base = 1, twin, toggle }) {
-  const frame = h("div", { class: "chart-frame" });
+const known = (value) => value !== null && value !== undefined;
+
+/**
+ * `show(value)` formats a value, `twin()` returns whether the table is shown, `zoom(fromMs, toMs)` shows another time range.
+ * `update({ startMs, stepMs, points, lines: [{ name, values }], message, missing })` draws the chart; `message` is shown if there are
+ * no lines, and `missing` below the lines.
+ */
+export function chart({ title, note, show, base = 1, twin, toggle, zoom }) {
+  const picture = svg("svg", { class: "chart-picture", role: "img" });
+  const said = h("span", { class: "visually-hidden", role: "status" });
+  const frame = h("div", { class: "chart-frame", tabindex: "0", role: "group", "aria-label": `${title}. ${KEYS}`, "data-focus": `chart-${title}` }, picture, said);
   const legend = h("ul", { class: "legend" });
   const body = h("div", { class: "chart-body" });
   const switcher = press("chart-or-table", { class: "button button-small button-quiet", "data-focus": `twin-${title}` });
   switcher.addEventListener("click", () => toggle(!twin()));
   const node = h("section", { class: "card chart", "aria-label": title }, h("div", { class: "card-head" }, h("div", {}, h("h2", {}, title), note && h("p", { class: "muted small" }, note)), switcher), body);
-  const state = { history: [], width: 0, hover: null, lines: [] };
-  const picture = svg("svg", { class: "chart-picture", role: "img" });
-  frame.append(picture);
-  frame.addEventListener("pointermove", (event) => hover(event.clientX - picture.getBoundingClientRect().left));
-  frame.addEventListener("pointerleave", () => hover(null));
+  const state = { data: null, width: 0, at: null, dragFrom: null, dragTo: null };
+  let shown = null;
+  frame.addEventListener("pointermove", (event) => point(event));
+  frame.addEventListener("pointerleave", () => state.dragFrom === null && look(null));
+  frame.addEventListener("pointerdown", (event) => event.button === 0 && ((state.dragFrom = state.dragTo = left(event)), event.pointerType === "mouse" && frame.setPointerCapture(event.pointerId)));
+  frame.addEventListener("pointerup", () => drop());
+  frame.addEventListener("pointercancel", () => ((state.dragFrom = null), draw()));
+  frame.addEventListener("keydown", (event) => pressKey(event));
+  frame.addEventListener("blur", () => look(null));
   new ResizeObserver(([entry]) => {
     state.width = entry.contentRect.width;
     draw();
   }).observe(frame);
-  let shown = null;
 
-  function update(history) {
-    state.history = history;
-    state.lines = typeof series === "function" ? series(history) : series;
+  const left = (event) => event.clientX - picture.getBoundingClientRect().left;
+  const inner = () => state.width - PAD.left - PAD.right;
+  const timeOf = (x) => state.data.startMs + (Math.min(Math.max(x - PAD.left, 0), inner()) / inner()) * state.data.points * state.data.stepMs;
+  const indexOf = (x) => Math.min(state.data.points - 1, Math.max(0, Math.round((timeOf(x) - state.data.startMs) / state.data.stepMs) - 1));
+  const endOf = (index) => state.data.startMs + (index + 1) * state.data.stepMs;
+
+  function look(at) {
+    state.at = at;
+    draw();
+  }
+
+  function point(event) {
+    if (!state.data || !state.width) return;
+    if (state.dragFrom !== null) state.dragTo = left(event);
+    look(indexOf(left(event)));
+  }
+
+  function drop() {
+    const { dragFrom, dragTo } = state;
+    state.dragFrom = null;
+    if (dragFrom !== null && state.data && Math.abs(dragTo - dragFrom) > DRAG_PX) zoom(timeOf(Math.min(dragFrom, dragTo)), timeOf(Math.max(dragFrom, dragTo)));
+    else draw();
+  }
+
+  function pressKey(event) {
+    if (!state.data || event.altKey || event.ctrlKey || event.metaKey) return;
+    const { points, startMs, stepMs } = state.data;
+    const at = state.at ?? points - 1;
+    const moves = { ArrowLeft: at - 1, ArrowRight: at + 1, PageUp: at - 10, PageDown: at + 10, Home: 0, End: points - 1 };
+    if (event.key in moves) {
+      look(Math.min(points - 1, Math.max(0, moves[event.key])));
+      said.textContent = spoken(state.at);
+    } else if (event.key === "+" || event.key === "-") {
+      const range = points * stepMs * (event.key === "+" ? 0.5 : 2);
+      const end = Math.min(endOf(at) + range / 2, Math.max(startMs + points * stepMs, Date.now()));
+      zoom(end - range, end);
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  const spoken = (at) => `${format.time(endOf(at))}: ${state.data.lines.map((line) => `${line.name} ${show(line.values[at])}`).join(", ")}`;
+
+  function update(data) {
+    state.data = data;
+    if (state.at !== null) state.at = Math.min(state.at, data.points - 1);
     const asTable = twin();
     fill(switcher, icon(asTable ? "chart" : "tables"), asTable ? "Chart" : "Table");
-    if (asTable) {
-      const rows = history.slice(-ROWS).reverse();
+    if (!data.lines.length) {
+      shown = "message";
+      fill(body, h("p", { class: "chart-message muted" }, data.message ?? "No data yet."));
+    } else if (asTable) {
       if (shown !== "table") fill(body);
       shown = "table";
-      redraw(body, twinTable(title, state.lines, rows, show));
+      redraw(body, twinTable(title, data, show));
     } else {
       if (shown !== "chart") fill(body, frame, legend);
       shown = "chart";
@@ -47,25 +106,20 @@ export function chart({ title, note, series, show, base = 1, twin, toggle }) {
     }
   }
 
-  function hover(x) {
-    state.hover = x;
-    draw();
-  }
-
   function draw() {
-    if (shown !== "chart" || !state.width) return;
-    const { history, lines, width } = state;
-    const now = history.at(-1)?.heardMs ?? Date.now();
-    const at = state.hover === null ? history.at(-1) : nearest(history, now, width, state.hover);
-    const peak = Math.max(0, ...lines.flatMap((line) => history.map((sample) => line.value(sample) ?? 0)));
+    const { data, width } = state;
+    if (shown !== "chart" || !width) return;
+    const { lines, startMs, stepMs, points } = data;
+    const peak = Math.max(0, ...lines.flatMap((line) => line.values.filter(known)));
     const { top, ticks } = scale(peak, base);
-    const x = (ms) => PAD.left + (1 - (now - ms) / SPAN_MS) * (width - PAD.left - PAD.right);
+    const x = (index) => PAD.left + ((index + 1) / points) * inner();
     const y = (value) => PAD.top + (1 - value / top) * (HEIGHT - PAD.top - PAD.bottom);
+    const valueAt = (line) => (state.at === null ? line.values.findLast(known) : line.values[state.at]);
     picture.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
-    picture.setAttribute("aria-label", `${title}: ${lines.map((line) => `${line.name} ${show(at ? line.value(at) : null)}`).join(", ")}`);
-    fill(picture, grid(ticks, y, width, show), hours(width), lines.map((line, index) => trace(line, index, history, x, y)), state.hover !== null && at && cross(at, lines, x, y));
-    fill(legend, lines.map((line, index) => h("li", { class: `series-${index}` }, svg("svg", { class: "swatch", viewBox: "0 0 18 4", "aria-hidden": "true" }, svg("path", { d: "M0 2H18" })), h("span", {}, line.name), h("span", { class: "number" }, show(at ? line.value(at) : null)))), state.hover !== null && at && h("li", { class: "muted" }, format.time(at.heardMs)));
-    if (!lines.length) fill(legend, h("li", { class: "muted" }, "No data yet."));
+    picture.setAttribute("aria-label", `${title}: ${lines.map((line) => `${line.name} ${show(valueAt(line))}`).join(", ")}`);
+    const selection = state.dragFrom === null ? null : svg("rect", { class: "selection", x: Math.min(state.dragFrom, state.dragTo), y: PAD.top, width: Math.abs(state.dragTo - state.dragFrom), height: HEIGHT - PAD.top - PAD.bottom });
+    fill(picture, grid(ticks, y, width, show), times(startMs, startMs + points * stepMs, width), lines.map((line, index) => trace(line, index, x, y)), selection, state.at !== null && cross(lines, state.at, x, y));
+    fill(legend, lines.map((line, index) => h("li", { class: `series-${index}` }, svg("svg", { class: "swatch", viewBox: "0 0 18 4", "aria-hidden": "true" }, svg("path", { d: "M0 2H18" })), h("span", { class: "wrap" }, line.name), h("span", { class: "number" }, show(valueAt(line))))), state.at !== null && h("li", { class: "muted" }, format.moment(endOf(state.at)).slice(0, 19)), data.missing && h("li", { class: "muted" }, data.missing));
   }
 
   return { node, update };
@@ -97,46 +151,49 @@ function grid(ticks, y, width, show) {
 
 const tickText = (text) => text.replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
 
-function hours(width) {
+/** Labels the time axis at round times in the browser's time zone. */
+function times(startMs, endMs, width) {
   const inner = width - PAD.left - PAD.right;
-  return (width < 480 ? [4, 2, 0] : [5, 4, 3, 2, 1, 0]).map((minutes) =>
-    svg("text", { class: "tick", x: PAD.left + inner * (1 - minutes / 5), y: HEIGHT - 4, "text-anchor": minutes === 0 ? "end" : minutes === 5 ? "start" : "middle" }, minutes ? `−${minutes} min` : "now"),
-  );
-}
-
-function trace(line, index, history, x, y) {
-  const points = history.map((sample) => [x(sample.heardMs), line.value(sample)]);
-  let path = "";
-  let pen = false;
-  for (const [left, value] of points) {
-    if (value === null || value === undefined || left < PAD.left) pen = false;
-    else {
-      path += `${pen ? "L" : "M"}${left.toFixed(1)} ${y(value).toFixed(1)}`;
-      pen = true;
-    }
+  const wanted = (endMs - startMs) / 1000 / Math.max(1, inner / 80);
+  const step = (TICKS_S.find((each) => each >= wanted) ?? TICKS_S.at(-1)) * 1000;
+  const zone = new Date(startMs).getTimezoneOffset() * 60_000;
+  const labels = [];
+  for (let at = Math.ceil((startMs - zone) / step) * step + zone; at <= endMs; at += step) {
+    const x = PAD.left + ((at - startMs) / (endMs - startMs)) * inner;
+    if (x < PAD.left + 16 || x > width - 20) continue;
+    labels.push(svg("path", { class: "grid", d: `M${x.toFixed(1)} ${PAD.top}V${HEIGHT - PAD.bottom}` }), svg("text", { class: "tick", x, y: HEIGHT - 4, "text-anchor": "middle" }, format.time(at).slice(0, 5)));
   }
-  const drawn = points.filter(([left, value]) => value !== null && value !== undefined && left >= PAD.left);
-  const area = index === 0 && drawn.length > 1 ? `M${drawn[0][0].toFixed(1)} ${y(0)}${drawn.map(([left, value]) => `L${left.toFixed(1)} ${y(value).toFixed(1)}`).join("")}V${y(0)}Z` : null;
-  const last = drawn.at(-1);
-  return svg("g", { class: `series-${index}` }, area && svg("path", { class: "area", d: area }), svg("path", { class: "line", d: path || "M0 0" }), last && svg("circle", { class: "dot", cx: last[0], cy: y(last[1]), r: 2.5 }));
+  return labels;
 }
 
-function cross(sample, lines, x, y) {
-  const left = x(sample.heardMs);
-  return svg("g", {}, svg("path", { class: "cross", d: `M${left} ${PAD.top}V${HEIGHT - PAD.bottom}` }), lines.map((line, index) => {
-    const value = line.value(sample);
-    return value === null || value === undefined ? null : svg("circle", { class: `dot series-${index}`, cx: left, cy: y(value), r: 3.5 });
-  }));
+/** Draws a line with gaps where values are missing, and single values as dots. */
+function trace(line, index, x, y) {
+  let path = "";
+  let area = "";
+  let from = null;
+  line.values.forEach((value, at) => {
+    if (!known(value)) return;
+    const here = `${x(at).toFixed(1)} ${y(value).toFixed(1)}`;
+    const starts = !known(line.values[at - 1]);
+    const ends = !known(line.values[at + 1]);
+    if (starts) from = x(at);
+    path += starts ? `M${here}${ends ? "h0.01" : ""}` : `L${here}`;
+    area += starts ? `M${from.toFixed(1)} ${y(0)}L${here}` : `L${here}`;
+    if (ends) area += `V${y(0)}Z`;
+  });
+  return svg("g", { class: `series-${index}` }, index === 0 && area && svg("path", { class: "area", d: area }), svg("path", { class: "line", d: path || "M0 0" }));
 }
 
-function nearest(history, now, width, pixel) {
-  const ms = now - (1 - (pixel - PAD.left) / (width - PAD.left - PAD.right)) * SPAN_MS;
-  return history.reduce((best, sample) => (!best || Math.abs(sample.heardMs - ms) < Math.abs(best.heardMs - ms) ? sample : best), null);
+function cross(lines, at, x, y) {
+  const dots = lines.map((line, index) => known(line.values[at]) && svg("circle", { class: `dot series-${index}`, cx: x(at), cy: y(line.values[at]), r: 3.5 }));
+  return [svg("path", { class: "cross", d: `M${x(at)} ${PAD.top}V${HEIGHT - PAD.bottom}` }), ...dots];
 }
 
-function twinTable(title, lines, rows, show) {
-  const columns = [{ label: "Time", cell: (row) => format.time(row.heardMs) }, ...lines.map((line) => ({ label: line.name, align: "end", cell: (row) => show(line.value(row)) }))];
-  const twin = table(`${title}: last ${rows.length} samples`, columns, rows, { key: (row) => row.heardMs }).node;
+function twinTable(title, { startMs, stepMs, points, lines }, show) {
+  const rows = Array.from({ length: points }, (_, index) => points - 1 - index).filter((at) => lines.some((line) => known(line.values[at]))).slice(0, ROWS_MAX);
+  const columns = [{ label: "Time", cell: (at) => format.moment(startMs + (at + 1) * stepMs).slice(0, 19) }, ...lines.map((line) => ({ label: line.name, align: "end", cell: (at) => show(line.values[at]) }))];
+  const twin = table(`${title}: last ${rows.length} values`, columns, rows, { key: (at) => at }).node;
   twin.classList.add("twin");
   return twin;
 }
+
