@@ -18,7 +18,7 @@ from chronik.api.shared.context import Services
 from chronik.config import load_config
 from chronik.history.metrics import Scope
 from chronik.history.series import STEP_S, Reading, Subject
-from chronik.history.store import HistoryQuery
+from chronik.history.store import HistoryAnswer, HistoryQuery
 from chronik.metadata.commands.envelope import Command
 from chronik.metadata.commands.security import CreateAcls, DeleteAcls
 from chronik.metadata.records import Acl
@@ -128,6 +128,13 @@ class AuthorizingNode:
             await self._node._history.sample()
 
         self._wait(sample())
+
+    def query_history(self, query: HistoryQuery) -> HistoryAnswer:
+        """Return the node's answer to a query of its history."""
+        assert self.services.find_history is not None
+        answer = self._wait(self.services.find_history(query))
+        assert isinstance(answer, HistoryAnswer)
+        return answer
 
     def record_history(self, at_s: float, samples: Mapping[Scope, Mapping[Subject, Reading]]) -> None:
         """Record samples in the history of the node, as if they had been taken at a time."""

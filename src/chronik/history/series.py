@@ -120,6 +120,31 @@ class SeriesTable:
         """Remove the series of a subject that was deleted."""
         self._rows.pop(subject, None)
 
+    # Storage
+
+    @property
+    def slot(self) -> int | None:
+        """The slot of the latest sample; None without any."""
+        return self._slot
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The names of the metrics, in the order of the series of a subject."""
+        return tuple(each.name for each in self._metrics)
+
+    def dump(self) -> Iterator[tuple[Subject, float, tuple[bytes, ...]]]:
+        """Yield the subjects, their recent maximum activity, and copies of their series."""
+        for subject, row in self._rows.items():
+            yield subject, row.score, tuple(each.tobytes() for each in row.arrays)
+
+    def restore(self, slot: int, subject: Subject, score: float, series: Mapping[str, bytes]) -> None:
+        """Add the series of a subject, by metric, of which `slot` was the latest one. Other metrics have gaps."""
+        self._slot = slot
+        row = self._rows[subject] = _Row(len(self._metrics), score)
+        for metric, values in zip(self._metrics, row.arrays, strict=True):
+            if metric.name in series:
+                values[:] = array("f", bytes(series[metric.name]))
+
     # Recording
 
     def record(

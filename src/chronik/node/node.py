@@ -30,7 +30,7 @@ from chronik.config import Address, NodeConfig
 from chronik.configs.resolver import ConfigResolver
 from chronik.coordination.host import CoordinatorTerms
 from chronik.errors import exc_info_if_unexpected, find_root_cause
-from chronik.files import FileCache
+from chronik.files import FileCache, FileSystem
 from chronik.groups.coordinator import GroupCoordinator
 from chronik.ids import generate_id
 from chronik.listeners import SASL_PROTOCOLS
@@ -91,6 +91,7 @@ class _NodeComponents(msgspec.Struct, frozen=True):
     """The components of a node."""
 
     node_mode: NodeMode
+    files: FileSystem
     services: Services
     flusher: Flusher
     cache: FileCache
@@ -134,6 +135,7 @@ class Node:
         self._node_status: NodeStatusSource | None = None
         self._health_monitor: HealthMonitor | None = None
         self._history: HistorySampler | None = None
+        self._loading_history = asyncio.Lock()
         self._started_at = self._clock.monotonic()
         self._stops_at = float("inf")
 
@@ -316,6 +318,7 @@ class Node:
         router, listener = self._create_listeners(services, descriptors)
         return _NodeComponents(
             node_mode,
+            folder.files,
             services,
             flusher,
             cache,
@@ -441,6 +444,7 @@ class Node:
         if self._config.peers or self._config.http is not None:
             jobs.append(partial(self._sample_history, parts))
         self._start_supervised_tasks(jobs)
+        self._cleanup.append(self._save_history)
         self._cleanup.append(self._cancel_tasks)
 
     async def _monitor_health(self, parts: _NodeComponents) -> None:
@@ -464,12 +468,15 @@ class Node:
 
     async def _load_history(self, parts: _NodeComponents) -> HistorySampler:
         """Return the history, which is imported on first use because nodes start faster without it."""
-        if self._history is None:
-            make = await asyncio.to_thread(_import_history_sampler)
-            if self._history is None:  # another task may have created it in the meantime
+        async with self._loading_history:
+            if self._history is None:
                 source = self._get_status_source(parts)
-                self._history = make(parts.services, parts.router.meters, source.node_stats, source.watchdog)
+                self._history = await asyncio.to_thread(_load_history_sampler, parts, source)
         return self._history
+
+    async def _save_history(self) -> None:
+        if self._history is not None:
+            await self._history.save()
 
     async def _find_history(self, parts: _NodeComponents, query: HistoryQuery) -> HistoryAnswer:
         return (await self._load_history(parts)).store.answer(query)
@@ -559,10 +566,13 @@ def _import_health_monitor() -> type[HealthMonitor]:
     return HealthMonitor
 
 
-def _import_history_sampler() -> type[HistorySampler]:
+def _load_history_sampler(parts: _NodeComponents, source: NodeStatusSource) -> HistorySampler:
+    from chronik.node.history.file import HistoryFile
     from chronik.node.history.sampler import HistorySampler
 
-    return HistorySampler
+    return HistorySampler(
+        parts.services, parts.router.meters, source.node_stats, source.watchdog, HistoryFile(parts.files)
+    )
 
 
 async def _allocate_producer_ids(node_mode: NodeMode, node_id: int, count: int) -> int:

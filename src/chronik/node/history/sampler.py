@@ -21,7 +21,9 @@ from chronik.files.platform import get_disk_space
 from chronik.histogram import quantile
 from chronik.history.metrics import LATENCY_KINDS, Scope, list_scope_metrics
 from chronik.history.series import CONTINUITY_FACTOR, STEP_S, Reading, Subject
-from chronik.history.store import HistoryQuery, HistoryStore
+from chronik.history.snapshot import take_snapshot
+from chronik.history.store import HistoryQuery
+from chronik.node.history.file import HistoryFile
 from chronik.protocol.apis import FETCH_KEY, METADATA_KEY, OFFSET_COMMIT_KEY, PRODUCE_KEY
 from chronik.quorum.watchdog import EventLoopWatchdog
 from chronik.scheduler import yield_loop
@@ -32,6 +34,9 @@ tenth of a percent."""
 
 INTERVAL_MAX_S: Final = 300
 """Maximum interval between two samples of topics and groups: the lowest resolution of the history."""
+
+SAVE_INTERVAL_S: Final = 300
+"""Interval at which the history is stored. A node that is killed loses the history since then."""
 
 GROUP_TOPICS_MAX: Final = 10_000
 """Maximum number of pairs of a group and a topic that are compared to find the ones with the largest lag."""
@@ -64,8 +69,12 @@ class HistorySampler:
         meters: Mapping[int, ApiMeter],
         node_stats: Callable[[], NodeStats],
         watchdog: EventLoopWatchdog,
+        file: HistoryFile,
     ) -> None:
-        self.store: Final = HistoryStore()
+        """Create the sampler with the stored history; reading it blocks."""
+        self.store: Final = file.load()
+        self._file = file
+        self._saved_s = services.clock.monotonic()
         self._services = services
         self._meters = meters
         self._node_stats = node_stats
@@ -83,6 +92,13 @@ class HistorySampler:
             now_s = self._services.clock.now_ms() / 1000
             await asyncio.sleep(STEP_S - now_s % STEP_S)
             await self.sample()
+            if self._services.clock.monotonic() - self._saved_s >= SAVE_INTERVAL_S:
+                await self.save()
+
+    async def save(self) -> None:
+        """Store the history in the data directory."""
+        self._saved_s = self._services.clock.monotonic()
+        await asyncio.to_thread(self._file.save, take_snapshot(self.store))
 
     async def sample(self) -> None:
         """Sample the counters of the node and, if due, its topics and groups."""
