@@ -14,6 +14,8 @@ from itertools import count, pairwise
 from math import nan
 from typing import Final, NamedTuple
 
+import msgspec
+
 from chronik.history.metrics import HistoryMetric
 
 STEP_S: Final = 10
@@ -62,11 +64,11 @@ Subject = tuple[str, ...]
 _GAPS: Final = array("f", [nan]) * max(each.slots for each in RESOLUTIONS)
 
 
-class Reading(NamedTuple):
+class Reading(msgspec.Struct, frozen=True, gc=False):
     """The sampled values of a subject, one for each metric; None is unknown.
 
     The counters of two readings are comparable only if their `epoch` is the same, for example because the node has led
-    the same partitions.
+    the same partitions. The garbage collector does not track readings: there may be many, without cycles.
     """
 
     values: tuple[float | None, ...]

@@ -6,7 +6,7 @@ from tests.console.web.browser import DESKTOP, PHONE, TAKES_SCREENSHOTS, Console
 from tests.console.web.buttons import palette_actions
 from tests.console.web.secured_cluster import ADMIN, SecuredCluster
 
-SECONDS_OF_TRAFFIC = 40 if TAKES_SCREENSHOTS else 0
+SECONDS_OF_TRAFFIC = 150 if TAKES_SCREENSHOTS else 0
 """Seconds of traffic, so that the charts in screenshots are not empty."""
 
 
@@ -24,6 +24,8 @@ def overview(console: ConsoleTab, cluster: SecuredCluster) -> None:
         cluster.produce("orders", 30 + 20 * (second % 7), 1000 * second)
         page.wait_for_timeout(1000)
     page.locator(".pulse", has_text="Live").wait_for()
+    if TAKES_SCREENSHOTS:
+        console.open("/overview?range=180")
     console.check_page("overview", "", "-dark", "-phone-dark")
     for chart in ("Throughput", "Lag"):
         page.get_by_label(chart, exact=True).get_by_role("button", name="Table").click()

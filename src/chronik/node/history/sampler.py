@@ -171,14 +171,14 @@ class HistorySampler:
         topics: dict[Subject, Reading] = {}
         await run(self._read_topics(totals, topics))
         groups: dict[Subject, int] = {}
-        pairs: dict[Subject, int] = {}
+        pairs: dict[Subject, Reading] = {}
         await run(self._sum_lags(groups, pairs))
         log_bytes = sum(each.log_bytes for each in totals.values())
         samples: dict[Scope, Mapping[Subject, Reading]] = {
             Scope.REPLICAS: {_NODE: Reading((self._appended_records, log_bytes))},
             Scope.TOPIC: topics,
             Scope.GROUP: {subject: Reading((lag,)) for subject, lag in groups.items()},
-            Scope.GROUP_TOPIC: {subject: Reading((lag,)) for subject, lag in pairs.items()},
+            Scope.GROUP_TOPIC: pairs,
         }
         self._remove_deleted_subjects()
         for scope, readings in samples.items():
@@ -211,7 +211,7 @@ class HistorySampler:
             yield
         self._topics = topics
 
-    def _sum_lags(self, groups: dict[Subject, int], pairs: dict[Subject, int]) -> Iterator[None]:
+    def _sum_lags(self, groups: dict[Subject, int], pairs: dict[Subject, Reading]) -> Iterator[None]:
         image, replicas = self._services.image, self._services.replicas
         known = self.store.tables[Scope.GROUP_TOPIC]
         for group in list(image.iter_groups_with_offsets()):
@@ -225,7 +225,7 @@ class HistorySampler:
                 if lag is not None:
                     groups[(group,)] = groups.get((group,), 0) + lag
                     if len(pairs) < GROUP_TOPICS_MAX or (group, topic) in known:
-                        pairs[group, topic] = lag
+                        pairs[group, topic] = Reading((lag,))
 
     def _remove_deleted_subjects(self) -> None:
         """Remove the history of deleted topics and groups: others may create new ones with the same names."""
