@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import signal
-import sys
 from collections.abc import Generator
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests import quick, retries
@@ -31,6 +31,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Before the test modules are imported: a test without settings of its own has those of the time of its definition.
+    hypothesis.settings.register_profile("patient", deadline=None)  # a shared machine may be slow
+    hypothesis.settings.load_profile("patient")
     quick.pytest_configure(config)
     retries.pytest_configure(config)
 
@@ -51,9 +54,6 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.collect()
         gc.freeze()
         gc.enable()
-        if hypothesis := sys.modules.get("hypothesis"):  # no deadlines: a shared machine may be slow
-            hypothesis.settings.register_profile("patient", deadline=None)
-            hypothesis.settings.load_profile("patient")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

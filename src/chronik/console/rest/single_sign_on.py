@@ -78,7 +78,7 @@ class SingleSignOn:
     async def respond(self, request: HttpRequest, caller: ClientInfo) -> HttpResponse:
         """Respond to a request for one of the two pages."""
         if request.method != "GET":
-            return _build_error_page(HTTPStatus.METHOD_NOT_ALLOWED, "This page supports GET only.")
+            return _build_error_page(HTTPStatus.METHOD_NOT_ALLOWED, "this page supports GET only")
         try:
             if request.path == LOGIN_PATH:
                 return await self._start(request, caller)
@@ -169,11 +169,13 @@ def _build_redirect(url: str, *headers: tuple[str, str]) -> HttpResponse:
 
 
 def _build_error_page(status: HTTPStatus, message: str, *headers: tuple[str, str]) -> HttpResponse:
+    styles = "".join(f'<link rel="stylesheet" href="/ui/css/{name}.css">' for name in ("base", "parts", "pages"))
     page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Login failed · Chronik</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<link rel="stylesheet" href="/ui/css/base.css"></head>'
-        f"<body><main><h1>Login failed</h1><p>{html.escape(message[:1].upper() + message[1:])}</p>"
-        '<p><a href="/">Back to the console</a></p></main></body></html>\n'
+        f'<meta name="color-scheme" content="light dark"><script src="/ui/theme.js"></script>{styles}</head>'
+        '<body><main class="login"><div class="card login-card"><h1>Login failed</h1>'
+        f"<p>{html.escape(message[:1].upper() + message[1:])}.</p>"
+        '<a class="button button-primary" href="/">Back to the console</a></div></main></body></html>\n'
     )
     return HttpResponse(status, HTML, page.encode(), headers=(*HEADERS, *headers))

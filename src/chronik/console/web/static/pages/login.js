@@ -11,9 +11,9 @@ export function loginPage(session, entered) {
   const user = field("username", "User", { required: !byToken, autocomplete: "username", autofocus: true });
   const password = field("password", byToken ? "Token" : "Password", { type: "password", required: true, autocomplete: "current-password" });
   const status = h("div", { "aria-live": "polite" });
-  const go = button("log-in", "Log in", null, { tone: "primary", type: "submit" });
+  const go = button("log-in", "Log in", null, { tone: session.single_sign_on ? "" : "primary", type: "submit" });
   const form = h("form", { class: "form login-form", onsubmit: submit, "aria-label": "Log in" }, byToken ? null : user.node, password.node, status, go);
-  const provider = session.single_sign_on && h("a", { class: "button login-provider", href: `${session.single_sign_on}?${new URLSearchParams({ return: location.hash })}` }, "Log in with single sign-on");
+  const provider = session.single_sign_on && h("a", { class: "button button-primary login-provider", href: `${session.single_sign_on}?${new URLSearchParams({ return: location.hash })}` }, "Log in with single sign-on");
   const about = session.node_id === null || session.node_id === undefined ? "" : `Node ${session.node_id}`;
   setTimeout(() => (byToken ? password : user).input.focus());
 
