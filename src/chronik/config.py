@@ -30,7 +30,7 @@ LOG_FORMATS = ("text", "json")
 SECRET_WORDS = ("secret", "secert", "password", "passphrase", "token", "jaas")
 """Words in a config key's name that mark its value as secret, including a common misspelling."""
 
-SECRET_FIELDS = ("cluster_secret", "http_token", "oidc_client_secret")
+SECRET_FIELDS = ("cluster_secret", "http_token", "oidc_client_secret", "oidc_cookie_secret")
 """Fields of NodeConfig that are never logged."""
 
 DEFAULT_KAFKA_ADDRESS = Address("127.0.0.1", 9092)
@@ -89,6 +89,9 @@ class NodeConfig(msgspec.Struct, frozen=True):
     oidc_redirect_url: str | None = None
     """URL to which the OpenID Connect provider redirects users after their login: the console's URL with the path
     /login/oidc/callback, exactly as registered with the provider."""
+    oidc_cookie_secret: str | None = None
+    """Secret that encrypts the state of logins in cookies: at least 32 random characters, the same on all nodes.
+    Without it, the provider must redirect users to the node where their login started."""
     oidc_scopes: str = "openid profile email"
     """Scopes that the console requests from the OpenID Connect provider, separated by spaces."""
     oidc_principal_claim: str = "sub"
@@ -361,6 +364,7 @@ _READERS: dict[str, Any] = {
     "oidc_client_id": _text,
     "oidc_client_secret": _text,
     "oidc_redirect_url": _text,
+    "oidc_cookie_secret": _text,
     "oidc_scopes": _text,
     "oidc_principal_claim": _text,
     "oidc_principal_rules": _text,

@@ -43,6 +43,7 @@ SECTIONS: Final = {
         "oidc_client_id",
         "oidc_client_secret",
         "oidc_redirect_url",
+        "oidc_cookie_secret",
         "oidc_scopes",
         "oidc_principal_claim",
         "oidc_principal_rules",

@@ -1,12 +1,14 @@
 """HTTP requests to servers of an identity provider, with limits on the total time and the size of the response.
 
-A socket timeout applies to each read only, so a server that sends one byte at a time could stall the caller forever.
+A socket timeout applies to each read and to each address only, so a server that sends one byte at a time, or has many
+addresses that do not respond, could stall the caller. The limit includes everything except the resolution of the name.
 """
 
 from __future__ import annotations
 
 import socket
 import threading
+import time
 import urllib.request
 from contextlib import suppress
 from functools import partial
@@ -39,7 +41,7 @@ def post_form(url: str, form: bytes, headers: dict[str, str], seconds: float, by
     request = urllib.request.Request(url, form, headers, method="POST")
     with _FetchDeadline(seconds) as deadline:
         opener = urllib.request.OpenerDirector()
-        for handler in (_HttpHandler(deadline), _HttpsHandler(deadline)):
+        for handler in (urllib.request.ProxyHandler(), _HttpHandler(deadline), _HttpsHandler(deadline)):
             opener.add_handler(handler)
         response = opener.open(request, timeout=seconds)
         assert isinstance(response, HTTPResponse)
@@ -56,10 +58,11 @@ def read_with_size_limit(source: Any, bytes_max: int) -> bytes:
 
 
 class _FetchDeadline:
-    """A time limit for an HTTP download. When it expires, the registered connections are shut down."""
+    """A time limit for an HTTP request. When it expires, the registered connections are shut down."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
+        self._ends_at = time.monotonic() + seconds
         self._timer = threading.Timer(seconds, self._on_deadline_expired)
         self._timer.daemon = True
         self._lock = threading.Lock()
@@ -79,10 +82,32 @@ class _FetchDeadline:
         if self._is_expired:
             raise TimeoutError(f"no complete response within {self._seconds:g} s") from None
 
-    def add_socket(self, connected: socket.socket) -> None:
-        """Register a socket to shut down at the deadline. A duplicate is stored, since TLS detaches the socket."""
+    def connect(self, address: tuple[str, int], *_: object) -> socket.socket:
+        """Connect to the first address of a host that responds in the time that is left.
+
+        The signature is that of `socket.create_connection`.
+        """
+        error: OSError = TimeoutError(f"no connection within {self._seconds:g} s")
+        for family, kind, protocol, _name, found in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+            seconds_left = self._ends_at - time.monotonic()
+            if seconds_left <= 0:
+                break
+            connection = socket.socket(family, kind, protocol)
+            try:
+                connection.settimeout(seconds_left)
+                connection.connect(found)
+            except OSError as failure:
+                connection.close()
+                error = failure
+            else:
+                # TLS detaches the socket, so a duplicate is shut down at the deadline.
+                self._add_socket(connection.dup())
+                return connection
+        raise error
+
+    def _add_socket(self, connected: socket.socket) -> None:
         with self._lock:
-            self._sockets.append(connected.dup())
+            self._sockets.append(connected)
         if self._is_expired:
             self._on_deadline_expired()
 
@@ -94,21 +119,11 @@ class _FetchDeadline:
                     each.shutdown(socket.SHUT_RDWR)
 
 
-class _Connection(HTTPConnection):
-    deadline: _FetchDeadline
-
-    def connect(self) -> None:
-        super().connect()
-        self.deadline.add_socket(self.sock)
-
-
-class _SecureConnection(HTTPSConnection, _Connection):
-    """An HTTPS connection whose socket is registered with the deadline before the TLS handshake."""
-
-
-def _create_connection(kind: type[_Connection], deadline: _FetchDeadline, host: str, **options: Any) -> _Connection:
+def _create_connection(
+    kind: type[HTTPConnection], deadline: _FetchDeadline, host: str, **options: Any
+) -> HTTPConnection:
     connection = kind(host, **options)
-    connection.deadline = deadline
+    connection._create_connection = deadline.connect  # type: ignore[attr-defined]
     return connection
 
 
@@ -118,7 +133,7 @@ class _HttpHandler(urllib.request.HTTPHandler):
         self._deadline = deadline
 
     def http_open(self, req: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(partial(_create_connection, _Connection, self._deadline), req)
+        return self.do_open(partial(_create_connection, HTTPConnection, self._deadline), req)
 
 
 class _HttpsHandler(urllib.request.HTTPSHandler):
@@ -127,4 +142,4 @@ class _HttpsHandler(urllib.request.HTTPSHandler):
         self._deadline = deadline
 
     def https_open(self, req: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(partial(_create_connection, _SecureConnection, self._deadline), req)
+        return self.do_open(partial(_create_connection, HTTPSConnection, self._deadline), req)

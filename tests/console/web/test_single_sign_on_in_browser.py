@@ -19,7 +19,10 @@ PROVIDER = ROOT / ".tools" / "oidc" / "provider.mjs"
 
 @contextmanager
 def start_provider(port: int, console_url: str) -> Iterator[str]:
-    """Start the provider, whose login page accepts any name and password, and return its URL."""
+    """Start the provider, whose login page accepts any name and password, and return its URL.
+
+    Its host differs from that of the console, since a browser treats the ports of one host as one site.
+    """
     if not PROVIDER.exists() or not (PROVIDER.parent / "node_modules" / "oidc-provider").exists():
         pytest.skip("oidc-provider is not installed: run tools/clients/setup oidc-provider")
     process = subprocess.Popen(
@@ -28,7 +31,7 @@ def start_provider(port: int, console_url: str) -> Iterator[str]:
     try:
         assert process.stdout is not None
         assert process.stdout.readline().strip() == "ready"
-        yield f"http://{HOST}:{port}"
+        yield f"http://localhost:{port}"
     finally:
         process.kill()
         process.communicate()

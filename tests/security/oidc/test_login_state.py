@@ -1,4 +1,4 @@
-"""Sealed login states: what a cluster sealed, its nodes open, for ten minutes."""
+"""Sealing of login states."""
 
 from __future__ import annotations
 

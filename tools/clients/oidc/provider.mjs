@@ -4,7 +4,7 @@
 import { Provider } from "oidc-provider";
 
 const [port, consoleUrl] = process.argv.slice(2);
-const provider = new Provider(`http://127.0.0.1:${port}`, {
+const provider = new Provider(`http://localhost:${port}`, {
   clients: [
     {
       client_id: "chronik-console",

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from http import HTTPStatus
 from importlib import import_module
 from time import thread_time
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -30,7 +30,6 @@ from chronik.console.rest.internal_client import LoopBridge
 from chronik.console.rest.node_interface import NodeInterface
 from chronik.console.rest.operation_table import BASE_PATH, RestOperation
 from chronik.console.rest.routes import MethodNotAllowed, decode_body, decode_query, match_route
-from chronik.console.rest.single_sign_on import SingleSignOn
 from chronik.console.rest.streams import CONTENT_TYPE as EVENTS
 from chronik.console.rest.streams import EventStreams, FileStream, encode_error_event
 from chronik.console.web.static_files import StaticFiles
@@ -39,8 +38,10 @@ from chronik.principals import ANONYMOUS
 from chronik.protocol.permissions import CLUSTER_NAME, AclResourceType
 from chronik.protocol.permissions import AclOperation as Right
 from chronik.request_reply import Disconnect
-from chronik.security.oidc.settings import OidcSettings
 from chronik.security.sasl.fair_pool import FairThreadPool
+
+if TYPE_CHECKING:
+    from chronik.console.rest.single_sign_on import SingleSignOn
 
 logger = logging.getLogger("chronik.console")
 
@@ -70,8 +71,10 @@ class AsyncOperationContext(OperationContext):
 class RestApplication:
     """The HTTP application that serves the admin API and the console."""
 
-    def __init__(self, side: NodeInterface, authenticator: HttpAuthenticator, oidc: OidcSettings | None = None) -> None:
-        """Create the application, with single sign-on if it is configured. Must be called on the node's event loop."""
+    def __init__(
+        self, side: NodeInterface, authenticator: HttpAuthenticator, single_sign_on: SingleSignOn | None = None
+    ) -> None:
+        """Create the application. Must be called on the node's event loop."""
         self.node: Final = side
         self.authenticator: Final = authenticator
         self._assets = StaticFiles()
@@ -82,7 +85,7 @@ class RestApplication:
             running_per_client_max=THREADS_PER_ACCOUNT,
             waiting_max=WAITING_MAX,
         )
-        self.single_sign_on: Final = None if oidc is None else SingleSignOn(oidc, side, authenticator)
+        self.single_sign_on: Final = single_sign_on
         self._functions: dict[str, Callable[..., Any]] = {}
         self.streams: Final = EventStreams(self.loop_bridge)
         self.shared_state: Final[dict[str, Any]] = {}

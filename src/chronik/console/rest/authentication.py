@@ -33,7 +33,6 @@ from chronik.console.status_pages import PageAuthorizer
 from chronik.principals import ANONYMOUS, USER, Principal
 from chronik.request_reply import ConnectedClient, Disconnect
 from chronik.security import audit
-from chronik.security.oidc.outcomes import SignedOnUser, SingleSignOnError
 from chronik.security.sasl.authenticator import Authenticator, ScramUsers
 from chronik.security.sasl.outcomes import PLAIN
 
@@ -56,8 +55,6 @@ early."""
 
 TOKEN_USER: Final = ""
 """The user name under which failed logins with the `http_token`, the node's shared secret, are counted."""
-PROVIDER_USER: Final = "(single sign-on)"
-"""The user name under which failed logins at an OpenID Connect provider are counted: the user is not known."""
 TOO_MANY_ATTEMPTS: Final = "too many login attempts are waiting: try again later"
 
 
@@ -71,6 +68,9 @@ class LoginSession(msgspec.Struct):
     last_used: float
     id_token: str | None = None
     """The ID token of a single sign-on, empty if it is too large to keep; None for other logins."""
+
+    def __repr__(self) -> str:
+        return f"LoginSession({self.principal})"
 
 
 class LoginSessions:
@@ -134,11 +134,14 @@ def parse_session_token(cookies: str) -> str:
 
 def parse_cookie(cookies: str, wanted: str) -> str:
     """Return the value of a cookie in a Cookie header, or an empty string."""
+    return next((value for name, value in iter_cookies(cookies) if name == wanted), "")
+
+
+def iter_cookies(cookies: str) -> Iterator[tuple[str, str]]:
+    """Yield the names and values of the cookies in a Cookie header."""
     for each in cookies.split(";"):
         name, _, value = each.strip().partition("=")
-        if name == wanted:
-            return value
-    return ""
+        yield name, value
 
 
 def build_session_cookie_header(token: str, *, is_encrypted: bool) -> tuple[str, str]:
@@ -240,7 +243,7 @@ class HttpAuthenticator:
         except HttpError:
             if request.authorization:
                 await self._attempts.record_failure(caller.host, TOKEN_USER)
-                self._log_failed_login(caller, TOKEN_USER)
+                self.log_failed_login(caller, TOKEN_USER)
             return None
         return Authentication(ANONYMOUS, credentials=self._get_stored_credentials(ANONYMOUS))
 
@@ -263,7 +266,7 @@ class HttpAuthenticator:
             return True
 
         if not await self._attempt_login(caller, TOKEN_USER, verify):
-            self._log_failed_login(caller, name)
+            self.log_failed_login(caller, name)
             raise RestError(HTTPStatus.UNAUTHORIZED, "the token is wrong")
         return ANONYMOUS
 
@@ -289,35 +292,12 @@ class HttpAuthenticator:
             return outcome.error is None and session.principal is not None
 
         if not await self._attempt_login(caller, name, verify) or session.principal is None:
-            self._log_failed_login(caller, name)
+            self.log_failed_login(caller, name)
             raise RestError(HTTPStatus.UNAUTHORIZED, "the user name or the password is wrong")
         return session.principal
 
-    async def log_in_with_provider(
-        self, caller: ClientInfo, verify: Callable[[], Awaitable[SignedOnUser]]
-    ) -> SignedOnUser:
-        """Verify a login at an OpenID Connect provider, with a delay after failed attempts.
-
-        Raises:
-            RestError: Too many attempts are waiting.
-            SingleSignOnError: The login is not valid.
-        """
-        users: list[SignedOnUser] = []
-        errors: list[SingleSignOnError] = []
-
-        async def attempt() -> bool:
-            try:
-                users.append(await verify())
-            except SingleSignOnError as error:
-                errors.append(error)
-            return bool(users)
-
-        if not await self._attempt_login(caller, PROVIDER_USER, attempt):
-            self._log_failed_login(caller, PROVIDER_USER)
-            raise errors[0]
-        return users[0]
-
-    def _log_failed_login(self, caller: ClientInfo, name: str) -> None:
+    def log_failed_login(self, caller: ClientInfo, name: str) -> None:
+        """Write a failed login to the audit log."""
         audit.log_failed_login(ConnectedClient(caller.host, 0, 0, principal=Principal(USER, name)), "HTTP")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
 import logging
 from collections.abc import Callable
@@ -15,33 +16,40 @@ from chronik.console.http import HttpRequest, HttpResponse
 from chronik.console.rest.authentication import (
     HttpAuthenticator,
     build_session_cookie_header,
+    iter_cookies,
     parse_cookie,
     parse_session_token,
 )
-from chronik.console.rest.errors import RestError
 from chronik.console.rest.node_interface import NodeInterface
 from chronik.console.web.static_files import HEADERS
 from chronik.ip_addresses import client_network
 from chronik.request_reply import Disconnect
 from chronik.security.oidc.login_state import LOGIN_SECONDS_MAX, InvalidLoginState, LoginStateSeal, create_login_state
-from chronik.security.oidc.outcomes import ProviderError, SignedOnUser, SingleSignOnError
-from chronik.security.oidc.provider import OidcProvider
-from chronik.security.oidc.settings import CALLBACK_PATH, OidcSettings
+from chronik.security.oidc.outcomes import ProviderError, SingleSignOnError
+from chronik.security.oidc.provider import OidcProvider, shorten_error_code
+from chronik.security.oidc.settings import CALLBACK_PATH, LOGIN_PATH, OidcSettings
 from chronik.security.sasl.fair_pool import FairThreadPool
 
 logger = logging.getLogger("chronik.console")
 
 T = TypeVar("T")
 
-LOGIN_PATH: Final = "/login/oidc"
 RETURN_PARAMETER: Final = "return"
 CANONICAL_PARAMETER: Final = "canonical"
 """Marks a request that was redirected to the host of the redirect URL, so that it is not redirected again."""
 
-COOKIE: Final = "chronik_login"
-"""The cookie of a login in progress. Unlike a session's, it is sent with the provider's redirect (SameSite=Lax)."""
+COOKIE_PREFIX: Final = "chronik_login_"
+"""The start of the names of cookies of logins in progress. Each login has its own, since a browser may start several in
+its tabs. Unlike a session's, these cookies are sent with the provider's redirect (SameSite=Lax)."""
+HOST_PREFIX: Final = "__Host-"
+"""Over TLS, a cookie name with this prefix can only be set by the host itself, not by another one of its domain."""
+LOGINS_MAX: Final = 3
+"""Logins in progress that a browser keeps."""
 
-THREADS: Final = 2
+UNKNOWN_USER: Final = "(single sign-on)"
+"""The user name of rejected logins in the audit log if the provider has not authenticated a user."""
+
+THREADS: Final = 4
 """Logins that wait for the provider concurrently. A slow provider must not occupy the threads of other operations."""
 WAITING_MAX: Final = 64
 
@@ -56,7 +64,7 @@ class SingleSignOn:
         self._settings = settings
         self._authenticator = authenticator
         self._provider = OidcProvider(settings, node.services.clock.now_ms)
-        self._seal = LoginStateSeal(node.services.config.cluster_secret or settings.client_secret)
+        self._seal = LoginStateSeal(settings.cookie_secret)
         self._is_encrypted = settings.redirect_url.startswith("https:")
         self._host = urlsplit(settings.redirect_url).netloc.lower()
         self._pool = FairThreadPool(
@@ -78,7 +86,7 @@ class SingleSignOn:
     async def respond(self, request: HttpRequest, caller: ClientInfo) -> HttpResponse:
         """Respond to a request for one of the two pages."""
         if request.method != "GET":
-            return _build_error_page(HTTPStatus.METHOD_NOT_ALLOWED, "this page supports GET only")
+            return _build_error_page(HTTPStatus.METHOD_NOT_ALLOWED, "this page supports GET only", ("Allow", "GET"))
         try:
             if request.path == LOGIN_PATH:
                 return await self._start(request, caller)
@@ -88,12 +96,11 @@ class SingleSignOn:
             status, message = HTTPStatus.BAD_GATEWAY, "the provider does not respond as expected; see the node's log"
         except (SingleSignOnError, InvalidLoginState) as error:
             logger.info("login rejected: method=single-sign-on reason=%r", str(error))
+            self._authenticator.log_failed_login(caller, getattr(error, "user", "") or UNKNOWN_USER)
             status, message = HTTPStatus.UNAUTHORIZED, str(error)
-        except RestError as error:
-            status, message = error.status, str(error)
         except Disconnect:
             status, message = HTTPStatus.TOO_MANY_REQUESTS, "too many logins are queued: try again later"
-        return _build_error_page(status, message, _build_login_cookie_header("", is_encrypted=self._is_encrypted))
+        return _build_error_page(status, message)
 
     async def _start(self, request: HttpRequest, caller: ClientInfo) -> HttpResponse:
         """Redirect the browser to the provider, with the state of the login in a cookie.
@@ -102,40 +109,52 @@ class SingleSignOn:
         """
         parameters = _parse_parameters(request.query)
         return_to = parameters.get(RETURN_PARAMETER, "")
-        if request.host.lower() != self._host and CANONICAL_PARAMETER not in parameters:
+        is_elsewhere = request.host.lower() != self._host or (self._is_encrypted and not caller.is_encrypted)
+        if is_elsewhere and CANONICAL_PARAMETER not in parameters:
             query = urlencode({RETURN_PARAMETER: return_to, CANONICAL_PARAMETER: 1})
             return _build_redirect(f"{self._settings.console_url.rstrip('/')}{LOGIN_PATH}?{query}")
+        if not self._provider.is_current:
+            await self._run_in_thread(caller, self._provider.load)
         state = create_login_state(return_to)
-        url = await self._run_in_thread(caller, lambda: self._provider.build_login_url(state))
-        return _build_redirect(url, _build_login_cookie_header(self._seal.seal(state), is_encrypted=self._is_encrypted))
+        cookies = [self._build_cookie_header(self._cookie_name(state.state), self._seal.seal(state))]
+        others = [name for name, _ in iter_cookies(request.header(b"cookie")) if COOKIE_PREFIX in name]
+        if len(others) >= LOGINS_MAX:
+            cookies += [self._build_cookie_header(name, "") for name in others if name.isascii()]
+        return _build_redirect(self._provider.build_login_url(state), *cookies)
 
     async def _complete(self, request: HttpRequest, caller: ClientInfo) -> HttpResponse:
         """Verify the provider's response and create a session."""
         parameters = _parse_parameters(request.query)
         cookies = request.header(b"cookie")
-        state = self._seal.open(parse_cookie(cookies, COOKIE))
+        cookie_name = self._cookie_name(parameters.get("state", ""))
+        state = self._seal.open(parse_cookie(cookies, cookie_name))
         if not state.is_state(parameters.get("state", "")):
             raise InvalidLoginState("the response belongs to another login: log in again")
         if "error" in parameters:
-            raise SingleSignOnError(f"the provider rejected the login: {_shorten_error(parameters['error'])}")
-        code = parameters.get("code", "")
+            raise SingleSignOnError(f"the provider rejected the login: {shorten_error_code(parameters['error'])}")
+        code, issuer = parameters.get("code", ""), parameters.get("iss")
         if not code:
-            raise SingleSignOnError("the provider's response contains no code")
-
-        async def verify() -> SignedOnUser:
-            issuer = parameters.get("iss")
-            return await self._run_in_thread(caller, lambda: self._provider.log_in(state, code, issuer))
-
-        user = await self._authenticator.log_in_with_provider(caller, verify)
+            raise SingleSignOnError("the provider's response contains no code: log in again")
+        user = await self._run_in_thread(caller, lambda: self._provider.log_in(state, code, issuer))
         sessions = self._authenticator.sessions
         sessions.remove(parse_session_token(cookies))
         token = sessions.create(user.principal, user.id_token)
-        is_encrypted = self._is_encrypted or caller.is_encrypted
         return _build_redirect(
             f"/{state.return_to}",
-            build_session_cookie_header(token, is_encrypted=is_encrypted),
-            _build_login_cookie_header("", is_encrypted=self._is_encrypted),
+            build_session_cookie_header(token, is_encrypted=self._is_encrypted or caller.is_encrypted),
+            self._build_cookie_header(cookie_name, ""),
         )
+
+    def _cookie_name(self, state: str) -> str:
+        """Return the name of the cookie of a login: a short hash, since the browser chooses `state`."""
+        digest = hashlib.sha256(state.encode("utf-8", "replace")).hexdigest()[:16]
+        return f"{HOST_PREFIX if self._is_encrypted else ''}{COOKIE_PREFIX}{digest}"
+
+    def _build_cookie_header(self, name: str, sealed: str) -> tuple[str, str]:
+        """Return a Set-Cookie header for the state of a login. An empty state deletes the cookie."""
+        scope = "Path=/; Secure" if self._is_encrypted else f"Path={LOGIN_PATH}"
+        age = LOGIN_SECONDS_MAX if sealed else 0
+        return "Set-Cookie", f"{name}={sealed}; {scope}; HttpOnly; SameSite=Lax; Max-Age={age}"
 
     async def _run_in_thread(self, caller: ClientInfo, function: Callable[[], T]) -> T:
         return await self._pool.run(client_network(caller.host), function)
@@ -152,20 +171,9 @@ def _parse_parameters(query: str) -> dict[str, str]:
     return {name: values[0] for name, values in found.items()}
 
 
-def _shorten_error(code: str) -> str:
-    """Return an OAuth error code such as access_denied. Other text, which any site can make up, is not shown."""
-    return code if code.isascii() and code.replace("_", "").isalnum() and len(code) <= 64 else "unknown error"
-
-
-def _build_login_cookie_header(sealed: str, *, is_encrypted: bool) -> tuple[str, str]:
-    """Return a Set-Cookie header for the state of a login. An empty state deletes the cookie."""
-    secure = "; Secure" if is_encrypted else ""
-    age = LOGIN_SECONDS_MAX if sealed else 0
-    return "Set-Cookie", f"{COOKIE}={sealed}; Path={LOGIN_PATH}; HttpOnly; SameSite=Lax; Max-Age={age}{secure}"
-
-
 def _build_redirect(url: str, *headers: tuple[str, str]) -> HttpResponse:
-    return HttpResponse(HTTPStatus.SEE_OTHER, HTML, headers=(*HEADERS[1:], ("Location", url), *headers))
+    protection = ("Referrer-Policy", "no-referrer")
+    return HttpResponse(HTTPStatus.SEE_OTHER, HTML, headers=(protection, ("Location", url), *headers))
 
 
 def _build_error_page(status: HTTPStatus, message: str, *headers: tuple[str, str]) -> HttpResponse:
@@ -176,6 +184,8 @@ def _build_error_page(status: HTTPStatus, message: str, *headers: tuple[str, str
         f'<meta name="color-scheme" content="light dark"><script src="/ui/theme.js"></script>{styles}</head>'
         '<body><main class="login"><div class="card login-card"><h1>Login failed</h1>'
         f"<p>{html.escape(message[:1].upper() + message[1:])}.</p>"
-        '<a class="button button-primary" href="/">Back to the console</a></div></main></body></html>\n'
+        f'<a class="button button-primary" href="{LOGIN_PATH}">Log in again</a><a href="/">Back to the console</a>'
+        "</div></main></body></html>\n"
     )
-    return HttpResponse(status, HTML, page.encode(), headers=(*HEADERS, *headers))
+    protection = dict[str, str](HEADERS) | {"Cache-Control": "no-store"}
+    return HttpResponse(status, HTML, page.encode(), headers=(*protection.items(), *headers))

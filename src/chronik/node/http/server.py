@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from chronik.console.rest.application import RestApplication
     from chronik.console.rest.authentication import HttpAuthenticator
     from chronik.console.rest.node_interface import NodeInterface
+    from chronik.console.rest.single_sign_on import SingleSignOn
     from chronik.registry.service import SchemaRegistry
     from chronik.security.oidc.settings import OidcSettings
 
@@ -145,8 +146,11 @@ class _LazyApplications:
         async with self._loading:
             if self._console is None:
                 node, authenticator = await self._load_shared()
-                make = await asyncio.to_thread(_import_console)
-                self._console = make(node, authenticator, self._oidc)
+                make, make_single_sign_on = await asyncio.to_thread(_import_console, self._oidc)
+                sign_on = None
+                if make_single_sign_on is not None and self._oidc is not None:
+                    sign_on = make_single_sign_on(self._oidc, node, authenticator)
+                self._console = make(node, authenticator, sign_on)
                 if self._is_closed:
                     self._console.close()
         return self._console
@@ -211,10 +215,15 @@ def _import_shared() -> tuple[type[SchemaRegistry], type[NodeInterface], type[Ht
     return SchemaRegistry, NodeInterface, HttpAuthenticator
 
 
-def _import_console() -> type[RestApplication]:
+def _import_console(oidc: OidcSettings | None) -> tuple[type[RestApplication], type[SingleSignOn] | None]:
+    """Return the class of the console and, if single sign-on is configured, the class of its pages."""
     from chronik.console.rest.application import RestApplication
 
-    return RestApplication
+    if oidc is None:
+        return RestApplication, None
+    from chronik.console.rest.single_sign_on import SingleSignOn
+
+    return RestApplication, SingleSignOn
 
 
 def _import_registry() -> type[RegistryApplication]:

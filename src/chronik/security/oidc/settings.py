@@ -13,10 +13,15 @@ from chronik.listeners import is_loopback_address
 from chronik.security.principal_rules import PrincipalRules
 from chronik.wording import format_install_hint
 
+LOGIN_PATH: Final = "/login/oidc"
+"""The path that starts a login."""
+
 CALLBACK_PATH: Final = "/login/oidc/callback"
 """The path to which the provider redirects users. The redirect URL is the console's URL with this path."""
 
 OPENID_SCOPE: Final = "openid"
+
+COOKIE_SECRET_CHARACTERS_MIN: Final = 32
 
 
 class OidcSettings(msgspec.Struct, frozen=True):
@@ -25,10 +30,15 @@ class OidcSettings(msgspec.Struct, frozen=True):
     issuer: str
     client_id: str
     client_secret: str | None
+    cookie_secret: str | None
     redirect_url: str
     scopes: str
     principal_claim: str
     principal_rules: PrincipalRules
+
+    def __repr__(self) -> str:
+        """Return the settings without secrets."""
+        return f"OidcSettings(issuer={self.issuer!r}, client_id={self.client_id!r})"
 
     @property
     def console_url(self) -> str:
@@ -62,6 +72,11 @@ def read_oidc_settings(config: NodeConfig) -> OidcSettings | None:
         )
     if OPENID_SCOPE not in config.oidc_scopes.split():
         raise ConfigError(f"oidc_scopes = {config.oidc_scopes!r}: expected {OPENID_SCOPE!r} among the scopes")
+    if config.oidc_cookie_secret is not None and len(config.oidc_cookie_secret) < COOKIE_SECRET_CHARACTERS_MIN:
+        raise ConfigError(
+            f"oidc_cookie_secret: expected at least {COOKIE_SECRET_CHARACTERS_MIN} random characters, such as the "
+            "output of: openssl rand -hex 32"
+        )
     try:
         import joserfc  # noqa: F401 - only checks that it is installed; it is used with the first login
     except ImportError:
@@ -70,6 +85,7 @@ def read_oidc_settings(config: NodeConfig) -> OidcSettings | None:
         issuer,
         client_id,
         config.oidc_client_secret,
+        config.oidc_cookie_secret,
         redirect_url,
         config.oidc_scopes,
         config.oidc_principal_claim,
@@ -82,7 +98,9 @@ def read_oidc_settings(config: NodeConfig) -> OidcSettings | None:
 
 
 def is_secure_url(url: str) -> bool:
-    """Return whether a URL uses HTTPS, or HTTP on a loopback address."""
+    """Return whether a URL is valid and uses HTTPS, or HTTP on a loopback address."""
+    if not url.isascii() or not url.isprintable() or " " in url:  # urlsplit ignores line breaks, headers do not
+        return False
     try:
         parts = urlsplit(url)
         host = parts.hostname

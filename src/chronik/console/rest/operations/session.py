@@ -23,10 +23,10 @@ from chronik.console.rest.models.security import (
     Session,
 )
 from chronik.console.rest.openapi import build_document
-from chronik.console.rest.single_sign_on import LOGIN_PATH
 from chronik.metadata.names import PIPELINES_TOPIC
 from chronik.principals import Principal
 from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
+from chronik.security.oidc.settings import LOGIN_PATH
 
 _documents: list[bytes] = []
 
