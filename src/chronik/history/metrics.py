@@ -70,7 +70,9 @@ METRICS: Final = (
     ),
     HistoryMetric("disk_used", Scope.NODE, BYTES, "Used bytes of the file system that has the data directory."),
     HistoryMetric("disk_total", Scope.NODE, BYTES, "Size of the file system that has the data directory."),
-    HistoryMetric("in_records", Scope.REPLICAS, PER_SECOND, "Records appended by producers to led partitions."),
+    HistoryMetric(
+        "in_records", Scope.REPLICAS, PER_SECOND, "Records that producers appended to led partitions.", is_counter=True
+    ),
     HistoryMetric("log_bytes", Scope.REPLICAS, BYTES, "Size of all replicas."),
     HistoryMetric(
         "topic_in_bytes", Scope.TOPIC, BYTES_PER_SECOND, "Bytes of batches that producers appended.", is_counter=True

@@ -48,6 +48,7 @@ def test_rates_sizes_and_latencies_of_requests_are_sampled(node: AuthorizingNode
     for metric in ("in_bytes", "out_bytes", "requests", "in_records", "produce_p50_ms", "produce_p99_ms", "cpu"):
         assert latest(node, metric) > 0, metric
     records_s, bytes_s = latest(node, "topic_in_records", TOPIC), latest(node, "topic_in_bytes", TOPIC)
+    assert latest(node, "in_records") == records_s
     assert 100 < bytes_s / records_s < 150, "both rates have the same duration"
     assert latest(node, "disk_total") > latest(node, "disk_used") > 0
 

@@ -21,7 +21,7 @@ export function overviewPage() {
   const attention = h("div", {});
   const totals = h("div", { class: "tiles" });
   const charts = historyCharts(CHARTS, { heading: "History" });
-  const node = h("div", {}, pageHead("Overview"), h("div", { class: "hero" }, verdict, attention), totals, charts.node);
+  const node = h("div", {}, pageHead("Overview"), h("div", { class: "hero" }, attention, verdict), totals, charts.node);
   let cluster = null;
   let said = null;
   fill(verdict, waiting());

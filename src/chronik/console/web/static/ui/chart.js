@@ -26,9 +26,10 @@ export function chart({ title, note, show, base = 1, twin, toggle, zoom }) {
   const said = h("span", { class: "visually-hidden", role: "status" });
   const frame = h("div", { class: "chart-frame", tabindex: "0", role: "group", "aria-label": `${title}. ${KEYS}`, "data-focus": `chart-${title}` }, picture, said);
   const legend = h("ul", { class: "legend" });
-  const body = h("div", { class: "chart-body" });
+  const body = h("div", { class: "chart-body" }, h("p", { class: "chart-message muted" }, "Loading…"));
   const switcher = press("chart-or-table", { class: "button button-small button-quiet", "data-focus": `twin-${title}` });
   switcher.addEventListener("click", () => toggle(!twin()));
+  fill(switcher, icon("tables"), "Table");
   const node = h("section", { class: "card chart", "aria-label": title }, h("div", { class: "card-head" }, h("div", {}, h("h2", {}, title), note && h("p", { class: "muted small" }, note)), switcher), body);
   const state = { data: null, width: 0, at: null, dragFrom: null, dragTo: null };
   let shown = null;
