@@ -13,6 +13,8 @@ from chronik.formats.codec import ReferencedSchema, UnsupportedSchemaError, Valu
 from chronik.formats.registry_client import (
     ATTEMPTS_MAX,
     CACHED_SCHEMAS_MAX,
+    REFERENCE_DEPTH_MAX,
+    REFERENCES_MAX,
     UNKNOWN_SECONDS,
     RegistryClient,
     RegistryRequestError,
@@ -368,3 +370,14 @@ def test_unsupported_schema_is_not_requested_for_each_record(
     with pytest.raises(UnsupportedSchemaError, match="refers to Item, which is missing"):
         client.fetch_schema(id)
     assert len(clock.slept) == 2
+
+
+def test_long_chain_of_references_is_unsupported(registry: HttpRegistry, connect: Connect) -> None:
+    references: list[dict[str, object]] = []
+    for number in range(REFERENCES_MAX):
+        id = registry.add(f"item-{number}", '"int"', references=references)
+        references = [{"name": f"Item{number}", "subject": f"item-{number}", "version": 1}]
+    client = connect()
+    with pytest.raises(UnsupportedSchemaError, match="refer to each other more than 200 levels deep"):
+        client.fetch_schema(id)
+    assert client.fetch_schema(REFERENCE_DEPTH_MAX).references

@@ -61,6 +61,9 @@ RESPONSE_BYTES_MAX: Final = 16 * 1024 * 1024
 REFERENCES_MAX: Final = 1000
 """Maximum number of schemas to which a schema refers, directly or indirectly."""
 
+REFERENCE_DEPTH_MAX: Final = 200
+"""Maximum number of schemas of which each refers to the next one. They are fetched recursively."""
+
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 
 SCHEMA_NOT_FOUND, VERSION_NOT_FOUND, SUBJECT_NOT_FOUND = 40403, 40402, 40401
@@ -388,9 +391,15 @@ class RegistryClient:
         return WriterSchema(_FORMATS[kind], text, tuple(found.values()))
 
     def _resolve_references(
-        self, document: Mapping[str, Any], found: dict[str, ReferencedSchema], visited: set[tuple[str, int]]
+        self,
+        document: Mapping[str, Any],
+        found: dict[str, ReferencedSchema],
+        visited: set[tuple[str, int]],
+        depth: int = 1,
     ) -> None:
         """Add the schemas to which a schema refers, each after those to which it refers itself."""
+        if depth > REFERENCE_DEPTH_MAX:
+            raise UnsupportedSchemaError(f"the schemas refer to each other more than {REFERENCE_DEPTH_MAX} levels deep")
         for reference in document.get("references") or ():
             try:
                 name, subject, version = reference["name"], reference["subject"], reference["version"]
@@ -410,7 +419,7 @@ class RegistryClient:
             text = referenced.get("schema")
             if not isinstance(text, str):
                 raise self._unexpected("it has no schema")
-            self._resolve_references(referenced, found, visited)
+            self._resolve_references(referenced, found, visited, depth + 1)
             found[name] = ReferencedSchema(name, text)
 
     def _parse_registered(self, subject: str, document: Mapping[str, Any]) -> RegisteredSchema:
