@@ -273,4 +273,5 @@ def test_call_kind_numbers_are_stable() -> None:
         "ADMIN": 23,
         "STATUS": 24,
         "HEALTH": 25,
+        "HISTORY": 26,
     }
