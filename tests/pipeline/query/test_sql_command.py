@@ -20,11 +20,13 @@ from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
 from chronik.pipeline.spark.connect_server import find_running_server, stop_server
 from chronik.pipeline.tables.catalog import open_or_create_table
+from chronik.pipeline.tables.commit_plan import PartitionRange
 from chronik.pipeline.tables.layout import TableKind
 from chronik.pipeline.tables.storage import table_uri
 from chronik.pipeline.tables.topic_table import TableSpec
 from chronik.testing import Broker
 from tests.cli.pseudo_terminal import PseudoTerminal
+from tests.pipeline.table_fixtures import write_task_output
 
 pytestmark = pytest.mark.xdist_group("jvms")
 
@@ -184,6 +186,36 @@ def test_rows_are_written_to_a_file(shell: Shell) -> None:
         headings, *rows = csv.reader(file)
     assert headings == ["n", "text", "_timestamp"]
     assert rows[1:] == [["2", "", "2024-05-01T12:00:00.001000Z"], ["1", "a,b", "2024-05-01T12:00:00Z"]]
+
+
+def test_explain_shows_what_a_query_reads(shell: Shell) -> None:
+    """The server plans the query with a data source of Python."""
+    directory = shell._directory / "tables" / "many"
+    table = open_or_create_table(str(directory), TableSpec("many", "AAAAAAAAAAAAAAAAAAAAAQ"))
+    spans = [PartitionRange(0, 10 * number, 10 * number + 10) for number in range(16)]
+    table.commit([write_task_output(directory, span) for span in spans])
+    query = "SELECT count(*) AS n FROM many_cold WHERE _offset >= 155"
+    as_json, as_text, rows, small, command = shell.sql_each(
+        ("--explain", "--json", query),
+        ("--explain", query),
+        (query, "--format", "csv"),
+        ("--explain", "SELECT * FROM orders WHERE n = 1"),
+        ("--explain", "CREATE TABLE copy AS SELECT * FROM orders"),
+    )
+    assert (as_json.code, as_json.err) == (0, "")
+    found = json.loads(as_json.out)
+    assert found["reads_all_because"] is None
+    (view,) = found["views"]
+    assert view["conditions"] == [["_offset >= 155"]]
+    assert (view["landed"]["files"], view["landed"]["rows"]) == (1, 10)
+    assert {name: each["files"] for name, each in view["landed"]["skipped"].items()} == {
+        "partition": 0,
+        "statistics": 15,
+    }
+    assert as_text.out.splitlines()[1].split()[:4] == ["many_cold", "landed", "1", "10"]
+    assert rows.out.split() == ["n", "5"], rows.err
+    assert small.out.splitlines()[-1] == "nothing is skipped: there are few files and records"
+    assert (command.code, command.err.startswith("chronik: only a query can be explained")) == (1, True)
 
 
 def test_errors_are_printed_in_one_line(shell: Shell) -> None:

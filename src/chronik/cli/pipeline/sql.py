@@ -83,6 +83,12 @@ def add_arguments(actions: Any) -> None:
         help="write all rows to a .csv, .jsonl, .arrow or .parquet file, which appears when it is complete",
     )
     parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="show how many rows, files and bytes the query would read and skip, instead of running it (with --json: as"
+        " JSON)",
+    )
+    parser.add_argument(
         "-n",
         "--rows",
         type=parse_positive_int,
@@ -111,6 +117,8 @@ def run(arguments: argparse.Namespace) -> int:
     if not found and not is_interactive:
         raise InvalidInput("no statement given: use chronik pipeline sql 'SELECT …', or --file")
     output = _parse_output(arguments, len(found))
+    if arguments.explain:
+        _check_explain_arguments(arguments, len(found))
     require_packages("pyspark", "pyarrow", "deltalake")
     _set_utc_time_zone()
     # PySpark's own logger would print every error with the JVM's stack trace.
@@ -122,6 +130,9 @@ def run(arguments: argparse.Namespace) -> int:
         if is_interactive:
             _run_prompt(session, arguments)
         for statement in found:
+            if arguments.explain:
+                _explain(session, statement, arguments)
+                continue
             _run(session, statement, arguments, output, prune=len(found) == 1)
         if arguments.timing and not is_interactive:
             print(f"{time.monotonic() - ready:.2f} s, after {ready - began:.2f} s to start Spark", file=sys.stderr)
@@ -144,6 +155,13 @@ def _parse_output(arguments: argparse.Namespace, statements: int) -> ResultOutpu
     format = choose_format(path, arguments.format)
     check_output_path(path)
     return ResultOutput(path, format)
+
+
+def _check_explain_arguments(arguments: argparse.Namespace, statements: int) -> None:
+    if statements != 1:
+        raise InvalidInput("--explain: expected exactly one statement")
+    if arguments.output is not None or arguments.format not in (None, "table", "json"):
+        raise InvalidInput("--explain: expected no --output, and the format table or json")
 
 
 def _read_statements(arguments: argparse.Namespace) -> str:
@@ -264,6 +282,33 @@ def _run(
                 _write_file(frame, output)
     except PySparkException as error:
         raise SqlFailedError(summarize_error(str(error))) from error
+
+
+def _explain(spark: SparkSession, statement: str, arguments: argparse.Namespace) -> None:
+    from pyspark.errors import PySparkException
+
+    from chronik.cli.output import print_json
+    from chronik.cli.pipeline.query_explanation import format_explanation
+    from chronik.pipeline.query.error_summary import SqlFailedError, summarize_error
+    from chronik.pipeline.query.explanation import explain_query
+    from chronik.pipeline.spark.jvm import raise_if_jvm_ended
+
+    try:
+        with raise_if_jvm_ended(spark):
+            found = explain_query(
+                spark,
+                statement,
+                parse_bootstrap_access(arguments),
+                arguments.table_root,
+                storage_options=parse_storage_options(arguments),
+                registry=parse_registry_argument(arguments),
+            )
+    except PySparkException as error:
+        raise SqlFailedError(summarize_error(str(error))) from error
+    if arguments.format == "json":
+        print_json(found.to_json())
+    else:
+        print(format_explanation(found))
 
 
 def _write_file(frame: DataFrame, output: ResultOutput) -> None:

@@ -8,8 +8,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from chronik.client.access.settings import Bootstrap
+from chronik.errors import ChronikError
 from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline.query.lexer import TokenKind, tokenize_sql
+from chronik.pipeline.query.pruning import is_query
 from chronik.pipeline.query.views import (
     PreparedViews,
     RawFieldError,
@@ -22,6 +24,11 @@ from chronik.pipeline.query.views import (
 if TYPE_CHECKING:
     from pyspark.errors import AnalysisException
     from pyspark.sql import DataFrame, SparkSession
+
+
+class InvalidQueryError(ChronikError):
+    """A statement that is no query where only a query is possible."""
+
 
 NO_SUCH_VIEW = "TABLE_OR_VIEW_NOT_FOUND"
 
@@ -83,6 +90,42 @@ def query(
             )
             return _analyze_statement(spark, prepared)
     return _run_with_missing_views(spark, statement, bootstrap, table_root, storage_options, registry)
+
+
+def analyze_query(
+    spark: SparkSession,
+    statement: str,
+    bootstrap: Bootstrap,
+    table_root: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    registry: RegistrySettings | None = None,
+) -> PreparedViews:
+    """Analyze a single query without running it, and return the views that it would read if it were executed once.
+
+    Raises:
+        InvalidQueryError: The statement is no query.
+        ChronikError, PySparkException: As for `query`.
+    """
+    from pyspark.errors import AnalysisException
+
+    if not is_query(statement):
+        raise InvalidQueryError("only a query can be explained: a statement that starts with SELECT, WITH or FROM")
+    prepared = prepare_views(
+        spark,
+        statement,
+        bootstrap,
+        table_root,
+        prune=True,
+        executes_once=True,
+        storage_options=storage_options,
+        registry=registry,
+    )
+    try:
+        _analyze_statement(spark, prepared)
+    except AnalysisException as error:
+        raise _explain_raw_field(error, prepared) or error from None
+    return prepared
 
 
 def _run_with_missing_views(

@@ -230,6 +230,14 @@ class SnapshotReader:
             landed = _restrict_to_offsets(landed, dict(ends))
         return TopicSnapshot(topic, landed, tail, tail_error, None, is_unknown, registry, ends)
 
+    def find_offsets(self, timestamps_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+        """Return the first offset of each partition at or after a timestamp, or NO_MATCHING_OFFSET.
+
+        Raises:
+            ClientError, KafkaError: The brokers rejected the request or did not respond.
+        """
+        return self._positions.list_offsets_at(timestamps_ms)
+
     def _take_snapshots_once(self, topics: list[str]) -> tuple[dict[str, TopicSnapshot], bool]:
         """Take snapshots once; also return whether a table and its topic have a gap that a retry may close."""
         tables = {topic: self._read_table_snapshot(topic) for topic in topics}
@@ -332,12 +340,12 @@ class SnapshotReader:
 
 
 def select_files(snapshot: TableSnapshot, positions: Sequence[int]) -> TableSnapshot:
-    """Return a table's snapshot with only the files at these positions, and without statistics."""
+    """Return a table's snapshot with only the files at these positions."""
     return replace(
         snapshot,
         file_uris=tuple(snapshot.file_uris[position] for position in positions),
         live_files=tuple(snapshot.live_files[position] for position in positions),
-        statistics=None,
+        statistics=None if snapshot.statistics is None else snapshot.statistics.select(positions),
     )
 
 

@@ -43,6 +43,14 @@ from chronik.pipeline.query.name_resolution import (
     has_single_scan,
     to_unquoted_name,
 )
+from chronik.pipeline.query.pruning import (
+    PrunedSnapshot,
+    ViewColumns,
+    is_prunable,
+    is_worthwhile,
+    plan_statement,
+    prune_snapshot,
+)
 from chronik.pipeline.query.s3a import build_s3a_options, has_s3a, to_s3a_uri
 from chronik.pipeline.query.spark_schema import to_spark_schema
 from chronik.pipeline.query.time_travel import (
@@ -61,6 +69,7 @@ from chronik.pipeline.tables.parquet import directories_contain_values
 from chronik.pipeline.tables.storage import local_directory, to_absolute_root
 from chronik.pipeline.tables.storage_options import is_s3
 from chronik.pipeline.tables.topic_table import TableSnapshot
+from chronik.protocol.errors import KafkaError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -269,6 +278,8 @@ class PreparedViews:
     """Topics in the statement that do not exist on the cluster, so that only landed rows are available."""
     raw_topics: dict[str, RawTopic]
     """Topics with undecoded values, by the names of their views."""
+    pruned: dict[str, PrunedSnapshot]
+    """The parts of snapshots that the statement reads, by the names of the views."""
 
 
 def views(
@@ -366,8 +377,8 @@ def prepare_views(
     """Create the views that a statement names, and the additional ones in `also`, from one snapshot.
 
     With `prune`, the views have only the columns that the statement names. With `executes_once`, they may omit rows
-    that the statement does not need. Views of earlier statements are dropped, since a name that Spark resolves
-    indirectly would otherwise read their old snapshot.
+    that the statement does not need, if it is worthwhile. Views of earlier statements are dropped, since a name that
+    Spark resolves indirectly would otherwise read their old snapshot.
 
     Raises:
         AmbiguousNameError: Two names differ only in case, but refer to different topics.
@@ -394,7 +405,13 @@ def prepare_views(
             if view.as_of is not None and (view.topic, view.as_of) not in topic_snapshots:
                 past = snapshots.take_snapshot_as_of(view.topic, view.as_of)
                 topic_snapshots[view.topic, view.as_of] = past
-    statement = parsed.text
+        statement = parsed.text
+        wanted = {view: topic_snapshots[view.topic, view.as_of] for view in all_views}
+        pruned = {view.name: PrunedSnapshot(view, snapshot, snapshot) for view, snapshot in wanted.items()}
+        may_omit_rows = prune and executes_once and not others and is_prunable(statement)
+        if may_omit_rows and any(map(is_worthwhile, wanted.values())):
+            statement, needed = _prune_views(spark, statement, wanted, snapshots)
+            pruned |= needed
     refused: dict[str, ChronikError] = dict(named.ambiguous)
     only_landed: dict[str, None] = {}
     raw: dict[str, RawTopic] = {}
@@ -406,7 +423,7 @@ def prepare_views(
             _create_view(
                 spark,
                 view,
-                snapshot,
+                pruned[view.name].snapshot,
                 _build_read_settings(bootstrap),
                 columns,
                 is_temporary=True,
@@ -422,7 +439,34 @@ def prepare_views(
             raw[view.name] = RawTopic(view.topic, snapshot.table_snapshot is not None)
     for name in refused:
         _drop_view(spark, name)
-    return PreparedViews(statement, names, refused, tuple(only_landed), raw)
+    return PreparedViews(statement, names, refused, tuple(only_landed), raw, pruned)
+
+
+def _prune_views(
+    spark: SparkSession, statement: str, views: Mapping[TopicView, TopicSnapshot], reader: SnapshotReader
+) -> tuple[str, dict[str, PrunedSnapshot]]:
+    """Return the statement to run, and by the names of views the parts of their snapshots that it needs."""
+    columns = [
+        ViewColumns(view.name, _select_fields(snapshot.schema, _find_columns(statement, snapshot)))
+        for view, snapshot in views.items()
+    ]
+    planned = plan_statement(spark, statement, columns)
+    if planned is None:
+        return statement, {}
+    found = {}
+    for view, snapshot in views.items():
+        references = planned.references[view.name]
+        find_offsets = None if view.half is TopicViewScope.COLD else reader.find_offsets
+        try:
+            found[view.name] = prune_snapshot(view, snapshot, references, find_offsets)
+        except KafkaError:  # a partition without leader, which the tasks of the query may wait for
+            found[view.name] = prune_snapshot(view, snapshot, references, None)
+    return planned.statement, found
+
+
+def _find_columns(statement: str, snapshot: TopicSnapshot) -> list[str]:
+    # Without any column, Spark could not count the rows.
+    return find_referenced_columns(statement, snapshot.schema.names) or [PARTITION]
 
 
 def _resolve_clause(spark: SparkSession, names: TopicNames, clause: AsOfClause) -> TopicView:

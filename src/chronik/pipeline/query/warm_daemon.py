@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pyspark.daemon import manager
 
+import chronik.pipeline.query.filter_probe_source
 import chronik.pipeline.query.landed_rows
 import chronik.pipeline.query.live_tail  # noqa: F401
 

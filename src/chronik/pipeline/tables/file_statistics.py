@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -25,3 +25,13 @@ class FileStatistics:
     """By column: a value that is at least as large as all others of the file, except null and NaN."""
     null_counts: Mapping[str, pa.Array]
     """By column: the number of nulls (int64)."""
+
+    def select(self, positions: Sequence[int]) -> FileStatistics:
+        """Return the statistics of the files at these positions."""
+        indices = pa.array(positions, pa.int64())
+        return FileStatistics(
+            self.rows.take(indices),
+            {name: values.take(indices) for name, values in self.lower.items()},
+            {name: values.take(indices) for name, values in self.upper.items()},
+            {name: values.take(indices) for name, values in self.null_counts.items()},
+        )
