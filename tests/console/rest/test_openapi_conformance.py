@@ -149,6 +149,7 @@ EXCLUDED_OPERATIONS = (
     "live_stream",
     "searching_tail",
     "searching_search",
+    "statistics_compute",
     "quotas_put",
     *(("session_login", "users_put") if run_size.IS_LONG_RUN else ()),
 )

@@ -24,8 +24,10 @@ ACTION_NAME = re.compile(r'"([a-z][a-z-]*\??)"')
 
 PRESSED_ON_ONE_NODE = frozenset(
     {
+        "cancel-statistics",
         "clear-selection",
         "clone-topic?",
+        "compute-statistics",
         "delete-groups",
         "delete-groups?",
         "delete-topics",

@@ -425,3 +425,24 @@ def test_config_editor_knows_units_choices_and_defaults(console: ConsoleTab, nod
     assert stored("cleanup.policy") == "delete,compact"
     change("segment.bytes", "Allowed: at least 1048576", value="2", unit="MiB")
     console.submit_with_plan("change-config", "set segment.bytes = 2097152")
+
+
+def test_statistics_are_computed_on_request(console: ConsoleTab, node: AuthorizingNode) -> None:
+    root = log_in_as(node, "root")
+    assert root.post("/topics", {"name": "measured", "partitions": 2}).status == 200
+    for message in ({"key": "a", "value": "x" * 1000}, {"key": "b", "value": None}, {"key": None, "value": ""}):
+        assert root.post("/topics/measured/messages", {"partition": 1, **message}).status == 201
+    page = console.page
+    console.open("/topics/measured")
+    page.get_by_role("link", name="Statistics").click()
+    console.press("compute-statistics")
+    console.expect_text("All selected records were read.")
+    row = page.locator("tr[data-key='1']")
+    row.get_by_text("1 (33 %)").first.wait_for()
+    row.get_by_text("0 B · 500 B · 1,000 B").or_(row.get_by_text("0 B · 500 B · 1000 B")).wait_for()
+    console.check_page("topic-statistics")
+    page.route("**/statistics?**", lambda route: None)
+    console.press("compute-statistics")
+    console.press("cancel-statistics")
+    console.expect_text("Cancelled.")
+    page.unroute("**/statistics?**")

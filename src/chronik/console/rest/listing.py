@@ -24,6 +24,7 @@ SECTION_TITLES: Final = {
     "configs": "Configs",
     "topics": "Topics",
     "consumers": "Consumers of topics",
+    "statistics": "Statistics of topics",
     "messages": "Messages",
     "exports": "Export",
     "searching": "Search and tail",

@@ -60,6 +60,7 @@ from chronik.console.rest.models.security import (
     Session,
     User,
 )
+from chronik.console.rest.models.statistics import StatisticsProgress, StatisticsQuery, TopicStatistics
 from chronik.console.rest.models.topics import (
     ListTopics,
     LowWatermarks,
@@ -211,6 +212,9 @@ OPERATIONS: Final = (
        "Delete Topic", body=RecordsToDelete, response=LowWatermarks),
     _o("GET", "/topics/{topic}/consumers", "consumers:list_all", "List the consumer groups of a topic by name.",
        "Describe Topic; groups without Describe Group are omitted", query=Searching, response=TopicConsumers),
+    _o("GET", "/topics/{topic}/statistics", "statistics:compute",
+       "Compute statistics of a topic's records, up to a limit.", "Read Topic", query=StatisticsQuery,
+       events={"progress": StatisticsProgress, "statistics": TopicStatistics}, reads_topic="topic"),
     # Messages
     _o("GET", "/topics/{topic}/messages", "messages:read", "Read messages.", "Read Topic", query=ReadMessages,
        response=Messages, reads_topic="topic"),

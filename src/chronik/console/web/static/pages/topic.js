@@ -17,8 +17,9 @@ import { messagesCard } from "./messages.js";
 import { produceForm } from "./produce.js";
 import { createTopic } from "./topics.js";
 import { consumersCard, topicAclsCard } from "./topic-access.js";
+import { statisticsCard } from "./topic-statistics.js";
 
-const TABS = [["partitions", "Partitions"], ["messages", "Messages"], ["consumers", "Consumers"], ["history", "History"], ["acls", "ACLs"], ["configs", "Configs"]];
+const TABS = [["partitions", "Partitions"], ["messages", "Messages"], ["consumers", "Consumers"], ["history", "History"], ["acls", "ACLs"], ["statistics", "Statistics"], ["configs", "Configs"]];
 
 export function topicPage(name, params) {
   let state = params;
@@ -61,6 +62,7 @@ export function topicPage(name, params) {
     if (tab === "messages") inner = mayOn(topic, "read") ? messagesCard(name, state, head) : { node: hiddenNotice(`Read on topic ${name}`) };
     else if (tab === "consumers") inner = consumersCard(name, state);
     else if (tab === "history") inner = historyCharts(topicCharts(name));
+    else if (tab === "statistics") inner = mayOn(topic, "read") ? statisticsCard(name, state) : { node: hiddenNotice(`Read on topic ${name}`) };
     else if (tab === "acls") inner = topicAclsCard(name);
     else if (tab === "configs") inner = configsCard({ path: at("topics", name, "configs"), what: `Configs of ${name}`, params: state, mayAlter: () => mayOn(head.data, "alter-configs"), permission: `DescribeConfigs on topic ${name}` });
     else inner = partitionsCard(name, topic, head);
