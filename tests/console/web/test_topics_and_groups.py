@@ -386,13 +386,6 @@ def test_selected_groups_are_deleted(console: ConsoleTab, node: AuthorizingNode)
     assert root.get("/groups/bulk-group").status == 404
 
 
-def test_buttons_of_this_module_were_pressed(request: pytest.FixtureRequest, pressed: set[str]) -> None:
-    run = {item.name for item in request.session.items if item.path == request.path}
-    if not {name for name in globals() if name.startswith("test_")} <= run:
-        pytest.skip("not all of this file was run")
-    assert pressed >= PRESSED_ON_ONE_NODE
-
-
 def test_config_editor_knows_units_choices_and_defaults(console: ConsoleTab, node: AuthorizingNode) -> None:
     root = log_in_as(node, "root")
     page, dialog = console.page, console.dialog()
@@ -446,3 +439,10 @@ def test_statistics_are_computed_on_request(console: ConsoleTab, node: Authorizi
     console.press("cancel-statistics")
     console.expect_text("Cancelled.")
     page.unroute("**/statistics?**")
+
+
+def test_buttons_of_this_module_were_pressed(request: pytest.FixtureRequest, pressed: set[str]) -> None:
+    run = {item.name for item in request.session.items if item.path == request.path}
+    if not {name for name in globals() if name.startswith("test_")} <= run:
+        pytest.skip("not all of this file was run")
+    assert pressed >= PRESSED_ON_ONE_NODE
