@@ -301,7 +301,9 @@ def test_reset_by_duration_previews_each_partition(console: ConsoleTab) -> None:
     console.press("reset-offsets?")
     console.fill(kind="end")
     console.press("show-plan")
-    console.expect_text(f"0 records will be consumed again, {RECORDS} will be skipped.")
+    said = console.dialog().locator(".notice span").last
+    said.wait_for()
+    assert said.inner_text() == f"0 records will be consumed again, {RECORDS} will be skipped."
     console.confirm("reset-offsets")
     console.press("reset-offsets?")
     console.fill(kind="duration", amount="2", unit="D")

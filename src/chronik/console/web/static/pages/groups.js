@@ -194,7 +194,7 @@ function reset(name, page) {
     topics: form.topic ? [form.topic] : null,
     to: { start: "start", end: "end", time: `@${new Date(form.time).getTime()}`, duration: `P${form.unit === "D" ? "" : "T"}${form.amount ?? 0}${form.unit}`, offset: String(form.value ?? 0), back: `-${form.value ?? 0}`, on: `+${form.value ?? 0}` }[form.kind],
   });
-  const moves = ({ items }) => h("div", {}, h("p", {}, consequence(items)), movesTable(items));
+  const moves = ({ items }) => h("div", {}, notice(consequence(items)), movesTable(items));
   const movesTable = (items) => table("New offsets", [
     { label: "Topic", grow: true, cell: (row) => row.topic },
     { label: "Partition", align: "end", cell: (row) => number(row.partition) },
@@ -205,7 +205,7 @@ function reset(name, page) {
   const consequence = (items) => {
     const changes = items.filter((each) => each.before !== null).map((each) => each.after - each.before);
     const sum = (values) => values.reduce((total, each) => total + each, 0);
-    const again = -sum(changes.filter((each) => each < 0));
+    const again = sum(changes.filter((each) => each < 0).map((each) => -each));
     const skipped = sum(changes.filter((each) => each > 0));
     return `${format.plural(again, "record")} will be consumed again, ${format.count(skipped)} will be skipped.`;
   };
