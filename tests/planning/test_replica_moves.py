@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import product
 
@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronik.planning.placement import PlacementCandidate, place_replicas
-from chronik.planning.replica_moves import plan_evacuation, plan_rebalance_moves, plan_takeover
-from chronik.planning.views import PlannedNode, PlannedPartition, PlanRejectedError
+from chronik.planning.replica_moves import plan_evacuation, plan_placement, plan_rebalance_moves, plan_takeover
+from chronik.planning.views import NO_LEADER, PlannedNode, PlannedPartition, PlanRejectedError, ReplicaMove
 from tests.planning.views import (
     after,
     clusters,
@@ -271,3 +271,52 @@ def test_rebalance_of_ten_thousand_partitions_takes_seconds() -> None:
     partitions = placed(nodes[:9], 10_000, 3)
     rebalanced = after(partitions, plan_rebalance_moves(nodes, partitions))
     assert spread(replica_counts(nodes, rebalanced)) <= 1
+
+
+def replicas_after(moves: Iterable[ReplicaMove], partitions: list[PlannedPartition]) -> list[tuple[int, ...]]:
+    changed = {move.partition: move.replicas for move in moves}
+    return [changed.get(each, each.replicas) for each in partitions]
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(clusters(all_well=True, at_least=2), st.data())
+def test_placement_uses_chosen_nodes_and_keeps_balance(cluster: Cluster, data: st.DataObject) -> None:
+    nodes, partitions = cluster
+    ids = [node.id for node in nodes]
+    chosen = data.draw(st.lists(st.sampled_from(ids), min_size=1, unique=True))
+    factor = data.draw(st.integers(1, len(chosen)))
+    placed = replicas_after(plan_placement(nodes, partitions, chosen, factor), partitions)
+    assert all(len(set(each)) == factor and set(each) <= set(chosen) for each in placed)
+
+
+def test_placement_keeps_replicas_on_chosen_nodes() -> None:
+    partitions = [partition(1, 2, 3), partition(2, 3, 1, index=1), partition(3, 1, 2, index=2)]
+    assert plan_placement(some_nodes(4), partitions, [1, 2, 3], 3) == ()
+    placed = replicas_after(plan_placement(some_nodes(4), partitions, [1, 2, 3], 2), partitions)
+    counts = Counter(node for each in placed for node in each)
+    assert sorted(counts.values()) == [2, 2, 2]
+    assert Counter(each[0] for each in placed) == {1: 1, 2: 1, 3: 1}
+    grown = replicas_after(plan_placement(some_nodes(4), partitions, [1, 2, 3, 4], 4), partitions)
+    assert all(set(each) == {1, 2, 3, 4} for each in grown)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "factor", "message"),
+    [
+        ([1], 2, "2 replicas per partition on 1 node"),
+        ([1, 9], 1, "node 9 does not exist"),
+        ([1, 3], 1, "node 3 cannot receive replicas"),
+        ([1], 0, "choose at least 1 replica"),
+    ],
+)
+def test_impossible_placement_is_rejected(chosen: list[int], factor: int, message: str) -> None:
+    nodes = some_nodes(3)
+    nodes[2] = replace(nodes[2], is_draining=True)
+    with pytest.raises(PlanRejectedError, match=message):
+        plan_placement(nodes, [partition(1, 2)], chosen, factor)
+
+
+def test_placement_of_partition_without_leader_is_rejected() -> None:
+    offline = replace(partition(1), leader=NO_LEADER)
+    with pytest.raises(PlanRejectedError, match="orders-0: no leader"):
+        plan_placement(some_nodes(2), [offline], [2], 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from chronik.planning.balancer import LeaderBalancer, ReplicaBalancer, ReplicaLayout
 from chronik.planning.views import (
@@ -63,6 +63,52 @@ def plan_rebalance_moves(
     ReplicaBalancer(layout, lambda position, node: movable[position] and node in takers).balance()
     LeaderBalancer(layout, lambda position: movable[position]).balance()
     return layout.moves()
+
+
+def plan_placement(
+    nodes: Sequence[PlannedNode], partitions: Sequence[PlannedPartition], chosen: Collection[int], factor: int
+) -> tuple[ReplicaMove, ...]:
+    """Plan the replica moves after which all partitions have `factor` replicas, on the chosen nodes only.
+
+    Replicas that are on chosen nodes stay there unless balance requires a move.
+
+    Raises:
+        PlanRejectedError: A chosen node cannot receive replicas, there are too few of them, or a partition has no
+            leader from which records could be copied.
+    """
+    known = {node.id: node for node in nodes}
+    for each in sorted(chosen):
+        if each not in known:
+            raise PlanRejectedError(f"node {each} does not exist")
+        if not known[each].can_receive_replicas:
+            raise PlanRejectedError(f"node {each} cannot receive replicas: it is offline, fenced or draining")
+    if factor < 1 or len(chosen) < factor:
+        needed = pluralize(factor, "replica")
+        raise PlanRejectedError(
+            f"{needed} per partition on {pluralize(len(chosen), 'node')}: choose at least 1 replica and as many nodes"
+        )
+    offline = [partition for partition in partitions if partition.leader == NO_LEADER]
+    if offline:
+        raise PlanRejectedError(f"{format_partitions(offline)}: no leader, so the records cannot be copied")
+    layout = ReplicaLayout([known[each] for each in sorted(chosen)], partitions)
+    for position, partition in enumerate(partitions):
+        layout.set_replicas(position, _choose_replicas(layout, partition, factor))
+    ReplicaBalancer(layout, lambda position, node: True).balance()
+    LeaderBalancer(layout, lambda position: True).balance()
+    return layout.moves()
+
+
+def _choose_replicas(layout: ReplicaLayout, partition: PlannedPartition, factor: int) -> tuple[int, ...]:
+    """Return the replicas of a partition on the nodes of the layout: those that it has there, and the best others."""
+    kept = [replica for replica in partition.replicas if replica in layout.takers]
+    while len(kept) > factor:
+        kept.remove(max(kept[1:], key=lambda node: (len(layout.held[node]), node)))
+    while len(kept) < factor:
+        others = [node for node in layout.takers if node not in kept]
+        kept.append(
+            min(others, key=lambda node: (layout.count_shared_racks([*kept, node]), len(layout.held[node]), node))
+        )
+    return tuple(kept)
 
 
 def _build_layout_without(

@@ -150,6 +150,9 @@ CASES = {
     "transactions_list_all": OperationCase("/transactions", prepare=prepare_transaction, unauthorized_result=EMPTY),
     "transactions_abort": OperationCase(f"/transactions/{TRANSACTION}/abort", {}, prepare_transaction),
     "reassignments_list_all": OperationCase("/reassignments"),
+    "reassignments_plan": OperationCase(
+        f"/topics/{TOPIC}/placement?nodes=1&replication_factor=1", prepare=prepare_topic
+    ),
     "reassignments_start": OperationCase(
         "/reassignments", {"partitions": [{"topic": TOPIC, "partition": 0, "replicas": [1]}]}, prepare_topic
     ),

@@ -136,6 +136,17 @@ def messages(console: ConsoleTab, inspector: ClusterInspector) -> None:
     partition = int(console.dialog().get_by_role("heading").inner_text().split()[2])
     console.submit_with_plan("move-partition", "2, 3, 1")
     inspector.wait_for("replicas", lambda: inspector.partitions("orders")[partition], [2, 3, 1])
+    console.open("/topics/clicks.web")
+    console.press("reassign-topic?")
+    console.dialog().get_by_label("node 3").uncheck()
+    console.fill(replication_factor="2")
+    console.press("show-plan")
+    console.expect_text("6 partitions change")
+    console.check_page("reassign-topic")
+    console.confirm("reassign-topic")
+    inspector.wait_for(
+        "replicas", lambda: {tuple(sorted(each)) for each in inspector.partitions("clicks.web")}, {(1, 2)}
+    )
 
 
 def _produce(console: ConsoleTab, inspector: ClusterInspector) -> None:

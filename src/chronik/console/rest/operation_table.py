@@ -70,7 +70,7 @@ from chronik.console.rest.models.topics import (
     Topic,
     TopicDetails,
 )
-from chronik.console.rest.models.transactions import Moves, Reassignments, Transactions
+from chronik.console.rest.models.transactions import Moves, Placement, PlacementQuery, Reassignments, Transactions
 
 BASE_PATH: Final = "/api/v1"
 
@@ -251,6 +251,9 @@ OPERATIONS: Final = (
        "Describe Cluster", response=Moves),
     _o("POST", "/reassignments", "reassignments:start", "Reassign partitions, or cancel reassignments.",
        "Alter Cluster", body=Reassignments, response=Plan),
+    _o("GET", "/topics/{topic}/placement", "reassignments:plan",
+       "Plan the reassignment of a topic to given nodes, without changing anything.",
+       "Describe Topic, Describe Cluster", query=PlacementQuery, response=Placement),
     # Security
     _o("GET", "/users", "users:list_all", "List users with SCRAM credentials.", "Describe Cluster", query=Searching,
        response=Page[User]),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from chronik.console.rest.models.common import Body, DryRun, Index, Name
+from chronik.console.rest.models.common import Body, DryRun, Index, Name, Words
 from chronik.console.rest.models.security import OperationName
 
 
@@ -67,6 +67,31 @@ class Reassignments(DryRun, kw_only=True):
     """Partitions to reassign."""
 
     partitions: Annotated[list[PartitionMove], msgspec.Meta(min_length=1, max_length=10_000)]
+
+
+class PlacementQuery(msgspec.Struct):
+    """The query parameters of a placement plan."""
+
+    nodes: Words
+    """The ids of the nodes that may have replicas, separated by commas."""
+    replication_factor: Annotated[int, msgspec.Meta(ge=1, le=100)]
+
+
+class PlannedMove(msgspec.Struct):
+    """A planned change of a partition's replicas."""
+
+    partition: int
+    current: list[int]
+    replicas: list[int]
+    """The planned replicas, preferred leader first."""
+
+
+class Placement(msgspec.Struct):
+    """The partitions of a topic whose replicas must change, as a body for a reassignment."""
+
+    items: list[PlannedMove]
+    refused: str | None = None
+    """The reason why there is no plan."""
 
 
 class Move(msgspec.Struct):

@@ -17,6 +17,7 @@ import { messagesCard } from "./messages.js";
 import { produceForm } from "./produce.js";
 import { createTopic } from "./topics.js";
 import { consumersCard, topicAclsCard } from "./topic-access.js";
+import { reassignTopic } from "./topic-reassignment.js";
 import { statisticsCard } from "./topic-statistics.js";
 
 const TABS = [["partitions", "Partitions"], ["messages", "Messages"], ["consumers", "Consumers"], ["history", "History"], ["acls", "ACLs"], ["statistics", "Statistics"], ["configs", "Configs"]];
@@ -50,6 +51,7 @@ export function topicPage(name, params) {
     return [
       mayOn(topic, "write") && button("write-message?", "Produce message", () => setParams({ do: "produce" }, { replace: false }), { glyph: "plus", tone: "primary" }),
       mayOn(topic, "alter") && button("add-partitions?", "Add partitions", () => grow(name, head), {}),
+      mayOnCluster("alter") && mayOnCluster("describe") && button("reassign-topic?", "Reassign", () => reassignTopic(topic, head.refresh), {}),
       mayCreateTopics() && mayOn(topic, "describe-configs") && button("clone-topic?", "Clone", () => clone(topic), {}),
       mayOn(topic, "delete") && button("delete-topic?", "Delete", () => erase(name), { tone: "danger", glyph: "trash" }),
     ];
