@@ -124,6 +124,12 @@ def actions_on(console: ConsoleTab) -> set[str]:
     return set(buttons.evaluate_all("all => all.map(each => each.dataset.action)"))
 
 
+def close_form(console: ConsoleTab) -> None:
+    """Close a form that the URL has opened, and wait until the URL has changed."""
+    console.cancel()
+    console.page.wait_for_url(lambda url: "do=" not in url)
+
+
 def test_page_of_missing_topic_offers_no_actions(console: ConsoleTab) -> None:
     console.open("/topics/missing?do=produce")
     console.page.locator("main .notice-error").wait_for()
@@ -135,7 +141,7 @@ def test_page_of_missing_topic_offers_no_actions(console: ConsoleTab) -> None:
 def test_page_of_topic_offers_actions(console: ConsoleTab) -> None:
     console.open(f"/topics/{TOPIC}?do=produce")
     console.dialog().get_by_role("heading", name=f"Produce a message to {TOPIC}").wait_for()
-    console.cancel()
+    close_form(console)
     assert {"write-message?", "delete-topic?", "move-partition?"} <= actions_on(console)
 
 
@@ -146,7 +152,7 @@ def test_plan_counts_one_partition_in_singular(console: ConsoleTab) -> None:
     console.dialog().locator(
         ".plan", has_text="create topic another with 1 partition and replication factor 1"
     ).wait_for()
-    console.cancel()
+    close_form(console)
 
 
 def test_lag_of_pipeline_is_sum_of_partition_lags(console: ConsoleTab) -> None:
