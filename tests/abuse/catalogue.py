@@ -15,6 +15,7 @@ from tests.abuse import (
     peer_port,
     registry,
     topic_names,
+    topic_queries,
 )
 from tests.abuse.attack import Attack
 from tests.abuse.authentication import password_guesses, sasl_messages, tls_handshakes
@@ -31,6 +32,7 @@ ATTACKS: Final[dict[str, Attack]] = {
             message_filters,
             peer_port,
             topic_names,
+            topic_queries,
             consumer_groups,
             invalid_batches,
             decompression_bombs,
