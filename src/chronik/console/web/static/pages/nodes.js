@@ -158,9 +158,9 @@ const ACTIONS = {
 export function nodePage(id, params) {
   const buttons = h("div", { class: "actions" });
   const verdict = h("div", { "aria-live": "polite" });
-  const head = resource((signal) => get(at("nodes", id), {}, signal), draw, { everyMs: 5_000, permission: DESCRIBE });
-  const configs = configsCard({ path: at("nodes", id, "configs"), what: `Configs of node ${id}`, params, ...CONFIG_PERMISSIONS });
   const history = historyCharts(charts(id), { heading: "History" });
+  const head = resource((signal) => get(at("nodes", id), {}, signal), draw, { everyMs: 5_000, dependents: [buttons, history.node], permission: DESCRIBE });
+  const configs = configsCard({ path: at("nodes", id, "configs"), what: `Configs of node ${id}`, params, ...CONFIG_PERMISSIONS });
   const title = pageHead(`Node ${id}`, { back: { label: "Nodes", href: link("nodes") } });
   title.append(buttons);
   const node = h("div", {}, title, verdict, head.node, history.node, h("h2", { class: "section" }, "Configs"), configs.node);
