@@ -133,7 +133,7 @@ CASES = {
         f"/topics/{TOPIC}/configs", {"set": {"retention.ms": "86400000"}}, prepare_topic
     ),
     "topics_add_partitions": OperationCase(f"/topics/{TOPIC}/partitions", {"count": 3}, prepare_topic),
-    "topics_delete_records": OperationCase(f"/topics/{TOPIC}/records/delete", {"offsets": {"0": -1}}, prepare_topic),
+    "topics_delete_records": OperationCase(f"/topics/{TOPIC}/records/delete", {"offsets": {"1": -1}}, prepare_topic),
     "consumers_list_all": OperationCase(f"/topics/{TOPIC}/consumers", prepare=prepare_group),
     "statistics_compute": OperationCase(f"/topics/{TOPIC}/statistics", prepare=prepare_topic),
     "messages_read": OperationCase(f"/topics/{TOPIC}/messages?from=start", prepare=prepare_topic),

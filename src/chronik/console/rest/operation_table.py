@@ -25,6 +25,7 @@ from chronik.console.rest.models.common import Done, DryRun, NoBody, NoQuestion,
 from chronik.console.rest.models.groups import (
     Group,
     GroupDetails,
+    ListGroups,
     OffsetMoves,
     OffsetReset,
     OffsetsToDelete,
@@ -233,7 +234,7 @@ OPERATIONS: Final = (
        query=TailMessages, events={"message": Message, "skipped": Skipped}, reads_topic="topic"),
     # Groups
     _o("GET", "/groups", "groups:list_all", "List consumer groups by name.", "Describe Group; other groups are omitted",
-       query=Searching, response=Page[Group]),
+       query=ListGroups, response=Page[Group]),
     _o("GET", "/groups/{group}", "groups:show", "Describe a group, its members and its offsets.", "Describe Group",
        response=GroupDetails),
     _o("DELETE", "/groups/{group}", "groups:delete", "Delete a group without members.", "Delete Group", response=Done),

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
-from chronik.console.rest.models.common import Body, DryRun, Index, Name
+from chronik.console.rest.models.common import Body, DryRun, Index, Name, Searching
 from chronik.console.rest.models.security import OperationName
+
+
+class ListGroups(Searching, kw_only=True):
+    """The query parameters for listing groups."""
+
+    sort: Literal["group", "state", "lag"] = "group"
+    """The order of the groups. `lag` is available for lists of at most 1,000 groups with at most 50,000 committed
+    offsets: search for fewer otherwise."""
+    descending: bool = False
 
 
 class Group(msgspec.Struct):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 
@@ -14,11 +16,12 @@ from chronik.client.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_of
 from chronik.client.records import TopicPartition
 from chronik.console.rest.context import OperationContext, build_bad_request_error
 from chronik.console.rest.errors import RestError
-from chronik.console.rest.models.common import Done, NoQuestion, Page, Searching
+from chronik.console.rest.models.common import Done, NoQuestion, Page
 from chronik.console.rest.models.groups import (
     Group,
     GroupDetails,
     GroupPartition,
+    ListGroups,
     Member,
     MemberPartition,
     OffsetMove,
@@ -32,9 +35,11 @@ from chronik.console.rest.operations.shared import (
     fetch_available_offsets,
     fetch_topic_metadata,
     group_partitions_by_leader,
+    paginate,
     paginate_names,
 )
 from chronik.durations import parse_duration_ms
+from chronik.metadata.offsets import GroupOffsets
 from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from chronik.protocol.messages.describe_groups import DescribeGroupsGroup, DescribeGroupsRequest, DescribeGroupsResponse
@@ -46,15 +51,36 @@ from chronik.protocol.messages.offset_delete import (
     OffsetDeleteResponse,
 )
 from chronik.protocol.permissions import AclOperation, AclResourceType
+from chronik.wording import pluralize
 
 INACTIVE_STATES: Final = ("Empty", "Dead")
 Offsets = Mapping[TopicPartition, GroupOffset]
 
 
-def list_all(context: OperationContext, params: Searching) -> Page[Group]:
-    """List consumer groups by name."""
+SORTED_GROUPS_MAX: Final = 1_000
+SORTED_OFFSETS_MAX: Final = 50_000
+"""Maximum numbers of groups and of their committed offsets that are sorted by lag."""
+GROUPS_PER_SLICE: Final = 50
+"""Number of groups whose offsets are copied in one event-loop iteration."""
+
+
+def list_all(context: OperationContext, params: ListGroups) -> Page[Group]:
+    """List consumer groups by name, state or lag."""
     known = list_groups(context)
-    page = paginate_names(known, params.search, params.after, params.limit)
+    if params.sort == "group" and not params.descending:
+        page = paginate_names(known, params.search, params.after, params.limit)
+    else:
+        names = paginate_names(known, params.search, None, len(known) or 1).items
+        if params.sort == "lag":
+            lags = _compute_lags(context, names)
+            unknown = -1.0 if params.descending else math.inf
+            keys = {name: unknown if lag is None else lag for name, lag in lags.items()}
+            names.sort(key=lambda name: keys[name], reverse=params.descending)
+        elif params.sort == "state":
+            names.sort(key=lambda name: known[name][1].group_state, reverse=params.descending)
+        else:
+            names.reverse()
+        page = paginate(names, params.after, params.limit)
     described = describe_groups(context, {name: known[name][0] for name in page.items})
     offsets = {name: _fetch_committed_offsets_or_empty(context, name) for name in page.items}
     ends = fetch_end_offsets(context, {each for group_offsets in offsets.values() for each in group_offsets})
@@ -77,6 +103,39 @@ def list_all(context: OperationContext, params: Searching) -> Page[Group]:
             )
         )
     return Page(items, page.next, page.total)
+
+
+def _compute_lags(context: OperationContext, groups: Sequence[str]) -> dict[str, int | None]:
+    """Return the total lag of each group on the topics that the principal may describe.
+
+    The committed offsets are read from the metadata image, because a request for each group would take seconds.
+
+    Raises:
+        RestError: There are too many groups or offsets.
+    """
+    image = context.node.services.image
+
+    def read(start: int) -> list[GroupOffsets]:
+        return [image.frozen_offsets(name) for name in groups[start : start + GROUPS_PER_SLICE]]
+
+    message = f"cannot be sorted by lag, only {SORTED_GROUPS_MAX:,} with {SORTED_OFFSETS_MAX:,} committed offsets"
+    if len(groups) > SORTED_GROUPS_MAX:
+        raise build_bad_request_error(f"{pluralize(len(groups), 'group')} {message}: search for fewer groups")
+    frozen: list[GroupOffsets] = []
+    for start in range(0, len(groups), GROUPS_PER_SLICE):
+        frozen += context.call_on_loop(partial(read, start))
+    if (count := sum(map(len, frozen))) > SORTED_OFFSETS_MAX:
+        raise build_bad_request_error(f"groups with {count:,} offsets {message}: search for fewer groups")
+    offsets = [{TopicPartition(*key): each.offset for key, each in found.items()} for found in frozen]
+    topics = sorted({each.topic for found in offsets for each in found})
+    visible = set(context.filter_authorized(AclOperation.DESCRIBE, AclResourceType.TOPIC, topics))
+    shown = [{key: offset for key, offset in found.items() if key.topic in visible} for found in offsets]
+    ends = fetch_end_offsets(context, {each for found in shown for each in found})
+    lags: dict[str, int | None] = {}
+    for name, found in zip(groups, shown, strict=True):
+        is_known = found and all(each in ends for each in found)
+        lags[name] = sum(max(0, ends[each] - offset) for each, offset in found.items()) if is_known else None
+    return lags
 
 
 def list_groups(context: OperationContext) -> dict[str, tuple[int, ListGroupsGroup]]:

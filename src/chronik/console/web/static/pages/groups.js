@@ -15,6 +15,7 @@ import { pager, table } from "../ui/table.js";
 import { say } from "../ui/toast.js";
 
 const PAGE = 50;
+const SORTS = { Group: "group", State: "state", Lag: "lag" };
 const TONES = { stable: "ok", empty: "plain", dead: "error" };
 
 export const stateBadge = (state) => badge(String(state).toLowerCase().replaceAll("_", " "), TONES[String(state).toLowerCase()] ?? "warning");
@@ -27,7 +28,7 @@ const mayReset = (group) => mayOn(group, "read") && group.readable_topics.length
 export function groupsPage(params) {
   let state = params;
   const trail = () => (state.trail ? state.trail.split("\n") : []);
-  const rows = resource((signal) => get("/groups", { search: state.search, limit: PAGE, after: trail().at(-1) }, signal), draw, { everyMs: 5_000 });
+  const rows = resource((signal) => get("/groups", { search: state.search, limit: PAGE, after: trail().at(-1), ...(SORTS[(state.sort ?? "").replace(/^-/, "")] ? { sort: SORTS[state.sort.replace(/^-/, "")], descending: state.sort.startsWith("-") } : {}) }, signal), draw, { everyMs: 5_000 });
   const chosen = selection("group", { key: (row) => row.group, changed: () => rows.show() });
   const erase = () => chosen.confirmDeletion({ action: "delete-groups", intro: "All committed offsets of the groups are deleted.", erase: (name) => remove(at("groups", name)), done: rows.refresh });
   const actions = (selected) => selected.every((row) => mayOn(row, "delete") && !isActive(row)) && button("delete-groups?", "Delete", erase, { small: true, tone: "danger", focus: "bulk-delete" });
@@ -40,12 +41,12 @@ export function groupsPage(params) {
       chosen.column,
       { label: "Group", grow: true, sort: (row) => row.group, cell: (row) => h("a", { class: "name", href: link("groups", row.group), "data-focus": `group-${row.group}` }, row.group) },
       { label: "State", sort: (row) => row.state, cell: (row) => stateBadge(row.state) },
-      { label: "Members", align: "end", sort: (row) => row.members, cell: (row) => number(row.members) },
-      { label: "Topics", align: "end", sort: (row) => row.topics, cell: (row) => number(row.topics) },
+      { label: "Members", align: "end", cell: (row) => number(row.members) },
+      { label: "Topics", align: "end", cell: (row) => number(row.topics) },
       { label: "Lag", align: "end", sort: (row) => row.lag, cell: (row) => h("span", { class: "with-meter" }, lagOf(row, format.count(row.lag)), meter((row.lag ?? 0) / most, row.lag ? "warning" : "")) },
       { label: "Coordinator", cell: (row) => (row.coordinator === null ? "—" : `node ${row.coordinator}`) },
     ];
-    const sort = { value: () => parse().params.sort, set: (sorted) => (setParams({ sort: sorted }), rows.show()) };
+    const sort = { remote: true, value: () => state.sort, set: (sorted) => setParams({ sort: sorted, trail: "" }) };
     const all = mayOnAll("describe", "group") || mayOnCluster("describe");
     const empty = state.search ? `No ${all ? "" : "visible "}group name contains “${state.search}”.` : all ? "There are no consumer groups yet." : "No groups are visible to you.";
     return [!all && hiddenNotice("Describe on a group to see it in this list"), chosen.bar(items, actions), table("Groups", columns, items, { key: (row) => row.group, sort, empty }).node, pager({ shown: items.length, total, next, trail: trail(), set: (tokens) => setParams({ trail: tokens.join("\n") }, { replace: false }) })];
@@ -57,7 +58,7 @@ export function groupsPage(params) {
     refresh: rows.refresh,
     close: rows.close,
     update: (next) => {
-      const changed = ["search", "trail"].some((key) => state[key] !== next[key]);
+      const changed = ["search", "trail", "sort"].some((key) => state[key] !== next[key]);
       state = next;
       if (changed) rows.refresh();
     },
