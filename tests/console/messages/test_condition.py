@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from typing import Any
 
@@ -141,6 +142,50 @@ def test_path_in_a_value_that_is_not_json_selects_nothing(value: bytes | None) -
 def test_null_key_equals_null() -> None:
     assert parse_condition("key = null").is_met(Fields(b"1", key=None))
     assert not parse_condition("key = null").is_met(Fields(b"1", key=b""))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"text", b'{"id": 7', b'{"id": 7} x', b'{"id" 7}', b'{"id": }', b'{"id"}', b'{"id": "7', b"[" * 1000, b"07"],
+)
+def test_malformed_large_document_is_not_matched(value: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_path, "FAST_BYTES_MAX", 0)
+    assert not parse_condition("$.id = 7 or $.id exists or $ = 7 or $[0] exists").is_met(Fields(value))
+
+
+def test_decoders_of_small_and_large_documents_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    pick = random.Random(5)
+    paths: list[list[json_path.Step]] = [
+        [],
+        ["a"],
+        ["a", "b"],
+        [0],
+        [-1],
+        [None],
+        ["a", None],
+        ["a", 1, "b"],
+        [None, "a"],
+        ['q"\\ü'],
+    ]
+    for _ in range(400):
+        document = json.dumps(_build_value(pick, 4), ensure_ascii=pick.random() < 0.5, indent=pick.choice([None, 1]))
+        for steps in paths:
+            path = json_path.JsonPath(steps)
+            with monkeypatch.context() as patched:
+                expected = path.find(document.encode())
+                patched.setattr(json_path, "FAST_BYTES_MAX", 0)
+                patched.setattr(json_path, "WINDOW_CHARACTERS", 2)
+                assert path.find(document.encode()) == expected, (document, steps)
+
+
+def _build_value(pick: random.Random, depth: int) -> Any:
+    kind = pick.randrange(8 if depth else 6)
+    if kind == 6:
+        names = pick.choices(["a", "b", 'q"\\ü', "[", "}", ""], k=pick.randrange(4))
+        return {name: _build_value(pick, depth - 1) for name in names}
+    if kind == 7:
+        return [_build_value(pick, depth - 1) for _ in range(pick.randrange(4))]
+    return pick.choice([1, -2.5, 1e30, True, None, "", 'x"\\', "\\\\", "{[", "ü😀", 12345678901234567890])
 
 
 def test_large_documents_are_examined() -> None:

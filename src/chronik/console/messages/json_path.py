@@ -1,17 +1,16 @@
 """Selection of values from JSON by paths such as `$.customer.id` or `$.items[*].sku`.
 
-Only the values on the path are decoded. Large documents are decoded by Python code, between whose steps other threads
+Only the values on the path are decoded. Large documents are scanned by Python code, between whose steps other threads
 run; the fast decoder would block them.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+import re
+from collections import deque
+from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
-from json import decoder as json_decoder
-from json import scanner as json_scanner
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,6 +18,8 @@ from chronik.limits import KIB, MIB
 
 FAST_BYTES_MAX: Final = 256 * KIB
 """Maximum size of a document that is decoded in one step, which blocks other threads for a few milliseconds."""
+WINDOW_CHARACTERS: Final = 64 * KIB
+"""Size of the parts in which large documents are searched."""
 DOCUMENT_BYTES_MAX: Final = 16 * MIB
 SELECTED_MAX: Final = 100_000
 """Maximum number of values that a path selects from a document. Further values are ignored."""
@@ -45,7 +46,7 @@ class JsonPath:
                 return [_decode(each) for each in self._select_raw(msgspec.Raw(document))]
             if len(document) > DOCUMENT_BYTES_MAX:
                 return []
-            return list(self._select(_SlowDecoder().decode(document.decode())))
+            return [_decode_large(each) for each in self._select_large(document.decode())]
         except (msgspec.DecodeError, ValueError, RecursionError, InvalidOperation):
             return []
 
@@ -56,16 +57,23 @@ class JsonPath:
             found = [each for raw in found for each in _take_step(raw, step, model)][:SELECTED_MAX]
         return found
 
-    def _select(self, document: JsonValue) -> list[JsonValue]:
-        found = [document]
-        for step in self._steps:
-            found = [each for value in found for each in _take_decoded_step(value, step)][:SELECTED_MAX]
+    def _select_large(self, text: str) -> list[_Span]:
+        found: list[_Span] = []
+        end = _walk(text, _skip_space(text, 0), self._steps, 0, found)
+        if _skip_space(text, end) != len(text):
+            raise ValueError("the document continues after its value")
         return found
+
+
+_UNUSUAL: Final = re.compile(r'[\\"\x00-\x1f]|^$')
+"""Names that fields of structs cannot have."""
 
 
 def _build_type(step: Step) -> Any:
     if not isinstance(step, str):
         return list[msgspec.Raw]
+    if _UNUSUAL.search(step):
+        return dict[str, msgspec.Raw]  # slower: all fields are read
     return msgspec.defstruct("Step", [("field", msgspec.Raw, msgspec.Raw())], rename={"field": step})
 
 
@@ -74,22 +82,13 @@ def _take_step(raw: msgspec.Raw, step: Step, model: Any) -> list[msgspec.Raw]:
         value = msgspec.json.decode(raw, type=model)
     except msgspec.ValidationError:
         return []
+    if isinstance(value, dict):
+        return [value[step]] if step in value else []
     if isinstance(step, str):
         return [value.field] if bytes(value.field) else []
     if step is None:
         return list(value)
     return [value[step]] if -len(value) <= step < len(value) else []
-
-
-def _take_decoded_step(value: JsonValue, step: Step) -> Iterator[JsonValue]:
-    if isinstance(step, str):
-        if isinstance(value, dict) and step in value:
-            yield value[step]
-    elif isinstance(value, list):
-        if step is None:
-            yield from value
-        elif -len(value) <= step < len(value):
-            yield value[step]
 
 
 def _decode(raw: msgspec.Raw) -> JsonValue:
@@ -116,22 +115,132 @@ def parse_number(text: str) -> Decimal:
     return Decimal(text) if len(text) <= DIGITS_MAX else Decimal(float(text))
 
 
-class _SlowDecoder(json.JSONDecoder):
-    """A JSON decoder without C code."""
-
-    def __init__(self) -> None:
-        super().__init__(parse_int=parse_number, parse_float=parse_number)
-        self.parse_object = json_decoder.JSONObject  # type: ignore[attr-defined]
-        self.parse_string = _scan_string
-        self.scan_once = json_scanner.py_make_scanner(self)  # type: ignore[attr-defined]
+# Large documents
 
 
-def _scan_string(text: str, start: int, strict: bool = True) -> tuple[str, int]:
-    """Return the string that starts after a quotation mark, and the position after it.
+class _Span(NamedTuple):
+    """The range of a value in a document."""
 
-    Long strings without escapes are found by a fast search. The pattern of Python's decoder would block other threads.
+    text: str
+    start: int
+    end: int
+
+
+_SPACE: Final = re.compile(r"[ \t\r\n]*")
+_STRUCTURE: Final = re.compile(r'["{}\[\]]')
+_SCALAR: Final = re.compile(r'[^\s,:"{}\[\]]+')
+
+
+def _skip_space(text: str, start: int) -> int:
+    match = _SPACE.match(text, start)
+    assert match is not None
+    return match.end()
+
+
+def _find_string_end(text: str, start: int) -> int:
+    """Return the position after the string that starts with the quotation mark at `start`."""
+    end = start
+    while (end := text.find('"', end + 1)) >= 0:
+        first = end
+        while text[first - 1] == "\\":
+            first -= 1
+        if (end - first) % 2 == 0:
+            return end + 1
+    raise ValueError("a string is not closed")
+
+
+def _find_value_end(text: str, start: int) -> int:
+    """Return the position after the value at `start`. It is searched in windows, so that other threads run."""
+    first = text[start : start + 1]
+    if first == '"':
+        return _find_string_end(text, start)
+    if first not in ("{", "["):
+        match = _SCALAR.match(text, start)
+        if match is None:
+            raise ValueError("expected a value")
+        return match.end()
+    depth, position = 0, start
+    while position < len(text):
+        match = _STRUCTURE.search(text, position, position + WINDOW_CHARACTERS)
+        if match is None:
+            position += WINDOW_CHARACTERS
+        elif match[0] == '"':
+            position = _find_string_end(text, match.start())
+        else:
+            position = match.end()
+            depth += 1 if match[0] in "{[" else -1
+            if depth == 0:
+                return position
+    raise ValueError("an object or array is not closed")
+
+
+def _walk(text: str, start: int, steps: tuple[Step, ...], index: int, found: list[_Span]) -> int:
+    """Add the values at the path from step `index` on, in the value at `start`, and return the position after it.
+
+    Each character of the document is visited once, because values beside the path are skipped.
     """
-    end = text.find('"', start)
-    if end >= 0 and text.find("\\", start, end) < 0:
-        return text[start:end], end + 1
-    return json_decoder.py_scanstring(text, start, strict)  # type: ignore[attr-defined,no-any-return]
+    first = text[start : start + 1]
+    if index == len(steps) or first != ("{" if isinstance(steps[index], str) else "["):
+        end = _find_value_end(text, start)
+        if index == len(steps) and len(found) < SELECTED_MAX:
+            found.append(_Span(text, start, end))
+        return end
+    step = steps[index]
+    if isinstance(step, str):
+        return _walk_object(text, start, steps, index, found)
+    last: deque[list[_Span]] = deque(maxlen=max(1, -step) if step is not None else 1)
+    position, count = _skip_space(text, start + 1), 0
+    while text[position : position + 1] != "]":
+        if step is None or step == count:
+            position = _walk(text, position, steps, index + 1, found)
+        elif step < 0:
+            last.append([])
+            position = _walk(text, position, steps, index + 1, last[-1])
+        else:
+            position = _find_value_end(text, position)
+        position = _skip_separator(text, position, "]")
+        count += 1
+    if step is not None and -count <= step < 0:
+        found.extend(last[0])
+    return position + 1
+
+
+def _walk_object(text: str, start: int, steps: tuple[Step, ...], index: int, found: list[_Span]) -> int:
+    """Add the values at the path in the object at `start`. Of several fields with the name, the last one counts."""
+    known = len(found)
+    position = _skip_space(text, start + 1)
+    while text[position : position + 1] != "}":
+        end = _find_value_end(text, position)
+        name = msgspec.json.decode(text[position:end], type=str)
+        position = _skip_space(text, end)
+        if text[position : position + 1] != ":":
+            raise ValueError("expected a colon")
+        position = _skip_space(text, position + 1)
+        if name == steps[index]:
+            del found[known:]
+            position = _walk(text, position, steps, index + 1, found)
+        else:
+            position = _find_value_end(text, position)
+        position = _skip_separator(text, position, "}")
+    return position + 1
+
+
+def _skip_separator(text: str, start: int, closing: str) -> int:
+    """Return the position of the next element, or of the closing bracket."""
+    position = _skip_space(text, start)
+    if text[position : position + 1] == ",":
+        return _skip_space(text, position + 1)
+    if text[position : position + 1] != closing:
+        raise ValueError(f"expected a comma or {closing}")
+    return position
+
+
+def _decode_large(span: _Span) -> JsonValue:
+    first = span.text[span.start]
+    if first == "{":
+        return {}
+    if first == "[":
+        elements: list[_Span] = []
+        _walk(span.text, span.start, (None,), 0, elements)
+        return [_decode_large(each) for each in elements if each.text[each.start] not in "{["]
+    return _decode(msgspec.Raw(span.text[span.start : span.end].encode()))
