@@ -48,9 +48,11 @@ def test_admin_api_login_commands(tmp_path: Path) -> None:
 
 def test_admin_api_topic_and_message_commands(tmp_path: Path) -> None:
     _, without_login = blocks()
-    assert len(without_login) == 2
+    assert len(without_login) == 3
     http = f"{HOST}:{ReservedPorts(1).ports[0]}"
     with Broker(http=http):
         output = run_commands(without_login, http, tmp_path)
     assert '"done":true' in output
     assert "event: match" in output
+    shown = output.count('"key":{"kind":"text","text":"4711"')
+    assert shown == 3, "by the page, the search and the condition"
