@@ -14,6 +14,9 @@ SPARK_KAFKA = "spark-kafka"
 APACHE_KAFKA = "apache-kafka"
 """The Apache Kafka broker."""
 
+SPARK_4_1 = "spark-4.1"
+"""Delta Lake, Iceberg's runtime and SQLite's driver, for the Spark in the environment `.tools/spark-4.1`."""
+
 
 def list_jars(name: str) -> list[Path]:
     """Return the jars of a component, or an empty list if they are not installed."""

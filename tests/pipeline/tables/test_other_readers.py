@@ -1,7 +1,7 @@
 """Other readers return the same rows of a table as Chronik, for every type of its columns, in both formats.
 
 The readers are deltalake and PyIceberg, Polars with its readers of both formats, DuckDB through an Arrow dataset, and
-DuckDB's own Parquet reader.
+DuckDB's own Parquet reader. Spark 4.1 with Delta Lake and Iceberg's runtime reads them in an environment of its own.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -29,6 +30,7 @@ from chronik.pipeline.tables.table_files import scan
 from chronik.pipeline.tables.topic_table import TableFormat, TopicTable
 from chronik.pipeline.tables.values.sql_types import SIMPLE_TYPES
 from chronik.pipeline.tables.values.table_schema import parse_schema_document
+from tests.pipeline.jars import SPARK_4_1, TOOLS, list_jars, skip_without_jars
 from tests.pipeline.table_fixtures import SPEC, build_record_columns, commit_rows
 from tests.pipeline.tables.iceberg.iceberg_tables import load_iceberg
 from tests.run_size import SEED, sized
@@ -205,7 +207,7 @@ def replace_null(value: Any, data_type: pa.DataType) -> Any:
 
 def normalize_rows(rows: Iterable[dict[str, Any]], schema: pa.Schema) -> list[dict[str, Any]]:
     found = [{name: normalize(value, schema.field(name).type) for name, value in row.items()} for row in rows]
-    return sorted(found, key=lambda row: (row["_partition"], row["_offset"]))
+    return sorted(found, key=lambda row: row["_offset"])  # the tables have the rows of one partition
 
 
 def read_own_rows(table: TopicTable, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -302,3 +304,24 @@ def test_duckdb_reads_the_same_rows_from_parquet_files(
         reader = connection.read_parquet(paths, union_by_name=True, hive_partitioning=False)
         found = reader.to_arrow_table()
     check_rows(table, found.to_pylist(), without=files.partition_by if format == "delta" else HIDDEN)
+
+
+# Spark without Chronik
+
+
+@pytest.mark.xdist_group("jvms")
+def test_spark_without_chronik_returns_the_same_rows(
+    delta_table: TopicTable, iceberg_table: IcebergTopicTable, tmp_path: Path
+) -> None:
+    skip_without_jars(SPARK_4_1)
+    database = Path(iceberg_table.uri).parent / "iceberg_catalog.db"
+    files = [tmp_path / "delta.arrow", tmp_path / "iceberg.arrow"]
+    command = [TOOLS / "spark-4.1" / "bin" / "python", Path(__file__).with_name("plain_spark.py")]
+    jars = list_jars(SPARK_4_1)[0].parent
+    result = subprocess.run(
+        [*command, jars, delta_table.uri, database, *files], capture_output=True, text=True, check=False, timeout=600
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    delta_rows, iceberg_rows = (pa.ipc.open_file(str(path)).read_all().to_pylist() for path in files)
+    check_rows(delta_table, delta_rows)
+    check_rows(iceberg_table, iceberg_rows, without=(*HIDDEN, "_partition"))
