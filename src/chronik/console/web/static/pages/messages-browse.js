@@ -5,7 +5,7 @@ import { setParams } from "../router.js";
 import { fill, h } from "../ui/dom.js";
 import * as format from "../ui/format.js";
 import { button, problem } from "../ui/parts.js";
-import { filtersOf, isFiltered } from "./messages-query.js";
+import { filtersOf, isFiltered, sortOf } from "./messages-query.js";
 
 const OPPOSITE = { newest: "oldest", oldest: "newest" };
 const SECONDS_PER_REQUEST = 2;
@@ -13,7 +13,7 @@ const SECONDS_PER_REQUEST = 2;
 /** Reads the page of a state. Returns an object with `stop`. */
 export function browse(name, state, { list, say, foot, refresh }) {
   const limit = Number(state.limit ?? 50);
-  const sort = state.sort || "newest";
+  const sort = sortOf(state);
   const order = state.go === "back" ? OPPOSITE[sort] : sort;
   const below = order === sort;
   const line = h("span", {});

@@ -5,13 +5,13 @@ import { formDialog } from "../ui/dialog.js";
 import { h } from "../ui/dom.js";
 import { choice } from "../ui/forms.js";
 import { button } from "../ui/parts.js";
-import { filtersOf } from "./messages-query.js";
+import { filtersOf, sortOf } from "./messages-query.js";
 
 const FORMATS = [["jsonl", "JSON lines"], ["csv", "CSV"], ["parquet", "Parquet"]];
 const LIMITS = [["1000", "1,000"], ["10000", "10,000"], ["100000", "100,000"], ["1000000", "1,000,000"]];
 
 export function exportButton(topic, state) {
-  const order = state.sort || "newest";
+  const order = sortOf(state);
   const range = state.from?.startsWith("~") ? {} : { from: state.from, until: state.until };
   const location = (format, more) => address(at("topics", topic, "export"), { ...filtersOf(state), ...range, order, format, ...more });
   const open = () =>

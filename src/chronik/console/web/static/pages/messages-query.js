@@ -19,6 +19,9 @@ export const filtersOf = (state) => ({ partition: state.partition, text: state.t
 
 export const isFiltered = (state) => FILTERS.some((name) => state[name]);
 
+/** The order in which a state shows messages: from an offset or a time on, the oldest first. */
+export const sortOf = ({ sort, from }) => sort || (/^(start|@.*|\d+)$/.test(from ?? "") ? "oldest" : "newest");
+
 /**
  * The form. It writes its values to the URL; `apply` is called if they are unchanged. `extra` are buttons besides the one that
  * submits the form.
@@ -58,7 +61,8 @@ export function queryForm({ state, partitions, tail, apply, extra }) {
 
 /** The start and the end of the range: a choice, with a value for an offset or a time. */
 function rangeFields(state) {
-  const { from = "", sort = "" } = state;
+  const { from = "" } = state;
+  const sort = sortOf(state);
   const kind = state.go || from.startsWith("~") ? "page" : from.startsWith("@") ? "time" : /^\d+$/.test(from) ? "offset" : sort === "oldest" ? "oldest" : "newest";
   const zone = format.zone.label();
   const timeOf = (position) => Number(position.slice(1)) || Date.parse(position.slice(1));
