@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from chronik.client.admin import NewTopic, create_topics
 from chronik.errors import ConfigError
 from chronik.pipeline.landing.election import ACTIVE, STANDBY, DriverMember, assign_roles, describe_selection
 from chronik.pipeline.landing.runner import run
@@ -118,18 +117,17 @@ class StandbyPair:
 
 
 @pytest.fixture
-def pair(chronik_broker: Broker, tmp_path: Path) -> Iterator[StandbyPair]:
+def pair(tmp_path: Path) -> Iterator[StandbyPair]:
     records = 2 * RECORDS_PER_FAULT * (KILLS + PAUSES)
     root = str(tmp_path / "tables")
-    with chronik_broker.cluster() as cluster:
-        create_topics(cluster, [NewTopic(TOPIC, PARTITIONS)])
     with ExitStack() as stack:
-        producer = stack.enter_context(JournalingProducer(chronik_broker.bootstrap, TOPIC, PARTITIONS, records))
+        broker = stack.enter_context(Broker(tmp_path / "broker"))  # other tests have topics of this name, too
+        broker.create_topic(TOPIC, PARTITIONS)
+        producer = stack.enter_context(JournalingProducer(broker.bootstrap, TOPIC, PARTITIONS, records))
         drivers = [
-            stack.enter_context(StandbyDriver(chronik_broker, root, tmp_path / f"driver{number}.log"))
-            for number in range(2)
+            stack.enter_context(StandbyDriver(broker, root, tmp_path / f"driver{number}.log")) for number in range(2)
         ]
-        yield StandbyPair(chronik_broker, root, producer, drivers)
+        yield StandbyPair(broker, root, producer, drivers)
 
 
 def test_standby_takes_over_after_kills_and_pauses(
