@@ -22,6 +22,8 @@ from tests.chaos.clients import wait_for
 from tests.console.rest.api_client import ApiClient
 from tests.security.oidc.identity_provider import CLIENT_ID, CLIENT_SECRET, USER, IdentityProvider
 
+pytestmark = pytest.mark.slow
+
 START = "/login/oidc"
 COOKIE_SECRET = "0123456789abcdef" * 2
 SECONDS_MAX = 60
