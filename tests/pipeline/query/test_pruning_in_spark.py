@@ -40,7 +40,6 @@ from tests.run_size import SEED, sized
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest.importorskip("pyiceberg")
 pytestmark = pytest.mark.chronik_topic(partitions=3)
 
 HOUR_MS = 3_600_000
@@ -286,14 +285,17 @@ def check_partition_values(topic: PrunedTopic) -> None:
     assert topic.rows(f"SELECT * FROM T_cold WHERE {condition}", prune=True) == []
 
 
+UNPRUNED_STATEMENTS = (
+    "SELECT * FROM T WHERE unix_timestamp() > n",
+    "SELECT * FROM T WHERE no_such_column = 1",
+    "SELECT * FROM T",
+    "SELECT current_timestamp(), n FROM T WHERE n > 1",
+    "SELECT * FROM T WHERE _timestamp < 'now'",
+)
+
+
 def check_statements_without_pruning(topic: PrunedTopic) -> None:
-    for statement in (
-        "SELECT * FROM T",
-        "SELECT current_timestamp(), n FROM T WHERE n > 1",
-        "SELECT * FROM T WHERE unix_timestamp() > n",
-        "SELECT * FROM T WHERE _timestamp < 'now'",
-        "SELECT * FROM T WHERE no_such_column = 1",
-    ):
+    for statement in UNPRUNED_STATEMENTS[: sized(2, len(UNPRUNED_STATEMENTS))]:
         prepared = topic.prepare(statement)
         (found,) = prepared.pruned.values()
         assert (found.references, found.skipped) == (None, ()), statement
