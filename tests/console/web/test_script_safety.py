@@ -65,7 +65,7 @@ def test_every_button_names_its_action() -> None:
 
 
 def test_scripts_pluralize_counted_nouns() -> None:
-    """A count before a plural noun is wrong for 1: scripts use format.plural."""
+    """Scripts format counts of nouns with format.plural. Text such as `${count} brokers` is wrong for a count of 1."""
     nouns = "brokers|nodes|topics|partitions|replicas|records|messages|groups|members|ACLs|columns|versions"
     for script in SCRIPTS:
         found = re.findall(rf"\$\{{[^}}]*\}} (?:{nouns})\b", script.read_text(encoding="utf-8"))

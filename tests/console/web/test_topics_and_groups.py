@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -319,6 +320,23 @@ def test_reset_by_duration_previews_each_partition(console: ConsoleTab) -> None:
     console.dialog().get_by_role("cell", name=f"−{RECORDS}").wait_for()
     console.confirm("reset-offsets")
     console.page.locator(".facts", has_text=f"{RECORDS} records").wait_for()
+
+
+def test_reset_to_time_uses_the_chosen_time_zone(started: Any, node: AuthorizingNode) -> None:
+    with open_tab(started, node, "root") as tab:
+        browser = tab.page.context.new_cdp_session(tab.page)
+        browser.send("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
+        for is_utc, zone, hour in ((False, "UTC+09:00", 1), (True, "UTC", 10)):
+            tab.page.evaluate("async (utc) => (await import('/ui/ui/format.js')).zone.set(utc)", is_utc)
+            tab.open(f"/groups/{GROUP}")
+            tab.press("reset-offsets?")
+            tab.fill(kind="time")
+            tab.dialog().get_by_label(f"Time ({zone})").fill("2026-01-01T10:00:00")
+            with tab.page.expect_request("**/offsets") as sent:
+                tab.press("show-plan")
+            expected = datetime(2026, 1, 1, hour, tzinfo=UTC)
+            assert sent.value.post_data_json["to"] == f"@{int(expected.timestamp() * 1000)}"
+            tab.cancel()
 
 
 def test_topics_are_sorted_by_size_over_all_pages(console: ConsoleTab, node: AuthorizingNode) -> None:

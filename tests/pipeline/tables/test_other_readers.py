@@ -16,11 +16,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import polars
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
-
-pytest.importorskip("pyiceberg")
 
 from chronik.pipeline.tables.catalog import open_or_create_table
 from chronik.pipeline.tables.iceberg.table import IcebergTopicTable
@@ -34,9 +34,6 @@ from tests.pipeline.jars import SPARK_4_1, TOOLS, list_jars, skip_without_jars
 from tests.pipeline.table_fixtures import SPEC, build_record_columns, commit_rows
 from tests.pipeline.tables.iceberg.iceberg_tables import load_iceberg
 from tests.run_size import SEED, sized
-
-duckdb = pytest.importorskip("duckdb")
-polars = pytest.importorskip("polars")
 
 ROWS = sized(30, 3_000)
 

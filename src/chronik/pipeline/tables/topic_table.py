@@ -266,7 +266,7 @@ class TopicTable(Protocol):
         """
 
     def prepare_columns(self, target: TableDescriptor, extended: TableDescriptor | None = None) -> TableDescriptor:
-        """Return the description with which tasks write the rows of a table with other columns for `replace_rows`.
+        """Return a table description with the columns of `target`, for tasks that write the rows for `replace_rows`.
 
         `extended` is an earlier result, to which `target` adds columns; files written with it may be committed, too.
         Readers of the table see no change.

@@ -181,7 +181,7 @@ function reset(name, page) {
   const topics = page.data.readable_topics;
   const isAll = page.data.partitions.every((each) => topics.includes(each.topic));
   const value = field("value", "Offset or number of records", { type: "number", min: 0, value: "0" });
-  const time = field("time", `Time (${Intl.DateTimeFormat().resolvedOptions().timeZone})`, { type: "datetime-local", value: format.localInput(Date.now() - 3_600_000) });
+  const time = field("time", `Time (${format.zone.label()})`, { type: "datetime-local", value: format.zonedInput(Date.now() - 3_600_000) });
   time.input.step = "1";
   const duration = side(field("amount", "Duration", { type: "number", min: 1, value: "1" }), choice("unit", "Unit", [["M", "minutes"], ["H", "hours"], ["D", "days"]], { value: "H" }));
   const to = choice("kind", "Reset to", [["start", "earliest offset"], ["end", "latest offset"], ["time", "timestamp"], ["duration", "duration before now"], ["offset", "specific offset"], ["back", "shift backward by"], ["on", "shift forward by"]], { onchange: show });
@@ -193,7 +193,7 @@ function reset(name, page) {
   show();
   const body = (form) => ({
     topics: form.topic ? [form.topic] : null,
-    to: { start: "start", end: "end", time: `@${new Date(form.time).getTime()}`, duration: `P${form.unit === "D" ? "" : "T"}${form.amount ?? 0}${form.unit}`, offset: String(form.value ?? 0), back: `-${form.value ?? 0}`, on: `+${form.value ?? 0}` }[form.kind],
+    to: { start: "start", end: "end", time: `@${format.parseZoned(form.time)}`, duration: `P${form.unit === "D" ? "" : "T"}${form.amount ?? 0}${form.unit}`, offset: String(form.value ?? 0), back: `-${form.value ?? 0}`, on: `+${form.value ?? 0}` }[form.kind],
   });
   const moves = ({ items }) => h("div", {}, notice(consequence(items)), movesTable(items));
   const movesTable = (items) => table("New offsets", [

@@ -103,13 +103,6 @@ export const parseZoned = (text) => (inUtc ? Date.parse(`${text}Z`) : new Date(t
 
 const two = (value) => String(value).padStart(2, "0");
 
-/** Formats a time for a datetime-local field, in the zone of the browser. */
-export function localInput(ms) {
-  const date = new Date(ms);
-  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
-  return `${day}T${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
-}
-
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
 export const list = (values) => (values?.length ? values.join(", ") : NONE);
