@@ -17,8 +17,8 @@ BUTTON_MODULE = STATIC / "ui" / "parts.js"
 """The module that creates buttons; it gets the action names from its callers."""
 
 BUTTON_CALL = re.compile(r"(?<![\w.])(?:button|iconButton|copyButton|press)\(")
-DIALOG_CALL = re.compile(r"(?<![\w.])(?:confirm|formDialog)\(\{(?!\s*action, )\s*")
-ACTION_KEY = re.compile(r"action: ")
+DIALOG_CALL = re.compile(r"(?<![\w.])(?:confirm|formDialog)\(\{(?!\s*action,)\s*")
+ACTION_KEY = re.compile(r"action:\s")
 ACTION_NAME = re.compile(r'"([a-z][a-z-]*\??)"')
 
 
@@ -75,8 +75,8 @@ def find_buttons() -> Iterator[ConsoleButton]:
 
 
 def extract_name(text: str, start: int) -> str:
-    """Return the expression up to the next comma or line end; action names contain no commas."""
-    return re.split(r",|\n", text[start:], maxsplit=1)[0]
+    """Return the expression up to the next comma or the end of its last line; action names contain no commas."""
+    return re.split(r",|\n(?!\s+[?:])", text[start:].lstrip(), maxsplit=1)[0]
 
 
 def action_names() -> set[str]:

@@ -49,7 +49,11 @@ async function ask(method, path, { query, body, signal, base } = {}) {
   const answer = parsed(text);
   if (response.ok) return answer;
   if (response.status === 401 && path !== "/login") events.dispatchEvent(new Event("login"));
-  throw new ApiError(answer?.error ?? answer?.message ?? `The node responded with HTTP status ${response.status}.`, response.status, answer?.code ?? answer?.error_code ?? null);
+  throw new ApiError(
+    answer?.error ?? answer?.message ?? `The node responded with HTTP status ${response.status}.`,
+    response.status,
+    answer?.code ?? answer?.error_code ?? null,
+  );
 }
 
 function parsed(text) {

@@ -38,12 +38,15 @@ function askWho() {
   frame = "login";
   document.title = "Log in · Chronik";
   closeDialogs();
-  fill(app, loginPage(live.session ?? {}, async () => {
-    live.session = await get("/session");
-    await loadPermissions();
-    enter();
-    retry();
-  }));
+  fill(
+    app,
+    loginPage(live.session ?? {}, async () => {
+      live.session = await get("/session");
+      await loadPermissions();
+      enter();
+      retry();
+    }),
+  );
 }
 
 function enter() {

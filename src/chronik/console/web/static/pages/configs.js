@@ -15,17 +15,35 @@ export function configsCard({ path, what, params, mayAlter, permission }) {
   let state = params;
   const rows = resource((signal) => get(path, {}, signal), draw, { everyMs: 15_000, permission });
   const only = check("changed", "Only changed configs", { value: state.changed === "1", onchange: () => setParams({ changed: only.read() ? "1" : "" }) });
-  const bar = h("div", { class: "filter-bar" }, searchField("Search configs", state.search, (search) => setParams({ search })), only.node, mayAlter() && button("set-config?", "Set config", () => change({ name: "", value: "" }, true), { glyph: "plus", small: true }));
+  const bar = h(
+    "div",
+    { class: "filter-bar" },
+    searchField("Search configs", state.search, (search) => setParams({ search })),
+    only.node,
+    mayAlter() && button("set-config?", "Set config", () => change({ name: "", value: "" }, true), { glyph: "plus", small: true }),
+  );
   const node = card(null, { extra: "card-table" }, bar, rows.node);
 
   function draw({ items }) {
     const words = (state.search ?? "").toLowerCase();
     const shown = items.filter((each) => each.name.toLowerCase().includes(words) && (state.changed !== "1" || !isDefault(each)));
     const columns = [
-      { label: "Config", grow: true, cell: (row) => [h("span", { class: "mono name" }, row.name), row.documentation && h("p", { class: "hint" }, row.documentation)] },
+      {
+        label: "Config",
+        grow: true,
+        cell: (row) => [h("span", { class: "mono name" }, row.name), row.documentation && h("p", { class: "hint" }, row.documentation)],
+      },
       { label: "Value", cell: (row) => valueOf(row) },
       { label: "Source", cell: (row) => (isDefault(row) ? h("span", { class: "muted" }, sourceWord(row)) : badge(sourceWord(row), "accent")) },
-      { label: "", cell: (row) => !row.read_only && mayAlter() && [button("change-config?", "Change", () => change(row), { small: true, tone: "quiet", focus: `change-${row.name}` }), !isDefault(row) && button("reset-config?", "Reset", () => reset(row), { small: true, tone: "quiet", focus: `reset-${row.name}` })] },
+      {
+        label: "",
+        cell: (row) =>
+          !row.read_only &&
+          mayAlter() && [
+            button("change-config?", "Change", () => change(row), { small: true, tone: "quiet", focus: `change-${row.name}` }),
+            !isDefault(row) && button("reset-config?", "Reset", () => reset(row), { small: true, tone: "quiet", focus: `reset-${row.name}` }),
+          ],
+      },
     ];
     return table(what, columns, shown, { key: (row) => row.name, empty: "No configs found." }).node;
   }
@@ -36,7 +54,9 @@ export function configsCard({ path, what, params, mayAlter, permission }) {
     formDialog({
       action: fresh ? "set-config" : "change-config",
       title: fresh ? "Set config" : `Change ${row.name}`,
-      fields: fresh ? [name, field("value", "Value", { mono: true })] : [note(h("p", { class: "hint" }, [row.documentation, acceptedText(row)].filter(Boolean).join(" "))), configField(row)],
+      fields: fresh
+        ? [name, field("value", "Value", { mono: true })]
+        : [note(h("p", { class: "hint" }, [row.documentation, acceptedText(row)].filter(Boolean).join(" "))), configField(row)],
       label: "Save",
       preview: (form) => patch(path, { ...body(form), dry_run: true }),
       submit: (form) => patch(path, body(form)),

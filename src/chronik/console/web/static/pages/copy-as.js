@@ -16,14 +16,21 @@ const clientConfig = () => (live.session?.authorizer ? " --client-config client.
 
 export const asPython = (topic, { partition, offset }) => `from confluent_kafka import Consumer, TopicPartition
 
-settings = {"bootstrap.servers": ${python(bootstrap())}, "group.id": "console", "enable.auto.commit": False}${live.session?.authorizer ? `
-settings |= {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
-             "sasl.username": ${python((live.session.principal ?? "").replace(/^User:/, ""))}, "sasl.password": "…", "ssl.ca.location": "ca.pem"}` : ""}
+settings = {"bootstrap.servers": ${python(bootstrap())}, "group.id": "console", "enable.auto.commit": False}${pythonLogin()}
 consumer = Consumer(settings)
 consumer.assign([TopicPartition(${python(topic)}, ${partition}, ${offset})])
 message = consumer.poll(10)
 print(message.key(), message.value(), message.headers())
 consumer.close()`;
+
+/** The settings that log in, if the cluster requires it. */
+function pythonLogin() {
+  if (!live.session?.authorizer) return "";
+  const user = (live.session.principal ?? "").replace(/^User:/, "");
+  return `
+settings |= {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512",
+             "sasl.username": ${python(user)}, "sasl.password": "…", "ssl.ca.location": "ca.pem"}`;
+}
 
 export const asCommand = (topic, { partition, offset }) =>
   `chronik consume ${shell(topic)} -p ${partition} --from ${offset} -n 1 --format json -b ${shell(bootstrap())}${clientConfig()}`;

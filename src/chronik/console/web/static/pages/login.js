@@ -13,7 +13,13 @@ export function loginPage(session, entered) {
   const status = h("div", { "aria-live": "polite" });
   const go = button("log-in", "Log in", null, { tone: session.single_sign_on ? "" : "primary", type: "submit" });
   const form = h("form", { class: "form login-form", onsubmit: submit, "aria-label": "Log in" }, byToken ? null : user.node, password.node, status, go);
-  const provider = session.single_sign_on && h("a", { class: "button button-primary login-provider", href: `${session.single_sign_on}?${new URLSearchParams({ return: location.hash })}` }, "Log in with single sign-on");
+  const provider =
+    session.single_sign_on &&
+    h(
+      "a",
+      { class: "button button-primary login-provider", href: `${session.single_sign_on}?${new URLSearchParams({ return: location.hash })}` },
+      "Log in with single sign-on",
+    );
   const about = session.node_id === null || session.node_id === undefined ? "" : `Node ${session.node_id}`;
   setTimeout(() => (byToken ? password : user).input.focus());
 
@@ -38,10 +44,20 @@ export function loginPage(session, entered) {
     h(
       "div",
       { class: "card login-card" },
-      h("div", { class: "login-head" }, h("img", { src: "/ui/icon.svg", alt: "", width: 44, height: 44 }), h("div", {}, h("h1", {}, "Chronik"), h("p", { class: "muted" }, about)), themeButton()),
+      h(
+        "div",
+        { class: "login-head" },
+        h("img", { src: "/ui/icon.svg", alt: "", width: 44, height: 44 }),
+        h("div", {}, h("h1", {}, "Chronik"), h("p", { class: "muted" }, about)),
+        themeButton(),
+      ),
       provider,
       form,
-      h("p", { class: "muted small" }, byToken ? "Log in with the node’s http_token." : "Log in with a Kafka (SCRAM) user. Your ACLs determine what you can see and do."),
+      h(
+        "p",
+        { class: "muted small" },
+        byToken ? "Log in with the node’s http_token." : "Log in with a Kafka (SCRAM) user. Your ACLs determine what you can see and do.",
+      ),
     ),
   );
 }

@@ -18,7 +18,10 @@ export function preview(shown, length) {
   if (shown.text === "") return badge("empty");
   if (shown.kind === "text" && !shown.text.trim()) return badge(`blank: ${format.plural(shown.text.length, "character")}`);
   const text = shown.text.replace(/\s+/g, " ");
-  return [shown.schema?.problem ? [badge("not decoded", "warning"), " "] : shown.kind === "bytes" && [badge("bytes"), " "], visible(text.length > length ? `${text.slice(0, length)}…` : text)];
+  return [
+    shown.schema?.problem ? [badge("not decoded", "warning"), " "] : shown.kind === "bytes" && [badge("bytes"), " "],
+    visible(text.length > length ? `${text.slice(0, length)}…` : text),
+  ];
 }
 
 /** The address of a key or value; with `decoded`, that of its JSON if it is typed. */
@@ -34,7 +37,15 @@ export function valueView(topic, message, field, loaded) {
   const view = h("div", {});
   const isDecoded = Boolean(shown.schema) && !shown.schema.problem;
   fill(view, blank, textView(shown.text, shown.kind === "json" || (shown.truncated && looksLikeJson(shown.text))));
-  if (shown.truncated) view.append(h("div", { class: "value-more" }, h("span", { class: "muted" }, `This is the start of the ${field}.`), button("load-value", "Load all", load, { small: true, focus: `load-${field}` })));
+  if (shown.truncated)
+    view.append(
+      h(
+        "div",
+        { class: "value-more" },
+        h("span", { class: "muted" }, `This is the start of the ${field}.`),
+        button("load-value", "Load all", load, { small: true, focus: `load-${field}` }),
+      ),
+    );
   return view;
 
   async function load() {
@@ -109,7 +120,12 @@ export function bytesView(topic, message) {
   const fields = ["value", "key"].filter((field) => message[field].kind !== "null");
   fill(view, fields.length ? waiting("Loading…") : notice("The key and the value are null.", "info"));
   Promise.all(fields.map((field) => getBytes(valueAddress(topic, message, field))))
-    .then((loaded) => fill(view, loaded.map((data, index) => [h("h3", {}, { value: "Value", key: "Key" }[fields[index]]), hexView(data)])))
+    .then((loaded) =>
+      fill(
+        view,
+        loaded.map((data, index) => [h("h3", {}, { value: "Value", key: "Key" }[fields[index]]), hexView(data)]),
+      ),
+    )
     .catch((error) => fill(view, problem(error)));
   return view;
 }

@@ -30,12 +30,20 @@ export function browse(name, state, { list, say, foot, refresh }) {
 
   async function read(from) {
     const mine = (cancel = new AbortController());
-    say(h("span", { class: "spinner", "aria-hidden": "true" }), line, isFiltered(state) && button("stop-reading", "Stop", () => stop(from), { small: true, focus: "stop-reading" }));
+    say(
+      h("span", { class: "spinner", "aria-hidden": "true" }),
+      line,
+      isFiltered(state) && button("stop-reading", "Stop", () => stop(from), { small: true, focus: "stop-reading" }),
+    );
     line.textContent = progress();
     let position = from;
     try {
       while (position) {
-        const page = await get(at("topics", name, "messages"), { ...filtersOf(state), from: position, until: below ? state.until : "", order, limit: limit - count, max_seconds: SECONDS_PER_REQUEST }, mine.signal);
+        const page = await get(
+          at("topics", name, "messages"),
+          { ...filtersOf(state), from: position, until: below ? state.until : "", order, limit: limit - count, max_seconds: SECONDS_PER_REQUEST },
+          mine.signal,
+        );
         first ??= page;
         last = page;
         scanned += page.scanned;
@@ -56,7 +64,10 @@ export function browse(name, state, { list, say, foot, refresh }) {
   function stop(from) {
     cancel.abort();
     const on = last ? last.next : from;
-    say(h("span", {}, `Stopped. ${progress()}`), button("continue-reading", "Continue", () => read(on), { small: true, focus: "continue-reading" }));
+    say(
+      h("span", {}, `Stopped. ${progress()}`),
+      button("continue-reading", "Continue", () => read(on), { small: true, focus: "continue-reading" }),
+    );
     fill(foot, pager());
   }
 
@@ -76,11 +87,11 @@ export function browse(name, state, { list, say, foot, refresh }) {
     const move = (from, go) => setParams({ from, go, sort, open: "" }, { replace: false });
     const older = (from, go) => from && button("older", "Older", () => move(from, go), { small: true, focus: "older" });
     const newer = (from, go) => from && button("newer", "Newer", () => move(from, go), { small: true, focus: "newer" });
-    const newest = () => (state.from || state.go || state.sort ? setParams({ from: "", go: "", sort: "", until: "", open: "" }, { replace: false }) : refresh());
+    const newest = () =>
+      state.from || state.go || state.sort ? setParams({ from: "", go: "", sort: "", until: "", open: "" }, { replace: false }) : refresh();
     return [
       ...(sort === "newest" ? [newer(head, "back"), older(tail, "")] : [older(head, "back"), newer(tail, "")]),
       button("newest", "Newest", newest, { small: true, glyph: "refresh", focus: "newest" }),
     ];
   }
 }
-

@@ -7,8 +7,17 @@ import { choice } from "../ui/forms.js";
 import { button } from "../ui/parts.js";
 import { filtersOf, sortOf } from "./messages-query.js";
 
-const FORMATS = [["jsonl", "JSON lines"], ["csv", "CSV"], ["parquet", "Parquet"]];
-const LIMITS = [["1000", "1,000"], ["10000", "10,000"], ["100000", "100,000"], ["1000000", "1,000,000"]];
+const FORMATS = [
+  ["jsonl", "JSON lines"],
+  ["csv", "CSV"],
+  ["parquet", "Parquet"],
+];
+const LIMITS = [
+  ["1000", "1,000"],
+  ["10000", "10,000"],
+  ["100000", "100,000"],
+  ["1000000", "1,000,000"],
+];
 
 export function exportButton(topic, state) {
   const order = sortOf(state);

@@ -22,7 +22,22 @@ export function messageList(topic) {
       "table",
       { role: "table" },
       h("caption", { class: "visually-hidden" }, `Messages of ${topic}`),
-      h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, HEAD.map((label) => h("th", { role: "columnheader", scope: "col", class: ["Partition", "Offset", "Size"].includes(label) ? "end" : undefined }, label, label === "Time" && [" ", zone])))),
+      h(
+        "thead",
+        { role: "rowgroup" },
+        h(
+          "tr",
+          { role: "row" },
+          HEAD.map((label) =>
+            h(
+              "th",
+              { role: "columnheader", scope: "col", class: ["Partition", "Offset", "Size"].includes(label) ? "end" : undefined },
+              label,
+              label === "Time" && [" ", zone],
+            ),
+          ),
+        ),
+      ),
       body,
     ),
   );
@@ -51,11 +66,25 @@ export function messageList(topic) {
     const line = h(
       "tr",
       { role: "row", class: "message", "data-place": id, onclick: (event) => !event.target.closest("button") && !getSelection().toString() && toggle() },
-      h("td", { role: "cell", "data-label": "Time" }, press("open-message", { class: "opener", "aria-expanded": "false", "data-focus": `message-${id}`, onclick: toggle }, icon("next"), h("span", { class: "number" }, format.stamp(message.timestamp_ms)), hidden(`, message ${message.offset} of partition ${message.partition}`))),
+      h(
+        "td",
+        { role: "cell", "data-label": "Time" },
+        press(
+          "open-message",
+          { class: "opener", "aria-expanded": "false", "data-focus": `message-${id}`, onclick: toggle },
+          icon("next"),
+          h("span", { class: "number" }, format.stamp(message.timestamp_ms)),
+          hidden(`, message ${message.offset} of partition ${message.partition}`),
+        ),
+      ),
       h("td", { role: "cell", class: "end number", "data-label": "Partition" }, String(message.partition)),
       h("td", { role: "cell", class: "end number", "data-label": "Offset" }, String(message.offset)),
       h("td", { role: "cell", class: "clip mono", "data-label": "Key" }, preview(message.key, 40)),
-      h("td", { role: "cell", class: "clip grow mono", "data-label": "Value" }, message.control ? badge("transaction marker") : preview(message.value, PREVIEW)),
+      h(
+        "td",
+        { role: "cell", class: "clip grow mono", "data-label": "Value" },
+        message.control ? badge("transaction marker") : preview(message.value, PREVIEW),
+      ),
       h("td", { role: "cell", class: "end size", "data-label": "Size" }, format.bytes(message.size)),
     );
     line.message = message;
@@ -69,7 +98,10 @@ export function messageList(topic) {
       const is = line.dataset.place === id;
       line.classList.toggle("opened", is);
       line.querySelector(".opener").setAttribute("aria-expanded", String(is));
-      if (is) line.after(h("tr", { role: "row", class: "detail-row", "data-detail": id }, h("td", { role: "cell", colspan: HEAD.length }, messageDetail(topic, line.message))));
+      if (is)
+        line.after(
+          h("tr", { role: "row", class: "detail-row", "data-detail": id }, h("td", { role: "cell", colspan: HEAD.length }, messageDetail(topic, line.message))),
+        );
     }
   }
 

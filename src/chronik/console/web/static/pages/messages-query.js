@@ -15,7 +15,14 @@ const STORED = "chronik.queries";
 const SAVED_MAX = 100;
 
 /** The parameters of the admin API that filter messages. */
-export const filtersOf = (state) => ({ partition: state.partition, text: state.text, key: state.key, header: state.header, where: state.where, isolation: state.isolation });
+export const filtersOf = (state) => ({
+  partition: state.partition,
+  text: state.text,
+  key: state.key,
+  header: state.header,
+  where: state.where,
+  isolation: state.isolation,
+});
 
 export const isFiltered = (state) => FILTERS.some((name) => state[name]);
 
@@ -30,13 +37,23 @@ export function queryForm({ state, partitions, tail, apply, extra }) {
   const known = Math.max(partitions, Number(state.partition ?? -1) + 1);
   const text = field("text", "Contains", { value: state.text ?? "", placeholder: "Text in key, value or headers" });
   text.input.dataset.search = "";
-  const partition = choice("partition", "Partition", [["", "all"], ...Array.from({ length: known }, (_, index) => [index, index])], { value: state.partition ?? "" });
+  const partition = choice("partition", "Partition", [["", "all"], ...Array.from({ length: known }, (_, index) => [index, index])], {
+    value: state.partition ?? "",
+  });
   const range = tail ? null : rangeFields(state);
   const more = [
     field("key", "Key", { value: state.key ?? "", mono: true, placeholder: "The whole key" }),
     field("header", "Header", { value: state.header ?? "", mono: true, placeholder: "name or name=value" }),
     field("where", "Condition", { value: state.where ?? "", mono: true, placeholder: "$.customer.id = 7 and not $.paid exists" }),
-    choice("isolation", "Isolation level", [["", "read committed"], ["uncommitted", "read uncommitted"]], { value: state.isolation ?? "" }),
+    choice(
+      "isolation",
+      "Isolation level",
+      [
+        ["", "read committed"],
+        ["uncommitted", "read uncommitted"],
+      ],
+      { value: state.isolation ?? "" },
+    ),
   ];
   const limit = choice("limit", "Limit", ["20", "50", "100", "500"], { value: state.limit ?? "50" });
   const fields = [text, partition, ...(tail ? more : [limit, ...more])];
@@ -55,7 +72,16 @@ export function queryForm({ state, partitions, tail, apply, extra }) {
     { class: "controls", onsubmit: submit, "aria-label": "Message filter" },
     [text, partition, ...(range ? [...range.fields, limit] : [])].map((each) => each.node),
     h("div", { class: "controls-go" }, go, extra),
-    h("details", { class: "controls-more", open: opened }, h("summary", {}, "More filters"), h("div", { class: "controls" }, [...(range ? range.untilFields : []), ...more].map((each) => each.node))),
+    h(
+      "details",
+      { class: "controls-more", open: opened },
+      h("summary", {}, "More filters"),
+      h(
+        "div",
+        { class: "controls" },
+        [...(range ? range.untilFields : []), ...more].map((each) => each.node),
+      ),
+    ),
   );
 }
 
@@ -63,14 +89,26 @@ export function queryForm({ state, partitions, tail, apply, extra }) {
 function rangeFields(state) {
   const { from = "" } = state;
   const sort = sortOf(state);
-  const kind = state.go || from.startsWith("~") ? "page" : from.startsWith("@") ? "time" : /^\d+$/.test(from) ? "offset" : sort === "oldest" ? "oldest" : "newest";
+  const kind =
+    state.go || from.startsWith("~") ? "page" : from.startsWith("@") ? "time" : /^\d+$/.test(from) ? "offset" : sort === "oldest" ? "oldest" : "newest";
   const zone = format.zone.label();
   const timeOf = (position) => Number(position.slice(1)) || Date.parse(position.slice(1));
   const offset = field("start-offset", "Offset", { type: "number", min: 0, value: kind === "offset" ? from : "0" });
-  const time = field("start-time", `Time (${zone})`, { type: "datetime-local", value: format.zonedInput(kind === "time" ? timeOf(from) : Date.now() - 3_600_000) });
-  const until = field("until-time", `Until (${zone})`, { type: "datetime-local", value: (state.until ?? "").startsWith("@") ? format.zonedInput(timeOf(state.until)) : "" });
+  const time = field("start-time", `Time (${zone})`, {
+    type: "datetime-local",
+    value: format.zonedInput(kind === "time" ? timeOf(from) : Date.now() - 3_600_000),
+  });
+  const until = field("until-time", `Until (${zone})`, {
+    type: "datetime-local",
+    value: (state.until ?? "").startsWith("@") ? format.zonedInput(timeOf(state.until)) : "",
+  });
   for (const each of [time, until]) each.input.step = "1";
-  const options = [["newest", "newest messages"], ["oldest", "oldest messages"], ["offset", "offset"], ["time", "timestamp"]];
+  const options = [
+    ["newest", "newest messages"],
+    ["oldest", "oldest messages"],
+    ["offset", "offset"],
+    ["time", "timestamp"],
+  ];
   if (kind === "page") options.push(["page", "this page"]);
   const start = choice("start", "Start at", options, { value: kind, onchange: show });
   function show() {
@@ -92,7 +130,15 @@ function rangeFields(state) {
 /** The zone in which times are shown. The choice is remembered for all pages. */
 export function zoneChoice(changed) {
   const local = format.zone.localLabel();
-  return choice("zone", "Time zone", [["local", `local (${local})`], ["utc", "UTC"]], { value: format.zone.isUtc() ? "utc" : "local", onchange: (event) => (format.zone.set(event.target.value === "utc"), changed()) }).node;
+  return choice(
+    "zone",
+    "Time zone",
+    [
+      ["local", `local (${local})`],
+      ["utc", "UTC"],
+    ],
+    { value: format.zone.isUtc() ? "utc" : "local", onchange: (event) => (format.zone.set(event.target.value === "utc"), changed()) },
+  ).node;
 }
 
 // Saved queries
@@ -100,7 +146,9 @@ export function zoneChoice(changed) {
 function stored() {
   try {
     const found = JSON.parse(localStorage.getItem(STORED) ?? "[]");
-    return Array.isArray(found) ? found.filter((each) => typeof each?.name === "string" && typeof each?.topic === "string" && typeof each?.params === "object") : [];
+    return Array.isArray(found)
+      ? found.filter((each) => typeof each?.name === "string" && typeof each?.topic === "string" && typeof each?.params === "object")
+      : [];
   } catch {
     return [];
   }
@@ -122,9 +170,20 @@ export function savedQueries(topic, state, changed) {
   const current = mine.find(same);
   const open = (event) => {
     const chosen = mine[Number(event.target.value)];
-    if (chosen) setParams({ ...Object.fromEntries(STATE.map((name) => [name, ""])), ...Object.fromEntries(Object.entries(chosen.params).filter(([name]) => STATE.includes(name))), open: "" }, { replace: false });
+    if (chosen)
+      setParams(
+        {
+          ...Object.fromEntries(STATE.map((name) => [name, ""])),
+          ...Object.fromEntries(Object.entries(chosen.params).filter(([name]) => STATE.includes(name))),
+          open: "",
+        },
+        { replace: false },
+      );
   };
-  const choose = choice("saved", "Saved queries", [["", mine.length ? "select…" : "none"], ...mine.map((each, index) => [index, each.name])], { value: current ? mine.indexOf(current) : "", onchange: open });
+  const choose = choice("saved", "Saved queries", [["", mine.length ? "select…" : "none"], ...mine.map((each, index) => [index, each.name])], {
+    value: current ? mine.indexOf(current) : "",
+    onchange: open,
+  });
   const save = () =>
     formDialog({
       action: "save-query",
@@ -141,7 +200,12 @@ export function savedQueries(topic, state, changed) {
     changed();
     say("The query was deleted.");
   };
-  return [choose.node, button("save-query?", "Save query", save, { small: true }), current && button("delete-query", "Delete query", forget, { small: true, tone: "quiet" }), copyButton("copy-link", "Copy link", linkOf, say)];
+  return [
+    choose.node,
+    button("save-query?", "Save query", save, { small: true }),
+    current && button("delete-query", "Delete query", forget, { small: true, tone: "quiet" }),
+    copyButton("copy-link", "Copy link", linkOf, say),
+  ];
 }
 
 const linkOf = () => location.href.replace(/[?&]open=[^&]*/, "");

@@ -21,7 +21,11 @@ export function tail(name, state, { list, say }) {
 
   const word = () => {
     const missed = skipped ? ` ${format.count(skipped)} were skipped because they arrived too fast.` : "";
-    say(h("span", { class: `dot ${paused ? "dot-waiting" : "dot-up"}`, "aria-hidden": "true" }), paused ? `Paused. ${format.plural(arrived, "message")} arrived since.` : `Live: ${format.plural(heard, "message")}.`, missed);
+    say(
+      h("span", { class: `dot ${paused ? "dot-waiting" : "dot-up"}`, "aria-hidden": "true" }),
+      paused ? `Paused. ${format.plural(arrived, "message")} arrived since.` : `Live: ${format.plural(heard, "message")}.`,
+      missed,
+    );
   };
   const draw = () => {
     timer = 0;
@@ -43,7 +47,15 @@ export function tail(name, state, { list, say }) {
     later();
   });
   source.addEventListener("open", word);
-  source.addEventListener("error", () => say(problem(source.readyState === EventSource.CLOSED ? "The tail was rejected: a filter is not valid, you lack the Read permission on this topic, or it was deleted." : "The stream was interrupted. Reconnecting…")));
+  source.addEventListener("error", () =>
+    say(
+      problem(
+        source.readyState === EventSource.CLOSED
+          ? "The tail was rejected: a filter is not valid, you lack the Read permission on this topic, or it was deleted."
+          : "The stream was interrupted. Reconnecting…",
+      ),
+    ),
+  );
   say(h("span", { class: "dot dot-waiting", "aria-hidden": "true" }), "Connecting…"); // messages produced before the stream is open are not shown
 
   return {
@@ -62,10 +74,15 @@ export function tail(name, state, { list, say }) {
 
 /** The buttons of the tail. */
 export function tailButtons(running, list) {
-  const toggle = button("pause-tail", "Pause", () => {
-    const paused = running()?.toggle?.();
-    toggle.lastChild.textContent = paused ? "Resume" : "Pause";
-    toggle.setAttribute("aria-pressed", String(Boolean(paused)));
-  }, { glyph: "pause", focus: "pause" });
+  const toggle = button(
+    "pause-tail",
+    "Pause",
+    () => {
+      const paused = running()?.toggle?.();
+      toggle.lastChild.textContent = paused ? "Resume" : "Pause";
+      toggle.setAttribute("aria-pressed", String(Boolean(paused)));
+    },
+    { glyph: "pause", focus: "pause" },
+  );
   return [toggle, button("clear-tail", "Clear", () => list.show([]), { tone: "quiet" })];
 }

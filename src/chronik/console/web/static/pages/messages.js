@@ -9,7 +9,10 @@ import { messageList } from "./messages-list.js";
 import { queryForm, savedQueries, STATE, zoneChoice } from "./messages-query.js";
 import { tail, tailButtons } from "./messages-tail.js";
 
-const MODES = [["browse", "Browse"], ["tail", "Live tail"]];
+const MODES = [
+  ["browse", "Browse"],
+  ["tail", "Live tail"],
+];
 
 export function messagesCard(name, params, head) {
   let state = params;
@@ -33,12 +36,21 @@ export function messagesCard(name, params, head) {
 
   function drawTop() {
     const partitions = (drawn = head.data?.partitions?.length ?? 0);
-    const links = MODES.map(([id, label]) => ({ id, label, href: link("topics", name, { ...parse().params, tab: "messages", mode: id === "browse" ? "" : id, open: "" }) }));
+    const links = MODES.map(([id, label]) => ({
+      id,
+      label,
+      href: link("topics", name, { ...parse().params, tab: "messages", mode: id === "browse" ? "" : id, open: "" }),
+    }));
     fill(
       top,
       tabs(links, isTail() ? "tail" : "browse", "Message views"),
       queryForm({ state, partitions, tail: isTail(), apply: begin, extra: isTail() && tailButtons(() => running, list) }),
-      h("div", { class: "controls-foot" }, h("div", { class: "queries" }, savedQueries(name, state, drawTop), !isTail() && exportButton(name, state)), zoneChoice(begin)),
+      h(
+        "div",
+        { class: "controls-foot" },
+        h("div", { class: "queries" }, savedQueries(name, state, drawTop), !isTail() && exportButton(name, state)),
+        zoneChoice(begin),
+      ),
     );
   }
 

@@ -14,7 +14,11 @@ import { historyCharts } from "../ui/history.js";
 import { configsCard } from "./configs.js";
 import { raftPart } from "./raft.js";
 
-const TABS = [["nodes", "Nodes"], ["reassignments", "Reassignments"], ["configs", "Cluster-wide configs"]];
+const TABS = [
+  ["nodes", "Nodes"],
+  ["reassignments", "Reassignments"],
+  ["configs", "Cluster-wide configs"],
+];
 const DESCRIBE = "Describe on the cluster";
 const CONFIG_PERMISSIONS = { mayAlter: () => mayOnCluster("alter-configs"), permission: "DescribeConfigs on the cluster" };
 const STATUS = { online: "ok", maintenance: "warning", fenced: "error", offline: "error", absent: "plain" };
@@ -34,15 +38,34 @@ export function nodesPage(params) {
   let last = {};
   const bar = h("div", {});
   const part = h("div", {});
-  const node = h("div", {}, pageHead("Nodes", { actions: [mayOnCluster("alter") && button("add-node?", "Add node", () => setParams({ do: "add" }, { replace: false }), { tone: "primary", glyph: "plus" })] }), bar, part);
+  const node = h(
+    "div",
+    {},
+    pageHead("Nodes", {
+      actions: [
+        mayOnCluster("alter") && button("add-node?", "Add node", () => setParams({ do: "add" }, { replace: false }), { tone: "primary", glyph: "plus" }),
+      ],
+    }),
+    bar,
+    part,
+  );
   open(params);
   act(params);
 
   function open(next) {
     tab = next.tab ?? "nodes";
     inner?.close();
-    fill(bar, tabs(TABS.map(([id, label]) => ({ id, label, href: link("nodes", { tab: id === "nodes" ? "" : id }) })), tab));
-    inner = { nodes: listed, reassignments, configs: () => configsCard({ path: "/configs", what: "Cluster-wide configs", params: next, ...CONFIG_PERMISSIONS }) }[tab]?.() ?? listed();
+    fill(
+      bar,
+      tabs(
+        TABS.map(([id, label]) => ({ id, label, href: link("nodes", { tab: id === "nodes" ? "" : id }) })),
+        tab,
+      ),
+    );
+    inner =
+      { nodes: listed, reassignments, configs: () => configsCard({ path: "/configs", what: "Cluster-wide configs", params: next, ...CONFIG_PERMISSIONS }) }[
+        tab
+      ]?.() ?? listed();
     fill(part, inner.node);
   }
 
@@ -65,7 +88,11 @@ export function nodesPage(params) {
 }
 
 function listed() {
-  const rows = resource((signal) => get("/nodes", { limit: 500 }, signal), ({ items }) => table("Nodes", columns(items), items, { key: (row) => row.id }).node, { everyMs: 5_000, permission: DESCRIBE });
+  const rows = resource(
+    (signal) => get("/nodes", { limit: 500 }, signal),
+    ({ items }) => table("Nodes", columns(items), items, { key: (row) => row.id }).node,
+    { everyMs: 5_000, permission: DESCRIBE },
+  );
   const raft = raftPart();
   return {
     node: h("div", {}, card(null, { extra: "card-table" }, rows.node), h("h2", { class: "section" }, "Metadata log (Raft)"), raft.node),
@@ -83,7 +110,13 @@ const charts = (id) => {
     { title: "CPU", note: "CPU time of the process per second", unit: "cores", metrics: ["cpu"], query },
     { title: "Memory", note: "Resident memory of the process", unit: "bytes", metrics: ["memory"], query },
     { title: "Event-loop delay", note: "99th percentile", unit: "ms", metrics: ["loop_delay_p99_ms"], query },
-    { title: "Disk", note: "The file system of the data directory, and the replicas on it", unit: "bytes", metrics: ["disk_used", "disk_total", "log_bytes"], query },
+    {
+      title: "Disk",
+      note: "The file system of the data directory, and the replicas on it",
+      unit: "bytes",
+      metrics: ["disk_used", "disk_total", "log_bytes"],
+      query,
+    },
   ];
 };
 
@@ -103,21 +136,44 @@ function columns(items) {
 }
 
 function reassignments() {
-  const draw = ({ items }) => table("Reassignments", [
-    { label: "Topic", grow: true, cell: (row) => h("a", { href: link("topics", row.topic), "data-focus": `move-${row.topic}-${row.partition}` }, row.topic) },
-    { label: "Partition", align: "end", cell: (row) => number(row.partition) },
-    { label: "Replicas", cell: (row) => format.list(row.replicas) },
-    { label: "Adding replicas", cell: (row) => (row.adding.length ? badge(row.adding.join(", "), "accent") : "—") },
-    { label: "Removing replicas", cell: (row) => format.list(row.removing) },
-    { label: "", cell: (row) => mayOnCluster("alter") && button("cancel-reassignment?", "Cancel", () => cancelReassignment(row, rows), { small: true, focus: `off-${row.topic}-${row.partition}` }) },
-  ], items, { empty: "There are no reassignments in progress." }).node;
+  const draw = ({ items }) =>
+    table(
+      "Reassignments",
+      [
+        {
+          label: "Topic",
+          grow: true,
+          cell: (row) => h("a", { href: link("topics", row.topic), "data-focus": `move-${row.topic}-${row.partition}` }, row.topic),
+        },
+        { label: "Partition", align: "end", cell: (row) => number(row.partition) },
+        { label: "Replicas", cell: (row) => format.list(row.replicas) },
+        { label: "Adding replicas", cell: (row) => (row.adding.length ? badge(row.adding.join(", "), "accent") : "—") },
+        { label: "Removing replicas", cell: (row) => format.list(row.removing) },
+        {
+          label: "",
+          cell: (row) =>
+            mayOnCluster("alter") &&
+            button("cancel-reassignment?", "Cancel", () => cancelReassignment(row, rows), { small: true, focus: `off-${row.topic}-${row.partition}` }),
+        },
+      ],
+      items,
+      { empty: "There are no reassignments in progress." },
+    ).node;
   const rows = resource((signal) => get("/reassignments", {}, signal), draw, { everyMs: 3_000, permission: DESCRIBE });
   return { ...rows, node: card(null, { extra: "card-table" }, rows.node) };
 }
 
 function cancelReassignment({ topic, partition }, rows) {
   const body = { partitions: [{ topic, partition, replicas: null }] };
-  confirm({ action: "cancel-reassignment", title: `Cancel reassignment of ${topic}, partition ${partition}`, preview: () => post("/reassignments", { ...body, dry_run: true }), label: "Cancel reassignment", run: () => post("/reassignments", body), success: "The reassignment was cancelled.", done: rows.refresh });
+  confirm({
+    action: "cancel-reassignment",
+    title: `Cancel reassignment of ${topic}, partition ${partition}`,
+    preview: () => post("/reassignments", { ...body, dry_run: true }),
+    label: "Cancel reassignment",
+    run: () => post("/reassignments", body),
+    success: "The reassignment was cancelled.",
+    done: rows.refresh,
+  });
 }
 
 function add(done) {
@@ -127,7 +183,10 @@ function add(done) {
     intro: "Start the node with a configuration file that names this cluster. After it has joined, you can reassign partitions to it.",
     fields: [
       field("id", "Id", { type: "number", min: 0, required: true, autofocus: true, hint: "An unused node id." }),
-      side(field("host", "Host", { required: true, mono: true, hint: "The host of its raft address." }), field("port", "Port", { type: "number", min: 1, max: 65535, required: true, hint: "The port of its raft address." })),
+      side(
+        field("host", "Host", { required: true, mono: true, hint: "The host of its raft address." }),
+        field("port", "Port", { type: "number", min: 1, max: 65535, required: true, hint: "The port of its raft address." }),
+      ),
     ],
     label: "Add node",
     preview: (form) => post("/nodes", { ...form, dry_run: true }),
@@ -139,10 +198,34 @@ function add(done) {
 }
 
 const ACTIONS = {
-  drain: { action: "drain-node", label: "Drain", title: (id) => `Drain node ${id}`, intro: "Other nodes take over its partition leaderships, and it gets no new replicas. Existing replicas stay on the node.", success: (id) => `Node ${id} is being drained.` },
-  undrain: { action: "undrain-node", label: "Undrain", title: (id) => `Undrain node ${id}`, intro: "The node may lead partitions and get new replicas again.", success: (id) => `Node ${id} is no longer drained.` },
-  promote: { action: "promote-node", label: "Promote", title: (id) => `Promote node ${id} to a voter`, intro: "The node becomes a voter of the Raft quorum for the metadata log.", success: (id) => `Node ${id} is being promoted to a voter.` },
-  demote: { action: "demote-node", label: "Demote", title: (id) => `Demote node ${id} to an observer`, intro: "The node keeps its replicas and follows the metadata log without a vote.", success: (id) => `Node ${id} is being demoted to an observer.` },
+  drain: {
+    action: "drain-node",
+    label: "Drain",
+    title: (id) => `Drain node ${id}`,
+    intro: "Other nodes take over its partition leaderships, and it gets no new replicas. Existing replicas stay on the node.",
+    success: (id) => `Node ${id} is being drained.`,
+  },
+  undrain: {
+    action: "undrain-node",
+    label: "Undrain",
+    title: (id) => `Undrain node ${id}`,
+    intro: "The node may lead partitions and get new replicas again.",
+    success: (id) => `Node ${id} is no longer drained.`,
+  },
+  promote: {
+    action: "promote-node",
+    label: "Promote",
+    title: (id) => `Promote node ${id} to a voter`,
+    intro: "The node becomes a voter of the Raft quorum for the metadata log.",
+    success: (id) => `Node ${id} is being promoted to a voter.`,
+  },
+  demote: {
+    action: "demote-node",
+    label: "Demote",
+    title: (id) => `Demote node ${id} to an observer`,
+    intro: "The node keeps its replicas and follows the metadata log without a vote.",
+    success: (id) => `Node ${id} is being demoted to an observer.`,
+  },
   remove: {
     action: "remove-node",
     label: "Remove",
@@ -171,31 +254,56 @@ export function nodePage(id, params) {
     const names = [data.draining || data.status === "maintenance" ? "undrain" : "drain", data.voter ? "demote" : "promote", "remove"];
     if (buttons.dataset.for !== names.join()) {
       buttons.dataset.for = names.join();
-      fill(buttons, button("may-it-stop", "Check if safe to stop", mayStop), mayOnCluster("alter") && names.map((name) => button(`${ACTIONS[name].action}?`, ACTIONS[name].label, () => setParams({ do: name }, { replace: false }), { tone: ACTIONS[name].danger ? "danger" : "" })));
+      fill(
+        buttons,
+        button("may-it-stop", "Check if safe to stop", mayStop),
+        mayOnCluster("alter") &&
+          names.map((name) =>
+            button(`${ACTIONS[name].action}?`, ACTIONS[name].label, () => setParams({ do: name }, { replace: false }), {
+              tone: ACTIONS[name].danger ? "danger" : "",
+            }),
+          ),
+      );
     }
     return [
-      card(null, {}, facts([
-        ["Status", h("span", { class: "badges" }, standing(data)), "wide"],
-        ["Address", h("span", { class: "mono" }, data.host ? `${data.host}:${data.port}` : "—")],
-        ["Voter", data.voter ? "yes" : "no"],
-        ["Term", number(data.term)],
-        ["Applied index", number(data.applied_index)],
-        ["State hash", h("span", { class: "mono small wrap" }, format.known(data.state_hash)), "wide"],
-        ["Leaders", number(data.leads)],
-        ["Replicas", number(data.replicas)],
-        ["Size", format.bytes(data.bytes)],
-        ["Uptime", format.duration(data.uptime_s)],
-        ["Rack", format.known(data.rack)],
-        ["Version", format.known(data.version)],
-      ], "facts-row")),
-      card("Log directories", { extra: "card-table" }, table(`Log directories of node ${id}`, FOLDERS, data.log_dirs ?? [], { key: (row) => row.path, empty: "Not available at the moment." }).node),
+      card(
+        null,
+        {},
+        facts(
+          [
+            ["Status", h("span", { class: "badges" }, standing(data)), "wide"],
+            ["Address", h("span", { class: "mono" }, data.host ? `${data.host}:${data.port}` : "—")],
+            ["Voter", data.voter ? "yes" : "no"],
+            ["Term", number(data.term)],
+            ["Applied index", number(data.applied_index)],
+            ["State hash", h("span", { class: "mono small wrap" }, format.known(data.state_hash)), "wide"],
+            ["Leaders", number(data.leads)],
+            ["Replicas", number(data.replicas)],
+            ["Size", format.bytes(data.bytes)],
+            ["Uptime", format.duration(data.uptime_s)],
+            ["Rack", format.known(data.rack)],
+            ["Version", format.known(data.version)],
+          ],
+          "facts-row",
+        ),
+      ),
+      card(
+        "Log directories",
+        { extra: "card-table" },
+        table(`Log directories of node ${id}`, FOLDERS, data.log_dirs ?? [], { key: (row) => row.path, empty: "Not available at the moment." }).node,
+      ),
     ];
   }
 
   async function mayStop() {
     try {
       const { ok, reasons } = await get(at("nodes", id, "ok-to-stop"));
-      fill(verdict, ok ? notice(`Node ${id} can be stopped safely: all partitions stay available.`, "ok") : notice(`Node ${id} should not be stopped now: ${reasons.join(" ")}`, "warning"));
+      fill(
+        verdict,
+        ok
+          ? notice(`Node ${id} can be stopped safely: all partitions stay available.`, "ok")
+          : notice(`Node ${id} should not be stopped now: ${reasons.join(" ")}`, "warning"),
+      );
     } catch (error) {
       fill(verdict, notice(error.message, "error"));
     }
@@ -241,6 +349,18 @@ const FOLDERS = [
   { label: "Path", grow: true, cell: (row) => h("span", { class: "mono wrap" }, row.path) },
   { label: "Partitions", align: "end", cell: (row) => number(row.partitions) },
   { label: "Size", align: "end", cell: (row) => format.bytes(row.bytes) },
-  { label: "Free space", align: "end", cell: (row) => (row.total_bytes ? h("span", { class: "with-meter" }, `${format.bytes(row.usable_bytes)} of ${format.bytes(row.total_bytes)}`, meter(1 - row.usable_bytes / row.total_bytes, row.usable_bytes / row.total_bytes < 0.1 ? "error" : "")) : "—") },
+  {
+    label: "Free space",
+    align: "end",
+    cell: (row) =>
+      row.total_bytes
+        ? h(
+            "span",
+            { class: "with-meter" },
+            `${format.bytes(row.usable_bytes)} of ${format.bytes(row.total_bytes)}`,
+            meter(1 - row.usable_bytes / row.total_bytes, row.usable_bytes / row.total_bytes < 0.1 ? "error" : ""),
+          )
+        : "—",
+  },
   { label: "Error", cell: (row) => (row.error ? badge(row.error, "error") : "none") },
 ];

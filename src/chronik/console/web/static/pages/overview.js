@@ -68,7 +68,13 @@ function problemsCard(health) {
   const problems = health?.problems ?? [];
   const row = (each) => {
     const since = `For ${format.duration(Math.max(0, (Date.now() - each.since_ms) / 1000))}. ${each.effect}.`;
-    const text = h("div", {}, h("a", { href: local(each.console), "data-focus": `problem-${each.id}` }, sentence(each.message)), h("p", { class: "muted small", "aria-live": "off" }, since), h("p", { class: "small" }, `What to do: ${each.action}`));
+    const text = h(
+      "div",
+      {},
+      h("a", { href: local(each.console), "data-focus": `problem-${each.id}` }, sentence(each.message)),
+      h("p", { class: "muted small", "aria-live": "off" }, since),
+      h("p", { class: "small" }, `What to do: ${each.action}`),
+    );
     return h("li", { class: `attention attention-${TONES[each.severity]}` }, icon(TONES[each.severity]), text);
   };
   const none = health ? h("p", { class: "all-well" }, icon("check"), "No problems found.") : h("p", { class: "muted" }, "The problems are not known yet.");
@@ -80,7 +86,13 @@ const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
 const local = (href) => (href.startsWith("#") ? href : `#${href.startsWith("/") ? "" : "/"}${href}`);
 
 function tiles(cluster) {
-  const tile = (label, value, href, bad) => h("a", { class: `tile ${bad && value ? "tile-bad" : ""}`, href, "data-focus": `tile-${label}` }, h("span", { class: "tile-value" }, format.count(value)), h("span", { class: "tile-label" }, label));
+  const tile = (label, value, href, bad) =>
+    h(
+      "a",
+      { class: `tile ${bad && value ? "tile-bad" : ""}`, href, "data-focus": `tile-${label}` },
+      h("span", { class: "tile-value" }, format.count(value)),
+      h("span", { class: "tile-label" }, label),
+    );
   return [
     tile("nodes", (cluster.nodes ?? []).length, link("nodes")),
     tile(cluster.internal_topics ? `topics (${format.count(cluster.internal_topics)} internal)` : "topics", cluster.topics, link("topics")),

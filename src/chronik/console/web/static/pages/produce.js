@@ -6,7 +6,11 @@ import { formDialog } from "../ui/dialog.js";
 import { check, choice, field, pairs, side } from "../ui/forms.js";
 import * as format from "../ui/format.js";
 
-const FORMATS = [["text", "text"], ["json", "JSON (validated)"], ["base64", "bytes (base64)"]];
+const FORMATS = [
+  ["text", "text"],
+  ["json", "JSON (validated)"],
+  ["base64", "bytes (base64)"],
+];
 
 export function produceForm(name, partitions = 1, { done }) {
   const where = [["", "by key (default partitioner)"], ...Array.from({ length: partitions }, (_, index) => [index, `partition ${index}`])];

@@ -13,11 +13,18 @@ const EVERY_MS = 2_000;
 export function raftPart() {
   const verdict = h("div", { class: "verdict-box", role: "status" });
   const nodes = h("div", { class: "node-grid" });
-  const loaded = resource((signal) => get("/cluster", {}, signal), (cluster) => {
-    drawVerdict(verdict, cluster);
-    redraw(nodes, (cluster.nodes ?? []).map((each) => nodeCard(each, cluster)));
-    return [verdict, nodes];
-  }, { everyMs: EVERY_MS, permission: "Describe on the cluster" });
+  const loaded = resource(
+    (signal) => get("/cluster", {}, signal),
+    (cluster) => {
+      drawVerdict(verdict, cluster);
+      redraw(
+        nodes,
+        (cluster.nodes ?? []).map((each) => nodeCard(each, cluster)),
+      );
+      return [verdict, nodes];
+    },
+    { everyMs: EVERY_MS, permission: "Describe on the cluster" },
+  );
   loaded.node.classList.add("raft");
   return loaded;
 }
@@ -29,10 +36,23 @@ export function drawVerdict(element, cluster, { isBrief = false } = {}) {
   const tone = cluster.agrees === false || worst === "error" ? "error" : cluster.agrees && whole && !worst ? "ok" : "warning";
   const glyph = { ok: "check", warning: "info", error: "warning" }[tone];
   element.className = `verdict-box verdict-${tone}`;
-  const where = isBrief ? whereNodes(cluster) : [cluster.compared_index === null || cluster.compared_index === undefined ? null : `compared at index ${format.count(cluster.compared_index)}`, cluster.leader_id === null || cluster.leader_id === undefined || cluster.leader_id < 0 ? "no leader" : `leader: node ${cluster.leader_id}`, `term ${format.count(cluster.term)}`].filter(Boolean).join(" · ");
+  const where = isBrief
+    ? whereNodes(cluster)
+    : [
+        cluster.compared_index === null || cluster.compared_index === undefined ? null : `compared at index ${format.count(cluster.compared_index)}`,
+        cluster.leader_id === null || cluster.leader_id === undefined || cluster.leader_id < 0 ? "no leader" : `leader: node ${cluster.leader_id}`,
+        `term ${format.count(cluster.term)}`,
+      ]
+        .filter(Boolean)
+        .join(" · ");
   // Screen readers announce the verdict once, not with each new index.
   if (element.querySelector(".verdict-text")) element.querySelector(".verdict-more").textContent = where;
-  else fill(element, h("span", { class: "verdict-mark" }, icon(glyph)), h("div", {}, h("p", { class: "verdict-text" }, cluster.verdict ?? "Unknown"), h("p", { class: "verdict-more muted", "aria-live": "off" }, where)));
+  else
+    fill(
+      element,
+      h("span", { class: "verdict-mark" }, icon(glyph)),
+      h("div", {}, h("p", { class: "verdict-text" }, cluster.verdict ?? "Unknown"), h("p", { class: "verdict-more muted", "aria-live": "off" }, where)),
+    );
 }
 
 const whereNodes = (cluster) => {
@@ -59,15 +79,27 @@ function nodeCard(node, cluster) {
       gone ? badge("unreachable", "error") : badge(absent ? "not joined yet" : node.status, STATUS[node.status] ?? "plain"),
       node.role && !gone ? badge(node.role, node.role === "leader" ? "accent" : "plain") : null,
     ),
-    h("p", { class: "mono muted small" }, [node.host ? `${node.host}:${node.port}` : "address unknown", node.rack, node.is_me && "this node"].filter(Boolean).join(" · ")),
-    h("div", { class: "hash" }, fingerprint(hash, differs), h("span", { class: "mono", title: hash ?? undefined }, hash ? `${hash.slice(0, 8)}…${hash.slice(-4)}` : "state unknown")),
-    facts([
-      ["Applied index", h("span", { class: "number" }, format.count(node.applied_index))],
-      ["Term", h("span", { class: "number" }, format.count(node.term))],
-      ["Leaders", h("span", { class: "with-meter" }, h("span", { class: "number" }, format.count(node.leads)), meter((node.leads ?? 0) / most))],
-      ["Replicas", h("span", { class: "number" }, format.count(node.replicas))],
-      ["Uptime", format.duration(node.uptime_s)],
-      ["Version", format.known(node.version)],
-    ], "facts-two"),
+    h(
+      "p",
+      { class: "mono muted small" },
+      [node.host ? `${node.host}:${node.port}` : "address unknown", node.rack, node.is_me && "this node"].filter(Boolean).join(" · "),
+    ),
+    h(
+      "div",
+      { class: "hash" },
+      fingerprint(hash, differs),
+      h("span", { class: "mono", title: hash ?? undefined }, hash ? `${hash.slice(0, 8)}…${hash.slice(-4)}` : "state unknown"),
+    ),
+    facts(
+      [
+        ["Applied index", h("span", { class: "number" }, format.count(node.applied_index))],
+        ["Term", h("span", { class: "number" }, format.count(node.term))],
+        ["Leaders", h("span", { class: "with-meter" }, h("span", { class: "number" }, format.count(node.leads)), meter((node.leads ?? 0) / most))],
+        ["Replicas", h("span", { class: "number" }, format.count(node.replicas))],
+        ["Uptime", format.duration(node.uptime_s)],
+        ["Version", format.known(node.version)],
+      ],
+      "facts-two",
+    ),
   );
 }

@@ -17,7 +17,11 @@ import { say } from "../ui/toast.js";
 
 const PAGE = 50;
 const ALL_CONTEXTS = ":*:";
-const TYPES = [["AVRO", "Avro"], ["JSON", "JSON Schema"], ["PROTOBUF", "Protobuf"]];
+const TYPES = [
+  ["AVRO", "Avro"],
+  ["JSON", "JSON Schema"],
+  ["PROTOBUF", "Protobuf"],
+];
 const LEVELS = ["BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE", "NONE"];
 const PERMANENT = "Values with this schema can no longer be decoded if no other subject has it. This cannot be undone.";
 
@@ -43,41 +47,88 @@ export function schemasPage(params) {
   let state = params;
   let last = {};
   const rows = resource(load, draw, { everyMs: 10_000 });
-  const deleted = check("deleted", "Include deleted subjects", { value: Boolean(state.deleted), onchange: () => setParams({ deleted: deleted.read() ? "yes" : "", trail: "" }) });
-  const bar = h("div", { class: "filter-bar" }, searchField("Search subjects by prefix", state.search, (search) => setParams({ search, trail: "" })), deleted.node);
-  const node = h("div", {}, pageHead("Schemas", {
-    lead: "Subjects of the schema registry, each with its latest version.",
-    actions: [
-      mayOnCluster("alter-configs") && button("set-compatibility?", "Set compatibility", () => setCompatibility(null, rows.data?.config?.compatibilityLevel, rows.refresh)),
-      mayOnAny("write", "subject") && button("register-schema?", "Register schema", () => setParams({ do: "register-schema" }, { replace: false }), { tone: "primary", glyph: "plus" }),
-    ],
-  }), card(null, { extra: "card-table" }, bar, rows.node));
+  const deleted = check("deleted", "Include deleted subjects", {
+    value: Boolean(state.deleted),
+    onchange: () => setParams({ deleted: deleted.read() ? "yes" : "", trail: "" }),
+  });
+  const bar = h(
+    "div",
+    { class: "filter-bar" },
+    searchField("Search subjects by prefix", state.search, (search) => setParams({ search, trail: "" })),
+    deleted.node,
+  );
+  const node = h(
+    "div",
+    {},
+    pageHead("Schemas", {
+      lead: "Subjects of the schema registry, each with its latest version.",
+      actions: [
+        mayOnCluster("alter-configs") &&
+          button("set-compatibility?", "Set compatibility", () => setCompatibility(null, rows.data?.config?.compatibilityLevel, rows.refresh)),
+        mayOnAny("write", "subject") &&
+          button("register-schema?", "Register schema", () => setParams({ do: "register-schema" }, { replace: false }), { tone: "primary", glyph: "plus" }),
+      ],
+    }),
+    card(null, { extra: "card-table" }, bar, rows.node),
+  );
   open(params);
 
   async function load(signal) {
     const offset = trailOf(state).at(-1) ?? 0;
     const [items, config] = await Promise.all([
-      registry.get("/schemas", { subjectPrefix: state.search || ALL_CONTEXTS, latestOnly: true, deleted: state.deleted ? true : "", offset, limit: PAGE + 1 }, signal),
+      registry.get(
+        "/schemas",
+        { subjectPrefix: state.search || ALL_CONTEXTS, latestOnly: true, deleted: state.deleted ? true : "", offset, limit: PAGE + 1 },
+        signal,
+      ),
       optional(registry.get("/config", {}, signal)),
     ]);
     return { items, config, offset };
   }
 
   function draw({ items, config, offset }) {
-    if (!items.length && !offset && !state.search) return empty([mayOnAll("read", "subject") ? "There are no schemas yet." : "No schemas are visible to you: you need the permission Read on a subject.", " Serializers register schemas, or run ", h("code", { class: "mono" }, "chronik schemas register"), "."]);
+    if (!items.length && !offset && !state.search)
+      return empty([
+        mayOnAll("read", "subject") ? "There are no schemas yet." : "No schemas are visible to you: you need the permission Read on a subject.",
+        " Serializers register schemas, or run ",
+        h("code", { class: "mono" }, "chronik schemas register"),
+        ".",
+      ]);
     const shown = items.slice(0, PAGE);
     const next = items.length > PAGE ? offset + PAGE : null;
     return [
       !mayOnAll("read", "subject") && hiddenNotice("Read on a subject to see it in this list"),
       config && h("p", { class: "hint table-note" }, "Default compatibility: ", badge(config.compatibilityLevel, "accent")),
-      table("Subjects", [
-        { label: "Subject", grow: true, cell: (row) => h("a", { class: "name", href: link("schemas", row.subject), "data-focus": `subject-${row.subject}` }, row.subject, row.deleted && badge("deleted", "warning")) },
-        { label: "Type", cell: (row) => badge(typeLabel(row)) },
-        { label: "Version", align: "end", cell: (row) => number(row.version) },
-        { label: "Schema id", align: "end", cell: (row) => String(row.id) },
-        { label: "References", align: "end", cell: (row) => number((row.references ?? []).length) },
-      ], shown, { key: (row) => row.subject, empty: `No subject starts with “${state.search}”.` }).node,
-      (next || offset > 0) && pager({ shown: shown.length, total: offset + items.length, next, trail: trailOf(state), set: (trail) => setParams({ trail: trail.join(",") }, { replace: false }) }),
+      table(
+        "Subjects",
+        [
+          {
+            label: "Subject",
+            grow: true,
+            cell: (row) =>
+              h(
+                "a",
+                { class: "name", href: link("schemas", row.subject), "data-focus": `subject-${row.subject}` },
+                row.subject,
+                row.deleted && badge("deleted", "warning"),
+              ),
+          },
+          { label: "Type", cell: (row) => badge(typeLabel(row)) },
+          { label: "Version", align: "end", cell: (row) => number(row.version) },
+          { label: "Schema id", align: "end", cell: (row) => String(row.id) },
+          { label: "References", align: "end", cell: (row) => number((row.references ?? []).length) },
+        ],
+        shown,
+        { key: (row) => row.subject, empty: `No subject starts with “${state.search}”.` },
+      ).node,
+      (next || offset > 0) &&
+        pager({
+          shown: shown.length,
+          total: offset + items.length,
+          next,
+          trail: trailOf(state),
+          set: (trail) => setParams({ trail: trail.join(",") }, { replace: false }),
+        }),
     ];
   }
 
@@ -112,8 +163,16 @@ export function schemaPage(subject, params) {
 
   function buttons({ may, latest, own, ...data }) {
     return [
-      may("write") && button("register-version?", "Register version", () => registerSchema(latest, page.refresh), { tone: "primary", glyph: "plus", focus: "register-version" }),
-      may("alter-configs") && button("set-compatibility?", "Set compatibility", () => setCompatibility(subject, own?.compatibilityLevel, page.refresh), { focus: "set-compatibility" }),
+      may("write") &&
+        button("register-version?", "Register version", () => registerSchema(latest, page.refresh), {
+          tone: "primary",
+          glyph: "plus",
+          focus: "register-version",
+        }),
+      may("alter-configs") &&
+        button("set-compatibility?", "Set compatibility", () => setCompatibility(subject, own?.compatibilityLevel, page.refresh), {
+          focus: "set-compatibility",
+        }),
       may("delete") && button("delete-subject?", "Delete", () => deleteSubject(subject, data), { tone: "danger", glyph: "trash", focus: "delete-subject" }),
     ];
   }
@@ -145,17 +204,54 @@ export function schemaPage(subject, params) {
     const { may, all, live, schema, other, users, config, own } = data;
     redraw(actions, buttons(data));
     return [
-      card(null, {}, facts([
-        ["Type", typeLabel(schema)],
-        ["Versions", number(live.length)],
-        ["Compatibility", config ? [badge(config.compatibilityLevel ?? "BACKWARD", "accent"), own?.compatibilityLevel ? "" : " (default)"] : "not authorized"],
-      ], "facts-row")),
-      card(`Version ${schema.version}`, { actions: [may("delete") && button("delete-version?", live.includes(schema.version) ? "Delete version" : "Delete version permanently", () => deleteVersion(schema, live, all, page.refresh), { tone: "danger", small: true, focus: "delete-version" })] },
+      card(
+        null,
+        {},
+        facts(
+          [
+            ["Type", typeLabel(schema)],
+            ["Versions", number(live.length)],
+            [
+              "Compatibility",
+              config ? [badge(config.compatibilityLevel ?? "BACKWARD", "accent"), own?.compatibilityLevel ? "" : " (default)"] : "not authorized",
+            ],
+          ],
+          "facts-row",
+        ),
+      ),
+      card(
+        `Version ${schema.version}`,
+        {
+          actions: [
+            may("delete") &&
+              button(
+                "delete-version?",
+                live.includes(schema.version) ? "Delete version" : "Delete version permanently",
+                () => deleteVersion(schema, live, all, page.refresh),
+                { tone: "danger", small: true, focus: "delete-version" },
+              ),
+          ],
+        },
         choices(all, live, schema, other),
-        facts([["Schema id", String(schema.id)], schema.ts && ["Registered", format.second(schema.ts)], schema.guid && ["GUID", h("span", { class: "mono small" }, schema.guid), "wide"]], "facts-row"),
-        other ? differences(other, schema) : source(schema)),
+        facts(
+          [
+            ["Schema id", String(schema.id)],
+            schema.ts && ["Registered", format.second(schema.ts)],
+            schema.guid && ["GUID", h("span", { class: "mono small" }, schema.guid), "wide"],
+          ],
+          "facts-row",
+        ),
+        other ? differences(other, schema) : source(schema),
+      ),
       card("References", { extra: "card-table" }, references(schema)),
-      card("Referenced by", { extra: "card-table" }, table("Versions that refer to this one", VERSION_COLUMNS, users, { key: (row) => `${row.subject}-${row.version}`, empty: "No version refers to this one." }).node),
+      card(
+        "Referenced by",
+        { extra: "card-table" },
+        table("Versions that refer to this one", VERSION_COLUMNS, users, {
+          key: (row) => `${row.subject}-${row.version}`,
+          empty: "No version refers to this one.",
+        }).node,
+      ),
     ];
   }
 
@@ -164,7 +260,10 @@ export function schemaPage(subject, params) {
     const versions = [...all].reverse().map((each) => [each, `version ${each}${live.includes(each) ? "" : " (deleted)"}`]);
     const others = versions.filter(([each]) => each !== schema.version);
     const shown = choice("version", "Show", versions, { value: schema.version, onchange: () => setParams({ version: shown.read(), compare: "" }) });
-    const compared = choice("compare", "Compare with", [["", "nothing"], ...others], { value: other?.version ?? "", onchange: () => setParams({ compare: compared.read() }) });
+    const compared = choice("compare", "Compare with", [["", "nothing"], ...others], {
+      value: other?.version ?? "",
+      onchange: () => setParams({ compare: compared.read() }),
+    });
     shown.input.dataset.focus = "version";
     compared.input.dataset.focus = "compare";
     return h("div", { class: "versions" }, shown.node, others.length ? compared.node : null);
@@ -189,7 +288,10 @@ const VERSION_COLUMNS = [
 
 function references(schema) {
   const columns = [{ label: "Name", cell: (row) => h("span", { class: "mono" }, row.name) }, ...VERSION_COLUMNS];
-  return table(`References of version ${schema.version}`, columns, schema.references ?? [], { key: (row) => row.name, empty: "The schema refers to no other schemas." }).node;
+  return table(`References of version ${schema.version}`, columns, schema.references ?? [], {
+    key: (row) => row.name,
+    empty: "The schema refers to no other schemas.",
+  }).node;
 }
 
 function source(schema) {
@@ -203,7 +305,11 @@ function differences(before, after) {
   const lines = diffLines(textOf(before), textOf(after));
   const counted = (kind) => lines.filter(([each]) => each === kind).length;
   return [
-    h("p", { class: "hint" }, `From version ${before.version} to version ${after.version}: ${format.plural(counted("added"), "line")} added, ${format.plural(counted("removed"), "line")} removed.`),
+    h(
+      "p",
+      { class: "hint" },
+      `From version ${before.version} to version ${after.version}: ${format.plural(counted("added"), "line")} added, ${format.plural(counted("removed"), "line")} removed.`,
+    ),
     diffNode(lines),
   ];
 }
@@ -212,7 +318,12 @@ function differences(before, after) {
 
 /** A form that checks a schema against the versions of a subject, shows the result, and registers the schema. */
 function registerSchema(latest, done) {
-  const subjectField = field("subject", "Subject", { required: true, autofocus: true, mono: true, hint: "For the values of a topic: its name with -value; for its keys: -key." });
+  const subjectField = field("subject", "Subject", {
+    required: true,
+    autofocus: true,
+    mono: true,
+    hint: "For the values of a topic: its name with -value; for its keys: -key.",
+  });
   const refs = (latest?.references ?? []).map(({ name, subject, version }) => [name, `${subject} ${version}`]);
   const subjectOf = (form) => latest?.subject ?? form.subject;
   formDialog({
@@ -254,7 +365,8 @@ async function checked(subject, body) {
     registry.post(at("compatibility", "subjects", subject, "versions"), body, { verbose: true }),
     optional(registry.get(at("subjects", subject, "versions"))),
   ]);
-  if (!versions) return compatible ? { plan: [`Create the subject ${subject}.`, "Register the schema as its first version."] } : { refused: messages.join(" ") };
+  if (!versions)
+    return compatible ? { plan: [`Create the subject ${subject}.`, "Register the schema as its first version."] } : { refused: messages.join(" ") };
   if (!compatible) return { refused: `The schema is not compatible with the versions of ${subject}. ${reasons(messages).join(" ")}` };
   return { plan: [`The schema is compatible with the versions of ${subject}.`, "Register it as the next version, unless it is registered already."] };
 }
@@ -266,7 +378,12 @@ function setCompatibility(subject, level, done) {
     action: "set-compatibility",
     title: subject === null ? "Set the default compatibility" : `Set the compatibility of ${subject}`,
     intro: "The registry rejects new versions that are not compatible with earlier ones.",
-    fields: [choice("compatibility", "Compatibility", [...inherit, ...LEVELS.map((each) => [each, each])], { value: level ?? "", hint: "BACKWARD: consumers with the new version read data of the previous one. FORWARD: the reverse. FULL: both. TRANSITIVE: with all previous versions." })],
+    fields: [
+      choice("compatibility", "Compatibility", [...inherit, ...LEVELS.map((each) => [each, each])], {
+        value: level ?? "",
+        hint: "BACKWARD: consumers with the new version read data of the previous one. FORWARD: the reverse. FULL: both. TRANSITIVE: with all previous versions.",
+      }),
+    ],
     label: "Set compatibility",
     submit: (form) => (form.compatibility ? registry.put(path, { compatibility: form.compatibility }) : optional(registry.remove(path))),
     success: "The compatibility was set.",
@@ -280,7 +397,9 @@ function deleteSubject(subject, { all, live }) {
   confirm({
     action: "delete-subject",
     title: permanent ? `Delete ${subject} permanently` : `Delete ${subject}`,
-    intro: permanent ? PERMANENT : `Delete ${format.plural(live.length, "version")}. Consumers can still decode existing values. To delete the subject permanently, include deleted subjects in the list and delete it again.`,
+    intro: permanent
+      ? PERMANENT
+      : `Delete ${format.plural(live.length, "version")}. Consumers can still decode existing values. To delete the subject permanently, include deleted subjects in the list and delete it again.`,
     typed: subject,
     label: "Delete",
     tone: "danger",

@@ -12,7 +12,11 @@ import { badge, button, card, notice, pageHead, tabs } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
 import { pager, table } from "../ui/table.js";
 
-const TABS = [["users", "Users"], ["acls", "ACLs"], ["quotas", "Quotas"]];
+const TABS = [
+  ["users", "Users"],
+  ["acls", "ACLs"],
+  ["quotas", "Quotas"],
+];
 const ADD = { users: ["Create user", "add-user"], acls: ["Create ACL", "create-acl"], quotas: ["Set quota", "set-quota"] };
 const PAGE = 100;
 const mayAdd = (tab) => mayOnCluster(tab === "quotas" ? "alter-configs" : "alter");
@@ -37,7 +41,13 @@ export function securityPage(params) {
     if ((next.tab ?? "users") !== tab) {
       tab = next.tab ?? "users";
       inner?.close();
-      fill(bar, tabs(TABS.map(([id, label]) => ({ id, label, href: link("security", { tab: id === "users" ? "" : id }) })), tab));
+      fill(
+        bar,
+        tabs(
+          TABS.map(([id, label]) => ({ id, label, href: link("security", { tab: id === "users" ? "" : id }) })),
+          tab,
+        ),
+      );
       const [label, action] = ADD[tab] ?? ADD.users;
       fill(actions, mayAdd(tab) && button(`${action}?`, label, () => setParams({ do: action }, { replace: false }), { tone: "primary", glyph: "plus" }));
       inner = ({ users, acls, quotas }[tab] ?? users)(() => state);
@@ -52,19 +62,54 @@ export function securityPage(params) {
 
 const closed = () => parse().params.do && setParams({ do: "" });
 const trailOf = (state) => (state.trail ? state.trail.split("\n") : []);
-const paged = (answer, state) => pager({ shown: answer.items.length, total: answer.total, next: answer.next, trail: trailOf(state), set: (tokens) => setParams({ trail: tokens.join("\n") }, { replace: false }) });
+const paged = (answer, state) =>
+  pager({
+    shown: answer.items.length,
+    total: answer.total,
+    next: answer.next,
+    trail: trailOf(state),
+    set: (tokens) => setParams({ trail: tokens.join("\n") }, { replace: false }),
+  });
 
 function users(state) {
-  const rows = resource((signal) => get("/users", { search: state().search, limit: PAGE, after: trailOf(state()).at(-1) }, signal), (answer) => [
-    table("Users", [
-      { label: "User", grow: true, cell: (row) => h("span", { class: "name" }, row.name) },
-      { label: "Mechanisms", cell: (row) => h("span", { class: "badges" }, row.credentials.map((each) => badge(each.mechanism))) },
-      { label: "Iterations", align: "end", cell: (row) => format.list([...new Set(row.credentials.map((each) => format.count(each.iterations)))]) },
-      { label: "", cell: (row) => mayOnCluster("alter") && [button("change-password?", "Change password", () => addUser(rows, row.name), { small: true, tone: "quiet", focus: `pw-${row.name}` }), button("delete-user?", "Delete", () => deleteUser(row.name, rows), { small: true, tone: "danger", focus: `del-${row.name}` })] },
-    ], answer.items, { key: (row) => row.name, empty: "There are no users." }).node,
-    paged(answer, state()),
-  ], { everyMs: 10_000, permission: "Describe on the cluster" });
-  const bar = h("div", { class: "filter-bar" }, searchField("Search users", state().search, (search) => setParams({ search, trail: "" })));
+  const rows = resource(
+    (signal) => get("/users", { search: state().search, limit: PAGE, after: trailOf(state()).at(-1) }, signal),
+    (answer) => [
+      table(
+        "Users",
+        [
+          { label: "User", grow: true, cell: (row) => h("span", { class: "name" }, row.name) },
+          {
+            label: "Mechanisms",
+            cell: (row) =>
+              h(
+                "span",
+                { class: "badges" },
+                row.credentials.map((each) => badge(each.mechanism)),
+              ),
+          },
+          { label: "Iterations", align: "end", cell: (row) => format.list([...new Set(row.credentials.map((each) => format.count(each.iterations)))]) },
+          {
+            label: "",
+            cell: (row) =>
+              mayOnCluster("alter") && [
+                button("change-password?", "Change password", () => addUser(rows, row.name), { small: true, tone: "quiet", focus: `pw-${row.name}` }),
+                button("delete-user?", "Delete", () => deleteUser(row.name, rows), { small: true, tone: "danger", focus: `del-${row.name}` }),
+              ],
+          },
+        ],
+        answer.items,
+        { key: (row) => row.name, empty: "There are no users." },
+      ).node,
+      paged(answer, state()),
+    ],
+    { everyMs: 10_000, permission: "Describe on the cluster" },
+  );
+  const bar = h(
+    "div",
+    { class: "filter-bar" },
+    searchField("Search users", state().search, (search) => setParams({ search, trail: "" })),
+  );
   return { ...rows, node: card(null, { extra: "card-table" }, bar, rows.node) };
 }
 
@@ -76,10 +121,15 @@ function addUser(rows, name) {
     fields: [
       ...(name ? [] : [field("name", "Name", { required: true, autofocus: true, mono: true })]),
       field("password", "Password", { type: "password", required: true, autocomplete: "new-password", autofocus: Boolean(name) }),
-      choice("mechanism", "Mechanism", [["both", "SCRAM-SHA-256 and SCRAM-SHA-512"], ["SCRAM-SHA-256", "SCRAM-SHA-256"], ["SCRAM-SHA-512", "SCRAM-SHA-512"]]),
+      choice("mechanism", "Mechanism", [
+        ["both", "SCRAM-SHA-256 and SCRAM-SHA-512"],
+        ["SCRAM-SHA-256", "SCRAM-SHA-256"],
+        ["SCRAM-SHA-512", "SCRAM-SHA-512"],
+      ]),
     ],
     label: name ? "Change password" : "Create user",
-    submit: (form) => post("/users", { name: name ?? form.name, password: form.password, ...(form.mechanism === "both" ? {} : { mechanisms: [form.mechanism] }) }),
+    submit: (form) =>
+      post("/users", { name: name ?? form.name, password: form.password, ...(form.mechanism === "both" ? {} : { mechanisms: [form.mechanism] }) }),
     success: (form) => (name ? `The password of ${name} was changed.` : `User ${form.name} was created.`),
     done: rows.refresh,
     onclose: closed,
@@ -87,18 +137,54 @@ function addUser(rows, name) {
 }
 
 function deleteUser(name, rows) {
-  confirm({ action: "delete-user", title: `Delete user ${name}`, intro: "The user can no longer log in. ACLs with this principal are not deleted.", typed: name, label: "Delete user", tone: "danger", run: () => remove(at("users", name)), success: `User ${name} was deleted.`, done: rows.refresh });
+  confirm({
+    action: "delete-user",
+    title: `Delete user ${name}`,
+    intro: "The user can no longer log in. ACLs with this principal are not deleted.",
+    typed: name,
+    label: "Delete user",
+    tone: "danger",
+    run: () => remove(at("users", name)),
+    success: `User ${name} was deleted.`,
+    done: rows.refresh,
+  });
 }
 
 const RESOURCES = ["topic", "group", "cluster", "transactional-id", "user", "delegation-token", "subject"];
-const OPERATIONS = ["all", "read", "write", "create", "delete", "alter", "describe", "cluster-action", "describe-configs", "alter-configs", "idempotent-write", "create-tokens", "describe-tokens", "two-phase-commit"];
+const OPERATIONS = [
+  "all",
+  "read",
+  "write",
+  "create",
+  "delete",
+  "alter",
+  "describe",
+  "cluster-action",
+  "describe-configs",
+  "alter-configs",
+  "idempotent-write",
+  "create-tokens",
+  "describe-tokens",
+  "two-phase-commit",
+];
 
 function acls(state) {
-  const rows = resource((signal) => get("/acls", { limit: PAGE, after: trailOf(state()).at(-1), principal: principalOf(state().search) }, signal), (answer) => [
-    table("ACLs", aclColumns(rows), answer.items, { key: (row) => JSON.stringify(row), empty: state().search ? "This principal has no ACLs." : "There are no ACLs." }).node,
-    paged(answer, state()),
-  ], { everyMs: 10_000, permission: "Describe on the cluster" });
-  const bar = h("div", { class: "filter-bar" }, searchField("Filter by principal, e.g. User:alice", state().search, (search) => setParams({ search, trail: "" })));
+  const rows = resource(
+    (signal) => get("/acls", { limit: PAGE, after: trailOf(state()).at(-1), principal: principalOf(state().search) }, signal),
+    (answer) => [
+      table("ACLs", aclColumns(rows), answer.items, {
+        key: (row) => JSON.stringify(row),
+        empty: state().search ? "This principal has no ACLs." : "There are no ACLs.",
+      }).node,
+      paged(answer, state()),
+    ],
+    { everyMs: 10_000, permission: "Describe on the cluster" },
+  );
+  const bar = h(
+    "div",
+    { class: "filter-bar" },
+    searchField("Filter by principal, e.g. User:alice", state().search, (search) => setParams({ search, trail: "" })),
+  );
   return { ...rows, node: card(null, { extra: "card-table" }, bar, rows.node) };
 }
 
@@ -112,7 +198,16 @@ export const aclColumns = (rows) => [
   { label: "Resource name", grow: true, cell: (row) => h("span", { class: "mono wrap" }, row.name) },
   { label: "Pattern type", cell: (row) => row.pattern },
   { label: "Host", cell: (row) => h("span", { class: "mono" }, row.host) },
-  { label: "", cell: (row) => mayOnCluster("alter") && button("delete-acl?", "Delete", () => deleteAcl(row, rows), { small: true, tone: "danger", focus: `acl-${row.principal}-${row.resource}-${row.name}-${row.operation}` }) },
+  {
+    label: "",
+    cell: (row) =>
+      mayOnCluster("alter") &&
+      button("delete-acl?", "Delete", () => deleteAcl(row, rows), {
+        small: true,
+        tone: "danger",
+        focus: `acl-${row.principal}-${row.resource}-${row.name}-${row.operation}`,
+      }),
+  },
 ];
 
 /** `preset` are values of fields, such as the resource of a page. */
@@ -122,9 +217,24 @@ export function addAcl(rows, preset = {}) {
     title: "Create ACL",
     fields: [
       field("principal", "Principal", { required: true, autofocus: true, mono: true, value: "User:", hint: "User:name, or User:* for all users." }),
-      side(choice("permission", "Permission", [["allow", "allow"], ["deny", "deny"]]), choice("operation", "Operation", OPERATIONS, { value: "read" })),
-      side(choice("resource", "Resource type", RESOURCES, { value: preset.resource }), field("name", "Resource name", { value: preset.name, required: true, mono: true, hint: "* for all resources; kafka-cluster for the cluster." })),
-      side(choice("pattern", "Pattern type", [["literal", "literal"], ["prefixed", "prefixed"]]), field("host", "Host", { value: "*", required: true, mono: true })),
+      side(
+        choice("permission", "Permission", [
+          ["allow", "allow"],
+          ["deny", "deny"],
+        ]),
+        choice("operation", "Operation", OPERATIONS, { value: "read" }),
+      ),
+      side(
+        choice("resource", "Resource type", RESOURCES, { value: preset.resource }),
+        field("name", "Resource name", { value: preset.name, required: true, mono: true, hint: "* for all resources; kafka-cluster for the cluster." }),
+      ),
+      side(
+        choice("pattern", "Pattern type", [
+          ["literal", "literal"],
+          ["prefixed", "prefixed"],
+        ]),
+        field("host", "Host", { value: "*", required: true, mono: true }),
+      ),
     ],
     label: "Create ACL",
     submit: (form) => post("/acls", { acls: [form] }),
@@ -161,27 +271,66 @@ function entityText(entity) {
 }
 
 function quotas(state) {
-  const rows = resource((signal) => get("/quotas", { limit: PAGE, after: trailOf(state()).at(-1) }, signal), (answer) => [
-    table("Quotas", [
-      { label: "Entity", grow: true, cell: (row) => h("span", { class: "name" }, entityText(row.entity)) },
-      { label: "Quotas", cell: (row) => Object.entries(row.values).map(([key, value]) => h("div", {}, `${QUOTAS.find(([each]) => each === key)?.[1] ?? key}: `, h("strong", {}, (QUOTAS.find(([each]) => each === key)?.[2] ?? String)(value)))) },
-      { label: "", cell: (row) => mayOnCluster("alter-configs") && [button("change-quota?", "Change", () => setQuota(rows, row), { small: true, tone: "quiet", focus: `q-${entityText(row.entity)}` }), button("remove-quota?", "Remove", () => dropQuota(row, rows), { small: true, tone: "danger", focus: `qd-${entityText(row.entity)}` })] },
-    ], answer.items, { key: (row) => entityText(row.entity), empty: "There are no quotas." }).node,
-    paged(answer, state()),
-  ], { everyMs: 10_000, permission: "DescribeConfigs on the cluster" });
+  const rows = resource(
+    (signal) => get("/quotas", { limit: PAGE, after: trailOf(state()).at(-1) }, signal),
+    (answer) => [
+      table(
+        "Quotas",
+        [
+          { label: "Entity", grow: true, cell: (row) => h("span", { class: "name" }, entityText(row.entity)) },
+          {
+            label: "Quotas",
+            cell: (row) =>
+              Object.entries(row.values).map(([key, value]) =>
+                h(
+                  "div",
+                  {},
+                  `${QUOTAS.find(([each]) => each === key)?.[1] ?? key}: `,
+                  h("strong", {}, (QUOTAS.find(([each]) => each === key)?.[2] ?? String)(value)),
+                ),
+              ),
+          },
+          {
+            label: "",
+            cell: (row) =>
+              mayOnCluster("alter-configs") && [
+                button("change-quota?", "Change", () => setQuota(rows, row), { small: true, tone: "quiet", focus: `q-${entityText(row.entity)}` }),
+                button("remove-quota?", "Remove", () => dropQuota(row, rows), { small: true, tone: "danger", focus: `qd-${entityText(row.entity)}` }),
+              ],
+          },
+        ],
+        answer.items,
+        { key: (row) => entityText(row.entity), empty: "There are no quotas." },
+      ).node,
+      paged(answer, state()),
+    ],
+    { everyMs: 10_000, permission: "DescribeConfigs on the cluster" },
+  );
   return { ...rows, node: card(null, { extra: "card-table" }, rows.node) };
 }
 
 function setQuota(rows, row) {
-  const who = row ? [] : [choice("kind", "Entity type", [["user", "user"], ["client_id", "client id"], ["ip", "IP address"]]), field("name", "Name", { mono: true, autofocus: true, hint: "Leave empty for the default entity." })];
+  const who = row
+    ? []
+    : [
+        choice("kind", "Entity type", [
+          ["user", "user"],
+          ["client_id", "client id"],
+          ["ip", "IP address"],
+        ]),
+        field("name", "Name", { mono: true, autofocus: true, hint: "Leave empty for the default entity." }),
+      ];
   formDialog({
     action: row ? "change-quota" : "set-quota",
     title: row ? `Quotas of ${entityText(row.entity)}` : "Set quota",
-    fields: [...(who.length ? [side(...who)] : []), ...QUOTAS.map(([key, label]) => {
-      const made = field(key, label, { type: "number", min: 0, value: row?.values[key] ?? "" });
-      made.input.step = "any";
-      return made;
-    })],
+    fields: [
+      ...(who.length ? [side(...who)] : []),
+      ...QUOTAS.map(([key, label]) => {
+        const made = field(key, label, { type: "number", min: 0, value: row?.values[key] ?? "" });
+        made.input.step = "any";
+        return made;
+      }),
+    ],
     label: "Set quotas",
     submit: (form) => put("/quotas", { entity: row ? trimmed(row.entity) : { [form.kind]: form.name }, values: changed(form, row) }),
     success: "The quotas were set.",

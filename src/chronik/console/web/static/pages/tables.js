@@ -19,20 +19,41 @@ const share = (topic) => (total(topic.end_offsets) ? Math.min(1, total(topic.nex
 
 export function tablesPage(params) {
   let state = params;
-  const rows = resource((signal) => get("/pipelines", { search: state.search, limit: 200 }, signal), draw, { everyMs: 5_000, permission: "Read on topic __chronik_pipelines" });
-  const bar = h("div", { class: "filter-bar" }, searchField("Search pipelines", state.search, (search) => setParams({ search })));
+  const rows = resource((signal) => get("/pipelines", { search: state.search, limit: 200 }, signal), draw, {
+    everyMs: 5_000,
+    permission: "Read on topic __chronik_pipelines",
+  });
+  const bar = h(
+    "div",
+    { class: "filter-bar" },
+    searchField("Search pipelines", state.search, (search) => setParams({ search })),
+  );
   const node = h("div", {}, pageHead("Tables", { lead: "Topics that pipelines land in tables." }), card(null, { extra: "card-table" }, bar, rows.node));
 
   function draw({ items }) {
-    if (!items.length && !state.search) return empty(["There are no pipelines yet. Run ", h("code", { class: "mono" }, "chronik pipeline run --table-root tables"), " to land topics in tables."]);
-    return table("Pipelines", [
-      { label: "Pipeline", grow: true, cell: (row) => h("a", { class: "name", href: link("tables", row.name), "data-focus": `pipeline-${row.name}` }, row.name) },
-      { label: "State", cell: (row) => h("span", { class: "badges" }, row.states.map(stateBadge)) },
-      { label: "Topics", align: "end", cell: (row) => number(row.topics) },
-      { label: "Lag", align: "end", cell: (row) => number(row.lag) },
-      { label: "Last update", cell: (row) => ago(row.updated_ms) },
-      { label: "Last error", cell: (row) => (row.last_error ? h("span", { class: "clip", title: row.last_error }, row.last_error) : "none") },
-    ], items, { key: (row) => row.name, empty: `No pipeline name contains “${state.search}”.` }).node;
+    if (!items.length && !state.search)
+      return empty([
+        "There are no pipelines yet. Run ",
+        h("code", { class: "mono" }, "chronik pipeline run --table-root tables"),
+        " to land topics in tables.",
+      ]);
+    return table(
+      "Pipelines",
+      [
+        {
+          label: "Pipeline",
+          grow: true,
+          cell: (row) => h("a", { class: "name", href: link("tables", row.name), "data-focus": `pipeline-${row.name}` }, row.name),
+        },
+        { label: "State", cell: (row) => h("span", { class: "badges" }, row.states.map(stateBadge)) },
+        { label: "Topics", align: "end", cell: (row) => number(row.topics) },
+        { label: "Lag", align: "end", cell: (row) => number(row.lag) },
+        { label: "Last update", cell: (row) => ago(row.updated_ms) },
+        { label: "Last error", cell: (row) => (row.last_error ? h("span", { class: "clip", title: row.last_error }, row.last_error) : "none") },
+      ],
+      items,
+      { key: (row) => row.name, empty: `No pipeline name contains “${state.search}”.` },
+    ).node;
   }
 
   return {
@@ -57,7 +78,9 @@ export function tablePage(name, params) {
   function draw({ topics }) {
     const one = topics.length === 1 ? topics[0] : topics.find((each) => each.topic === state.topic);
     return [
-      topics.filter((each) => each.last_error).map((each) => notice(`${each.topic}: ${each.last_error}${each.last_error_ms ? ` (${format.second(each.last_error_ms)})` : ""}`, "warning")),
+      topics
+        .filter((each) => each.last_error)
+        .map((each) => notice(`${each.topic}: ${each.last_error}${each.last_error_ms ? ` (${format.second(each.last_error_ms)})` : ""}`, "warning")),
       card(null, { extra: "card-table" }, table(`Topics of ${name}`, columns(name), topics, { key: (row) => row.topic }).node),
       one && details(one),
     ];
@@ -65,18 +88,31 @@ export function tablePage(name, params) {
 
   function details(topic) {
     return [
-      card(topic.topic, {}, facts([
-        ["Topic", h("a", { href: link("topics", topic.topic) }, topic.topic)],
-        ["Table", h("span", { class: "mono wrap" }, format.known(topic.table))],
-        ["Driver", topic.host ? `${topic.host}:${topic.pid}` : "—"],
-        ["Started", ago(topic.started_ms)],
-        ["Last update", ago(topic.updated_ms)],
-        ["Rows since start", number(topic.total_rows)],
-      ], "facts-row")),
+      card(
+        topic.topic,
+        {},
+        facts(
+          [
+            ["Topic", h("a", { href: link("topics", topic.topic) }, topic.topic)],
+            ["Table", h("span", { class: "mono wrap" }, format.known(topic.table))],
+            ["Driver", topic.host ? `${topic.host}:${topic.pid}` : "—"],
+            ["Started", ago(topic.started_ms)],
+            ["Last update", ago(topic.updated_ms)],
+            ["Rows since start", number(topic.total_rows)],
+          ],
+          "facts-row",
+        ),
+      ),
       card("Progress by partition", { extra: "card-table" }, progress(topic)),
       card("Columns", { extra: topic.columns ? "card-table" : "" }, schema(topic)),
       rowsCard(topic.topic),
-      card("SQL", {}, h("p", { class: "hint" }, "Query the table and the records that have not landed yet:"), h("pre", { class: "code", tabindex: "0" }, question(topic.topic)), copyButton("copy-command", "Copy command", question(topic.topic), say)),
+      card(
+        "SQL",
+        {},
+        h("p", { class: "hint" }, "Query the table and the records that have not landed yet:"),
+        h("pre", { class: "code", tabindex: "0" }, question(topic.topic)),
+        copyButton("copy-command", "Copy command", question(topic.topic), say),
+      ),
     ];
   }
 
@@ -115,7 +151,11 @@ export function tablePage(name, params) {
 }
 
 const columns = (name) => [
-  { label: "Topic", grow: true, cell: (row) => h("a", { class: "name", href: link("tables", name, { topic: row.topic }), "data-focus": `topic-${row.topic}` }, row.topic) },
+  {
+    label: "Topic",
+    grow: true,
+    cell: (row) => h("a", { class: "name", href: link("tables", name, { topic: row.topic }), "data-focus": `topic-${row.topic}` }, row.topic),
+  },
   { label: "State", cell: (row) => (row.paused ? badge("paused", "warning") : stateBadge(row.state)) },
   { label: "Progress", cell: (row) => h("span", { class: "with-meter" }, `${Math.floor(share(row) * 100)} %`, meter(share(row))) },
   { label: "Lag", align: "end", cell: (row) => number(row.lag) },
@@ -134,11 +174,16 @@ function misfits(topic, column) {
 function schema(topic) {
   if (!topic.columns) return h("p", { class: "hint" }, "Not reported yet. Drivers report the columns with their next round; drivers before 0.6 do not.");
   return [
-    table(`Columns of ${topic.topic}`, [
-      { label: "Column", cell: (each) => mono(each.name) },
-      { label: "Type", cell: (each) => h("span", { class: "mono wrap" }, each.type) },
-      { label: "Did not fit", align: "end", cell: (each) => misfits(topic, each.name) },
-    ], topic.columns, { key: (each) => each.name, empty: "The table has no columns." }).node,
+    table(
+      `Columns of ${topic.topic}`,
+      [
+        { label: "Column", cell: (each) => mono(each.name) },
+        { label: "Type", cell: (each) => h("span", { class: "mono wrap" }, each.type) },
+        { label: "Did not fit", align: "end", cell: (each) => misfits(topic, each.name) },
+      ],
+      topic.columns,
+      { key: (each) => each.name, empty: "The table has no columns." },
+    ).node,
     topic.columns_left_out ? h("p", { class: "hint" }, `${format.count(topic.columns_left_out)} more.`) : null,
   ];
 }
@@ -146,20 +191,32 @@ function schema(topic) {
 function rowsOf(topic, { columns: names, rows, columns_left_out: more }) {
   const cell = (text) => (text === null ? h("span", { class: "muted" }, "null") : h("span", { class: "mono clip", title: text }, text));
   return [
-    table(`Rows of ${topic}`, names.map((label, index) => ({ label, plain: true, cell: (row) => cell(row[index]) })), rows, { empty: "The table has no rows." }).node,
+    table(
+      `Rows of ${topic}`,
+      names.map((label, index) => ({ label, plain: true, cell: (row) => cell(row[index]) })),
+      rows,
+      { empty: "The table has no rows." },
+    ).node,
     more ? h("p", { class: "hint" }, `${format.count(more)} more columns.`) : null,
   ];
 }
 
 function progress(topic) {
-  const partitions = Object.keys({ ...topic.end_offsets, ...topic.next_offsets }).map(Number).sort((a, b) => a - b);
+  const partitions = Object.keys({ ...topic.end_offsets, ...topic.next_offsets })
+    .map(Number)
+    .sort((a, b) => a - b);
   const landed = (each) => topic.next_offsets[each] ?? 0;
   const end = (each) => topic.end_offsets[each];
-  return table(`Progress of ${topic.topic} by partition`, [
-    { label: "Partition", cell: (each) => String(each) },
-    { label: "Landed up to", align: "end", cell: (each) => number(topic.next_offsets[each]) },
-    { label: "End offset", align: "end", cell: (each) => number(end(each)) },
-    { label: "Lag", align: "end", cell: (each) => number(end(each) === undefined ? null : Math.max(0, end(each) - landed(each))) },
-    { label: "Progress", grow: true, cell: (each) => meter(end(each) ? Math.min(1, landed(each) / end(each)) : 1) },
-  ], partitions, { empty: "The driver has not reported any partitions." }).node;
+  return table(
+    `Progress of ${topic.topic} by partition`,
+    [
+      { label: "Partition", cell: (each) => String(each) },
+      { label: "Landed up to", align: "end", cell: (each) => number(topic.next_offsets[each]) },
+      { label: "End offset", align: "end", cell: (each) => number(end(each)) },
+      { label: "Lag", align: "end", cell: (each) => number(end(each) === undefined ? null : Math.max(0, end(each) - landed(each))) },
+      { label: "Progress", grow: true, cell: (each) => meter(end(each) ? Math.min(1, landed(each) / end(each)) : 1) },
+    ],
+    partitions,
+    { empty: "The driver has not reported any partitions." },
+  ).node;
 }

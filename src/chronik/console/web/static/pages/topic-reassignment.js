@@ -20,7 +20,10 @@ export async function reassignTopic(topic, done) {
     return;
   }
   const used = new Set(topic.partitions.flatMap((each) => each.replicas));
-  const boxes = nodes.map((each) => ({ id: each.id, box: check(`node-${each.id}`, [`node ${each.id}`, each.rack, each.draining && "draining"].filter(Boolean).join(", "), { value: used.has(each.id) }) }));
+  const boxes = nodes.map((each) => ({
+    id: each.id,
+    box: check(`node-${each.id}`, [`node ${each.id}`, each.rack, each.draining && "draining"].filter(Boolean).join(", "), { value: used.has(each.id) }),
+  }));
   let moves = [];
   formDialog({
     action: "reassign-topic",
@@ -28,7 +31,14 @@ export async function reassignTopic(topic, done) {
     intro: "All replicas are placed on the selected nodes, with as few moves as possible. Old replicas are removed after the new ones are in sync.",
     wide: true,
     fields: [
-      note(h("fieldset", { class: "field" }, h("legend", {}, "Nodes"), boxes.map(({ box }) => box.node))),
+      note(
+        h(
+          "fieldset",
+          { class: "field" },
+          h("legend", {}, "Nodes"),
+          boxes.map(({ box }) => box.node),
+        ),
+      ),
       field("replication_factor", "Replication factor", { type: "number", min: 1, value: topic.replication_factor, required: true }),
     ],
     label: "Reassign",
@@ -50,11 +60,18 @@ function movesTable(items) {
   return h(
     "div",
     {},
-    notice(`${format.plural(items.length, "partition")} ${items.length === 1 ? "changes" : "change"}, ${format.plural(copies, "replica")} ${copies === 1 ? "is" : "are"} copied.${items.length > SHOWN_MAX ? ` The first ${SHOWN_MAX} are shown.` : ""}`),
-    table("Planned replicas", [
-      { label: "Partition", cell: (row) => String(row.partition) },
-      { label: "Current replicas", cell: (row) => format.list(row.current) },
-      { label: "New replicas", cell: (row) => h("strong", {}, format.list(row.replicas)) },
-    ], items.slice(0, SHOWN_MAX), { key: (row) => row.partition, showCaption: true }).node,
+    notice(
+      `${format.plural(items.length, "partition")} ${items.length === 1 ? "changes" : "change"}, ${format.plural(copies, "replica")} ${copies === 1 ? "is" : "are"} copied.${items.length > SHOWN_MAX ? ` The first ${SHOWN_MAX} are shown.` : ""}`,
+    ),
+    table(
+      "Planned replicas",
+      [
+        { label: "Partition", cell: (row) => String(row.partition) },
+        { label: "Current replicas", cell: (row) => format.list(row.current) },
+        { label: "New replicas", cell: (row) => h("strong", {}, format.list(row.replicas)) },
+      ],
+      items.slice(0, SHOWN_MAX),
+      { key: (row) => row.partition, showCaption: true },
+    ).node,
   );
 }

@@ -8,10 +8,28 @@ import * as format from "../ui/format.js";
 import { button, card, number, problem } from "../ui/parts.js";
 import { table } from "../ui/table.js";
 
-const STARTS = [["-1000", "newest 1,000 of each partition"], ["-100000", "newest 100,000 of each partition"], ["start", "all records"]];
-const LIMITS = [["100000", "100,000 records"], ["1000000", "1,000,000 records"], ["10000000", "10,000,000 records"]];
-const SECONDS = [["10", "10 s"], ["30", "30 s"], ["120", "2 min"], ["300", "5 min"]];
-const ENDS = { end: "All selected records were read.", messages: "The record limit was reached: increase it to read more.", seconds: "The timeout was reached: increase it to read more.", cancelled: "Cancelled." };
+const STARTS = [
+  ["-1000", "newest 1,000 of each partition"],
+  ["-100000", "newest 100,000 of each partition"],
+  ["start", "all records"],
+];
+const LIMITS = [
+  ["100000", "100,000 records"],
+  ["1000000", "1,000,000 records"],
+  ["10000000", "10,000,000 records"],
+];
+const SECONDS = [
+  ["10", "10 s"],
+  ["30", "30 s"],
+  ["120", "2 min"],
+  ["300", "5 min"],
+];
+const ENDS = {
+  end: "All selected records were read.",
+  messages: "The record limit was reached: increase it to read more.",
+  seconds: "The timeout was reached: increase it to read more.",
+  cancelled: "Cancelled.",
+};
 
 export function statisticsCard(name, params) {
   let source = null;
@@ -26,12 +44,24 @@ export function statisticsCard(name, params) {
     setParams({ from: from.read(), max: max.read(), seconds: seconds.read() });
     start();
   };
-  const form = h("form", { class: "controls", onsubmit: submit, "aria-label": "Records to read" }, from.node, max.node, seconds.node, h("div", { class: "controls-go" }, compute));
+  const form = h(
+    "form",
+    { class: "controls", onsubmit: submit, "aria-label": "Records to read" },
+    from.node,
+    max.node,
+    seconds.node,
+    h("div", { class: "controls-go" }, compute),
+  );
 
   function start() {
     stop();
     const line = h("span", {}, "Reading…");
-    fill(status, h("span", { class: "spinner", "aria-hidden": "true" }), line, button("cancel-statistics", "Cancel", () => end("cancelled"), { small: true, tone: "danger" }));
+    fill(
+      status,
+      h("span", { class: "spinner", "aria-hidden": "true" }),
+      line,
+      button("cancel-statistics", "Cancel", () => end("cancelled"), { small: true, tone: "danger" }),
+    );
     fill(result);
     source = new EventSource(address(at("topics", name, "statistics"), { from: from.read(), max_messages: max.read(), max_seconds: seconds.read() }));
     source.addEventListener("progress", (event) => {
@@ -43,7 +73,9 @@ export function statisticsCard(name, params) {
       end(answer.why, answer.error);
       fill(result, statisticsTable(name, answer));
     });
-    source.addEventListener("error", () => end("error", "The computation was interrupted: the node is unreachable, or you lack the Read permission on this topic."));
+    source.addEventListener("error", () =>
+      end("error", "The computation was interrupted: the node is unreachable, or you lack the Read permission on this topic."),
+    );
   }
 
   function end(why, error) {
@@ -60,8 +92,10 @@ export function statisticsCard(name, params) {
 }
 
 function statisticsTable(name, { topic, partitions }) {
-  const share = (part, whole) => (whole ? `${format.count(part)} (${((100 * part) / whole).toFixed(part && part / whole < 0.01 ? 2 : 0)} %)` : format.count(part));
-  const sizes = ({ minimum, mean, maximum }) => (minimum === null ? "—" : `${format.bytes(minimum)} · ${format.bytes(Math.round(mean))} · ${format.bytes(maximum)}`);
+  const share = (part, whole) =>
+    whole ? `${format.count(part)} (${((100 * part) / whole).toFixed(part && part / whole < 0.01 ? 2 : 0)} %)` : format.count(part);
+  const sizes = ({ minimum, mean, maximum }) =>
+    minimum === null ? "—" : `${format.bytes(minimum)} · ${format.bytes(Math.round(mean))} · ${format.bytes(maximum)}`;
   const moment = (ms) => format.moment(ms).slice(0, 19);
   const columns = [
     { label: "Partition", cell: (row) => (row.partition === null ? "all" : String(row.partition)) },

@@ -20,7 +20,15 @@ import { consumersCard, topicAclsCard } from "./topic-access.js";
 import { reassignTopic } from "./topic-reassignment.js";
 import { statisticsCard } from "./topic-statistics.js";
 
-const TABS = [["partitions", "Partitions"], ["messages", "Messages"], ["consumers", "Consumers"], ["history", "History"], ["acls", "ACLs"], ["statistics", "Statistics"], ["configs", "Configs"]];
+const TABS = [
+  ["partitions", "Partitions"],
+  ["messages", "Messages"],
+  ["consumers", "Consumers"],
+  ["history", "History"],
+  ["acls", "ACLs"],
+  ["statistics", "Statistics"],
+  ["configs", "Configs"],
+];
 
 export function topicPage(name, params) {
   let state = params;
@@ -33,7 +41,11 @@ export function topicPage(name, params) {
   const actions = h("div", { class: "actions" });
   const title = pageHead(name, { back: { label: "Topics", href: link("topics") } });
   title.append(actions);
-  const head = resource((signal) => get(at("topics", name), {}, signal), drawHead, { everyMs: 5_000, dependents: [actions, bar, part], permission: `Describe on topic ${name}` });
+  const head = resource((signal) => get(at("topics", name), {}, signal), drawHead, {
+    everyMs: 5_000,
+    dependents: [actions, bar, part],
+    permission: `Describe on topic ${name}`,
+  });
   const node = h("div", {}, title, head.node, bar, part);
 
   function drawHead(topic) {
@@ -49,7 +61,8 @@ export function topicPage(name, params) {
 
   function buttons(topic) {
     return [
-      mayOn(topic, "write") && button("write-message?", "Produce message", () => setParams({ do: "produce" }, { replace: false }), { glyph: "plus", tone: "primary" }),
+      mayOn(topic, "write") &&
+        button("write-message?", "Produce message", () => setParams({ do: "produce" }, { replace: false }), { glyph: "plus", tone: "primary" }),
       mayOn(topic, "alter") && button("add-partitions?", "Add partitions", () => grow(name, head), {}),
       mayOnCluster("alter") && mayOnCluster("describe") && button("reassign-topic?", "Reassign", () => reassignTopic(topic, head.refresh), {}),
       mayCreateTopics() && mayOn(topic, "describe-configs") && button("clone-topic?", "Clone", () => clone(topic), {}),
@@ -59,14 +72,27 @@ export function topicPage(name, params) {
 
   function open(topic) {
     tab = state.tab ?? "partitions";
-    fill(bar, tabs(TABS.map(([id, label]) => ({ id, label, href: link("topics", name, { tab: id === "partitions" ? "" : id }) })), tab));
+    fill(
+      bar,
+      tabs(
+        TABS.map(([id, label]) => ({ id, label, href: link("topics", name, { tab: id === "partitions" ? "" : id }) })),
+        tab,
+      ),
+    );
     inner?.close?.();
     if (tab === "messages") inner = mayOn(topic, "read") ? messagesCard(name, state, head) : { node: hiddenNotice(`Read on topic ${name}`) };
     else if (tab === "consumers") inner = consumersCard(name, state);
     else if (tab === "history") inner = historyCharts(topicCharts(name));
     else if (tab === "statistics") inner = mayOn(topic, "read") ? statisticsCard(name, state) : { node: hiddenNotice(`Read on topic ${name}`) };
     else if (tab === "acls") inner = topicAclsCard(name);
-    else if (tab === "configs") inner = configsCard({ path: at("topics", name, "configs"), what: `Configs of ${name}`, params: state, mayAlter: () => mayOn(head.data, "alter-configs"), permission: `DescribeConfigs on topic ${name}` });
+    else if (tab === "configs")
+      inner = configsCard({
+        path: at("topics", name, "configs"),
+        what: `Configs of ${name}`,
+        params: state,
+        mayAlter: () => mayOn(head.data, "alter-configs"),
+        permission: `DescribeConfigs on topic ${name}`,
+      });
     else inner = partitionsCard(name, topic, head);
     fill(part, inner.node);
   }
@@ -129,29 +155,74 @@ function topicFacts(topic, all) {
   const offline = topic.partitions.filter((each) => each.leader === null || each.leader < 0).length;
   const records = topic.partitions.reduce((sum, each) => sum + Math.max(0, (each.end_offset ?? 0) - (each.start_offset ?? 0)), 0);
   const health = offline ? badge(`${offline} offline`, "error") : behind ? badge(`${behind} under-replicated`, "warning") : badge("in sync", "ok");
-  return card(null, { extra: "topic-facts" }, facts([
-    ["Status", health],
-    ["Partitions", number(topic.partitions.length)],
-    ["Replication factor", number(topic.replication_factor ?? topic.partitions[0]?.replicas.length)],
-    ["Records", number(records)],
-    ["Size (leaders)", mayOnCluster("describe") ? format.bytes(topic.bytes) : hiddenValue("Describe on the cluster")],
-    all && ["Cleanup policy", mayOn(topic, "describe-configs") ? format.known(topic.cleanup_policy) : hiddenValue(`DescribeConfigs on topic ${topic.name}`)],
-    all && topic.last_changed ? ["Last update", format.second(topic.last_changed)] : null,
-    all && topic.id ? ["Topic id", h("span", { class: "mono small" }, topic.id), "wide"] : null,
-  ], "facts-row"));
+  return card(
+    null,
+    { extra: "topic-facts" },
+    facts(
+      [
+        ["Status", health],
+        ["Partitions", number(topic.partitions.length)],
+        ["Replication factor", number(topic.replication_factor ?? topic.partitions[0]?.replicas.length)],
+        ["Records", number(records)],
+        ["Size (leaders)", mayOnCluster("describe") ? format.bytes(topic.bytes) : hiddenValue("Describe on the cluster")],
+        all && [
+          "Cleanup policy",
+          mayOn(topic, "describe-configs") ? format.known(topic.cleanup_policy) : hiddenValue(`DescribeConfigs on topic ${topic.name}`),
+        ],
+        all && topic.last_changed ? ["Last update", format.second(topic.last_changed)] : null,
+        all && topic.id ? ["Topic id", h("span", { class: "mono small" }, topic.id), "wide"] : null,
+      ],
+      "facts-row",
+    ),
+  );
 }
 
 function partitionsCard(name, topic, head) {
   const sort = { value: () => parse().params.sort, set: (value) => (setParams({ sort: value }), drawn.update(head.data.partitions)) };
   const columns = [
-    { label: "Partition", sort: (row) => row.partition, cell: (row) => h("a", { href: link("topics", name, { tab: "messages", partition: row.partition }), "data-focus": `p-${row.partition}` }, String(row.partition)) },
-    { label: "Leader", sort: (row) => row.leader, cell: (row) => (row.leader === null || row.leader < 0 ? badge("none", "error") : h("a", { href: link("nodes", row.leader), "data-focus": `l-${row.partition}` }, `node ${row.leader}`)) },
+    {
+      label: "Partition",
+      sort: (row) => row.partition,
+      cell: (row) =>
+        h("a", { href: link("topics", name, { tab: "messages", partition: row.partition }), "data-focus": `p-${row.partition}` }, String(row.partition)),
+    },
+    {
+      label: "Leader",
+      sort: (row) => row.leader,
+      cell: (row) =>
+        row.leader === null || row.leader < 0
+          ? badge("none", "error")
+          : h("a", { href: link("nodes", row.leader), "data-focus": `l-${row.partition}` }, `node ${row.leader}`),
+    },
     { label: "Replicas", cell: (row) => format.list(row.replicas) },
     { label: "In-sync replicas", cell: (row) => badge(`${row.isr.length} of ${row.replicas.length}`, row.isr.length < row.replicas.length ? "warning" : "ok") },
     { label: "Start offset", align: "end", cell: (row) => number(row.start_offset) },
     { label: "End offset", align: "end", sort: (row) => row.end_offset, cell: (row) => number(row.end_offset) },
-    { label: "Size", align: "end", sort: (row) => row.bytes, cell: (row) => (mayOnCluster("describe") ? format.bytes(row.bytes) : hiddenValue("Describe on the cluster")) },
-    { label: "", cell: (row) => [mayOnCluster("alter") && button("move-partition?", "Reassign", () => move(name, row, head), { small: true, tone: "quiet", focus: `move-${row.partition}`, title: `Reassign partition ${row.partition}` }), mayOn(topic, "delete") && button("delete-records?", "Delete records", () => trim(name, row, head), { small: true, tone: "quiet", focus: `trim-${row.partition}`, title: `Delete records of partition ${row.partition}` })] },
+    {
+      label: "Size",
+      align: "end",
+      sort: (row) => row.bytes,
+      cell: (row) => (mayOnCluster("describe") ? format.bytes(row.bytes) : hiddenValue("Describe on the cluster")),
+    },
+    {
+      label: "",
+      cell: (row) => [
+        mayOnCluster("alter") &&
+          button("move-partition?", "Reassign", () => move(name, row, head), {
+            small: true,
+            tone: "quiet",
+            focus: `move-${row.partition}`,
+            title: `Reassign partition ${row.partition}`,
+          }),
+        mayOn(topic, "delete") &&
+          button("delete-records?", "Delete records", () => trim(name, row, head), {
+            small: true,
+            tone: "quiet",
+            focus: `trim-${row.partition}`,
+            title: `Delete records of partition ${row.partition}`,
+          }),
+      ],
+    },
   ];
   const drawn = table(`Partitions of ${name}`, columns, topic.partitions, { key: (row) => row.partition, sort });
   return { node: card(null, { extra: "card-table" }, drawn.node), update: (next) => drawn.update(next.partitions), refresh: () => {} };
@@ -189,16 +260,26 @@ function trim(name, row, head) {
 }
 
 function move(name, row, head) {
-  const body = ({ replicas }) => ({ partitions: [{ topic: name, partition: row.partition, replicas: replicas.trim() ? replicas.split(",").map(Number) : null }] });
+  const body = ({ replicas }) => ({
+    partitions: [{ topic: name, partition: row.partition, replicas: replicas.trim() ? replicas.split(",").map(Number) : null }],
+  });
   formDialog({
     action: "move-partition",
     title: `Reassign partition ${row.partition} of ${name}`,
     intro: "The first node is the preferred leader. Old replicas are removed after the new ones are in sync.",
-    fields: [field("replicas", "Replicas", { value: row.replicas.join(", "), mono: true, hint: "Node ids, separated by commas. Leave empty to cancel a reassignment in progress.", pattern: "\\s*\\d+(\\s*,\\s*\\d+)*\\s*|" })],
+    fields: [
+      field("replicas", "Replicas", {
+        value: row.replicas.join(", "),
+        mono: true,
+        hint: "Node ids, separated by commas. Leave empty to cancel a reassignment in progress.",
+        pattern: "\\s*\\d+(\\s*,\\s*\\d+)*\\s*|",
+      }),
+    ],
     label: "Reassign",
     preview: (form) => post("/reassignments", { ...body(form), dry_run: true }),
     submit: (form) => post("/reassignments", body(form)),
-    success: ({ replicas }) => (replicas.trim() ? `The reassignment of partition ${row.partition} has started.` : `The reassignment of partition ${row.partition} was cancelled.`),
+    success: ({ replicas }) =>
+      replicas.trim() ? `The reassignment of partition ${row.partition} has started.` : `The reassignment of partition ${row.partition} was cancelled.`,
     done: head.refresh,
   });
 }

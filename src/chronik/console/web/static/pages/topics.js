@@ -13,25 +13,60 @@ import { forEachName, selection } from "../ui/selection.js";
 import { pager, table } from "../ui/table.js";
 
 const PAGE = 50;
-const CONFIGS = ["cleanup.policy", "retention.ms", "retention.bytes", "segment.bytes", "min.insync.replicas", "max.message.bytes", "compression.type", "message.timestamp.type", "delete.retention.ms"];
+const CONFIGS = [
+  "cleanup.policy",
+  "retention.ms",
+  "retention.bytes",
+  "segment.bytes",
+  "min.insync.replicas",
+  "max.message.bytes",
+  "compression.type",
+  "message.timestamp.type",
+  "delete.retention.ms",
+];
 
 export function topicsPage(params) {
   let state = params;
   const trail = () => (state.trail ? state.trail.split("\n") : []);
   const rows = resource(load, draw, { everyMs: 10_000 });
   const chosen = selection("topic", { key: (row) => row.name, changed: () => rows.show() });
-  const internal = check("internal", "Include internal topics", { value: state.internal === "1", onchange: () => setParams({ internal: internal.read() ? "1" : "", trail: "" }) });
-  const bar = h("div", { class: "filter-bar" }, searchField("Search topics", state.search, (search) => setParams({ search, trail: "" })), internal.node);
-  const node = h("div", {}, pageHead("Topics", { actions: [mayCreateTopics() && button("create-topic?", "Create topic", () => setParams({ do: "create" }, { replace: false }), { tone: "primary", glyph: "plus" })] }), card(null, { extra: "card-table" }, bar, rows.node));
+  const internal = check("internal", "Include internal topics", {
+    value: state.internal === "1",
+    onchange: () => setParams({ internal: internal.read() ? "1" : "", trail: "" }),
+  });
+  const bar = h(
+    "div",
+    { class: "filter-bar" },
+    searchField("Search topics", state.search, (search) => setParams({ search, trail: "" })),
+    internal.node,
+  );
+  const node = h(
+    "div",
+    {},
+    pageHead("Topics", {
+      actions: [
+        mayCreateTopics() && button("create-topic?", "Create topic", () => setParams({ do: "create" }, { replace: false }), { tone: "primary", glyph: "plus" }),
+      ],
+    }),
+    card(null, { extra: "card-table" }, bar, rows.node),
+  );
   act(state);
 
   function load(signal) {
-    return get("/topics", { search: state.search, internal: state.internal === "1" ? "true" : undefined, limit: PAGE, after: trail().at(-1), ...sortQuery(state.sort) }, signal);
+    return get(
+      "/topics",
+      { search: state.search, internal: state.internal === "1" ? "true" : undefined, limit: PAGE, after: trail().at(-1), ...sortQuery(state.sort) },
+      signal,
+    );
   }
 
   function draw({ items, next, total }) {
     const all = mayOnAll("describe", "topic");
-    const empty = state.search ? `No ${all ? "" : "visible "}topic name contains “${state.search}”.` : all ? "There are no topics yet." : "No topics are visible to you.";
+    const empty = state.search
+      ? `No ${all ? "" : "visible "}topic name contains “${state.search}”.`
+      : all
+        ? "There are no topics yet."
+        : "No topics are visible to you.";
     return [
       !all && hiddenNotice("Describe on a topic to see it in this list"),
       chosen.bar(items, actions),
@@ -44,13 +79,19 @@ export function topicsPage(params) {
 
   function actions(selected) {
     return [
-      selected.every((row) => mayOn(row, "alter-configs")) && button("set-config-of-topics?", "Set config", () => setConfig(chosen.names(), rows.refresh), { small: true, focus: "bulk-config" }),
+      selected.every((row) => mayOn(row, "alter-configs")) &&
+        button("set-config-of-topics?", "Set config", () => setConfig(chosen.names(), rows.refresh), { small: true, focus: "bulk-config" }),
       selected.every((row) => mayOn(row, "delete")) && button("delete-topics?", "Delete", erase, { small: true, tone: "danger", focus: "bulk-delete" }),
     ];
   }
 
   function erase() {
-    chosen.confirmDeletion({ action: "delete-topics", intro: "The topics and all their records are deleted permanently on all nodes.", erase: (name) => remove(at("topics", name)), done: rows.refresh });
+    chosen.confirmDeletion({
+      action: "delete-topics",
+      intro: "The topics and all their records are deleted permanently on all nodes.",
+      erase: (name) => remove(at("topics", name)),
+      done: rows.refresh,
+    });
   }
 
   return {
@@ -68,7 +109,12 @@ export function topicsPage(params) {
 }
 
 const COLUMNS = [
-  { label: "Topic", sort: "name", grow: true, cell: (row) => h("a", { class: "name", href: link("topics", row.name), "data-focus": `topic-${row.name}` }, row.name, row.internal && badge("internal")) },
+  {
+    label: "Topic",
+    sort: "name",
+    grow: true,
+    cell: (row) => h("a", { class: "name", href: link("topics", row.name), "data-focus": `topic-${row.name}` }, row.name, row.internal && badge("internal")),
+  },
   { label: "Partitions", sort: "partitions", align: "end", cell: (row) => format.count(row.partitions) },
   { label: "Replication factor", sort: "replication_factor", align: "end", cell: (row) => format.count(row.replication_factor) },
   { label: "Status", sort: "status", cell: health },
@@ -108,8 +154,20 @@ export function createTopic(source) {
     fields: [
       field("name", "Name", { required: true, autofocus: true, mono: true, hint: "Letters, digits, dots, hyphens and underscores." }),
       side(
-        field("partitions", "Partitions", { type: "number", min: 1, value: source?.partitions, placeholder: "default", hint: "Can be increased later, but not decreased." }),
-        field("replication_factor", "Replication factor", { type: "number", min: 1, value: source?.replication_factor, placeholder: "default", hint: "At most the number of nodes." }),
+        field("partitions", "Partitions", {
+          type: "number",
+          min: 1,
+          value: source?.partitions,
+          placeholder: "default",
+          hint: "Can be increased later, but not decreased.",
+        }),
+        field("replication_factor", "Replication factor", {
+          type: "number",
+          min: 1,
+          value: source?.replication_factor,
+          placeholder: "default",
+          hint: "At most the number of nodes.",
+        }),
       ),
       pairs("configs", "Configs", { suggestions: CONFIGS, add: "Add config", initial: source?.configs ?? [] }),
     ],
@@ -130,7 +188,17 @@ function setConfig(names, done) {
   formDialog({
     action: "set-config-of-topics",
     title: `Set config of ${format.plural(names.length, "topic")}`,
-    fields: [config, note(h("datalist", { id: "topic-configs" }, CONFIGS.map((each) => h("option", { value: each })))), field("value", "Value", { mono: true })],
+    fields: [
+      config,
+      note(
+        h(
+          "datalist",
+          { id: "topic-configs" },
+          CONFIGS.map((each) => h("option", { value: each })),
+        ),
+      ),
+      field("value", "Value", { mono: true }),
+    ],
     label: "Save",
     preview: async (form) => {
       const plans = await Promise.all(names.map(async (name) => ({ name, ...(await patch(at("topics", name, "configs"), { ...body(form), dry_run: true })) })));

@@ -13,22 +13,58 @@ import { pager, table } from "../ui/table.js";
 
 const PAGE = 100;
 const TONES = { ongoing: "warning", complete_commit: "ok", complete_abort: "plain", prepare_commit: "accent", prepare_abort: "accent", empty: "plain" };
-const stateName = (state) => String(state).replace(/([a-z])([A-Z])/g, "$1_$2").toLowerCase();
+const stateName = (state) =>
+  String(state)
+    .replace(/([a-z])([A-Z])/g, "$1_$2")
+    .toLowerCase();
 
 export function transactionsPage(params) {
   let state = params;
   const trail = () => (state.trail ? state.trail.split("\n") : []);
   const rows = resource((signal) => get("/transactions", { search: state.search, limit: PAGE, after: trail().at(-1) }, signal), draw, { everyMs: 3_000 });
-  const bar = h("div", { class: "filter-bar" }, searchField("Search transactional ids", state.search, (search) => setParams({ search, trail: "" })));
-  const node = h("div", {}, pageHead("Transactions", { lead: "Transactional producers, and the open transactions that block read_committed consumers." }), bar, rows.node);
+  const bar = h(
+    "div",
+    { class: "filter-bar" },
+    searchField("Search transactional ids", state.search, (search) => setParams({ search, trail: "" })),
+  );
+  const node = h(
+    "div",
+    {},
+    pageHead("Transactions", { lead: "Transactional producers, and the open transactions that block read_committed consumers." }),
+    bar,
+    rows.node,
+  );
 
   function draw({ items, holding, next, total }) {
     const byProducer = Object.fromEntries(items.map((each) => [each.producer_id, each.transactional_id]));
     const all = mayOnAll("describe", "transactional-id") && mayOnAll("describe", "topic");
     return [
       !all && hiddenNotice("Describe on a transactional id, and on the topics of its transaction, to see it here"),
-      card("Blocked partitions", { extra: "card-table" }, holding.length ? table("Partitions whose last stable offset is held back", held(byProducer), holding, { key: (row) => `${row.topic}-${row.partition}` }).node : h("p", { class: "all-well" }, icon("check"), all ? "None: all committed records can be read." : "None by the transactions that are visible to you.")),
-      card("Transactional ids", { extra: "card-table" }, table("Transactional ids", columns(rows), items, { key: (row) => row.transactional_id, empty: state.search ? `No ${all ? "" : "visible "}transactional id contains “${state.search}”.` : all ? "There are no transactional ids yet." : "No transactional ids are visible to you." }).node, pager({ shown: items.length, total, next, trail: trail(), set: (tokens) => setParams({ trail: tokens.join("\n") }, { replace: false }) })),
+      card(
+        "Blocked partitions",
+        { extra: "card-table" },
+        holding.length
+          ? table("Partitions whose last stable offset is held back", held(byProducer), holding, { key: (row) => `${row.topic}-${row.partition}` }).node
+          : h(
+              "p",
+              { class: "all-well" },
+              icon("check"),
+              all ? "None: all committed records can be read." : "None by the transactions that are visible to you.",
+            ),
+      ),
+      card(
+        "Transactional ids",
+        { extra: "card-table" },
+        table("Transactional ids", columns(rows), items, {
+          key: (row) => row.transactional_id,
+          empty: state.search
+            ? `No ${all ? "" : "visible "}transactional id contains “${state.search}”.`
+            : all
+              ? "There are no transactional ids yet."
+              : "No transactional ids are visible to you.",
+        }).node,
+        pager({ shown: items.length, total, next, trail: trail(), set: (tokens) => setParams({ trail: tokens.join("\n") }, { replace: false }) }),
+      ),
     ];
   }
 
@@ -45,7 +81,19 @@ export function transactionsPage(params) {
 }
 
 const held = (byProducer) => [
-  { label: "Topic", grow: true, cell: (row) => h("a", { href: link("topics", row.topic, { tab: "messages", partition: row.partition, from: row.last_stable_offset, isolation: "uncommitted" }), "data-focus": `held-${row.topic}-${row.partition}` }, row.topic) },
+  {
+    label: "Topic",
+    grow: true,
+    cell: (row) =>
+      h(
+        "a",
+        {
+          href: link("topics", row.topic, { tab: "messages", partition: row.partition, from: row.last_stable_offset, isolation: "uncommitted" }),
+          "data-focus": `held-${row.topic}-${row.partition}`,
+        },
+        row.topic,
+      ),
+  },
   { label: "Partition", align: "end", cell: (row) => number(row.partition) },
   { label: "Last stable offset", align: "end", cell: (row) => number(row.last_stable_offset) },
   { label: "End offset", align: "end", cell: (row) => number(row.end_offset) },
@@ -60,9 +108,25 @@ const columns = (rows) => [
   { label: "Producer", align: "end", cell: (row) => `${row.producer_id} · epoch ${row.epoch}` },
   { label: "Started", cell: (row) => (row.began_ms && stateName(row.state) === "ongoing" ? ago(row.began_ms) : "—") },
   { label: "Timeout", align: "end", cell: (row) => (row.timeout_ms === null ? "—" : format.duration(row.timeout_ms / 1000)) },
-  { label: "Partitions", cell: (row) => (row.partitions.length ? `${row.partitions.slice(0, 3).map((each) => `${each.topic}-${each.partition}`).join(", ")}${row.partitions.length > 3 ? ` and ${row.partitions.length - 3} more` : ""}` : "—") },
+  {
+    label: "Partitions",
+    cell: (row) =>
+      row.partitions.length
+        ? `${row.partitions
+            .slice(0, 3)
+            .map((each) => `${each.topic}-${each.partition}`)
+            .join(", ")}${row.partitions.length > 3 ? ` and ${row.partitions.length - 3} more` : ""}`
+        : "—",
+  },
   { label: "Coordinator", cell: (row) => `node ${row.coordinator}` },
-  { label: "", cell: (row) => stateName(row.state) === "ongoing" && mayOn(row, "write") && mayOn(row, "describe") && button("abort-transaction?", "Abort", () => abort(row, rows), { small: true, tone: "danger", focus: `abort-${row.transactional_id}` }) },
+  {
+    label: "",
+    cell: (row) =>
+      stateName(row.state) === "ongoing" &&
+      mayOn(row, "write") &&
+      mayOn(row, "describe") &&
+      button("abort-transaction?", "Abort", () => abort(row, rows), { small: true, tone: "danger", focus: `abort-${row.transactional_id}` }),
+  },
 ];
 
 function abort(row, rows) {

@@ -24,18 +24,31 @@ const known = (value) => value !== null && value !== undefined;
 export function chart({ title, note, show, base = 1, twin, toggle, zoom }) {
   const picture = svg("svg", { class: "chart-picture", role: "img" });
   const said = h("span", { class: "visually-hidden", role: "status" });
-  const frame = h("div", { class: "chart-frame", tabindex: "0", role: "group", "aria-label": `${title}. ${KEYS}`, "data-focus": `chart-${title}` }, picture, said);
+  const frame = h(
+    "div",
+    { class: "chart-frame", tabindex: "0", role: "group", "aria-label": `${title}. ${KEYS}`, "data-focus": `chart-${title}` },
+    picture,
+    said,
+  );
   const legend = h("ul", { class: "legend" });
   const body = h("div", { class: "chart-body" }, h("p", { class: "chart-message muted" }, "Loading…"));
   const switcher = press("chart-or-table", { class: "button button-small button-quiet", "data-focus": `twin-${title}` });
   switcher.addEventListener("click", () => toggle(!twin()));
   fill(switcher, icon("tables"), "Table");
-  const node = h("section", { class: "card chart", "aria-label": title }, h("div", { class: "card-head" }, h("div", {}, h("h2", {}, title), note && h("p", { class: "muted small" }, note)), switcher), body);
+  const node = h(
+    "section",
+    { class: "card chart", "aria-label": title },
+    h("div", { class: "card-head" }, h("div", {}, h("h2", {}, title), note && h("p", { class: "muted small" }, note)), switcher),
+    body,
+  );
   const state = { data: null, width: 0, at: null, dragFrom: null, dragTo: null };
   let shown = null;
   frame.addEventListener("pointermove", (event) => point(event));
   frame.addEventListener("pointerleave", () => state.dragFrom === null && look(null));
-  frame.addEventListener("pointerdown", (event) => event.button === 0 && ((state.dragFrom = state.dragTo = left(event)), event.pointerType === "mouse" && frame.setPointerCapture(event.pointerId)));
+  frame.addEventListener(
+    "pointerdown",
+    (event) => event.button === 0 && ((state.dragFrom = state.dragTo = left(event)), event.pointerType === "mouse" && frame.setPointerCapture(event.pointerId)),
+  );
   frame.addEventListener("pointerup", () => drop());
   frame.addEventListener("pointercancel", () => ((state.dragFrom = null), draw()));
   frame.addEventListener("keydown", (event) => pressKey(event));
@@ -118,9 +131,38 @@ export function chart({ title, note, show, base = 1, twin, toggle, zoom }) {
     const valueAt = (line) => (state.at === null ? line.values.findLast(known) : line.values[state.at]);
     picture.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     picture.setAttribute("aria-label", `${title}: ${lines.map((line) => `${line.name} ${show(valueAt(line))}`).join(", ")}`);
-    const selection = state.dragFrom === null ? null : svg("rect", { class: "selection", x: Math.min(state.dragFrom, state.dragTo), y: PAD.top, width: Math.abs(state.dragTo - state.dragFrom), height: HEIGHT - PAD.top - PAD.bottom });
-    fill(picture, grid(ticks, y, width, show), times(startMs, startMs + points * stepMs, width), lines.map((line, index) => trace(line, index, x, y)), selection, state.at !== null && cross(lines, state.at, x, y));
-    fill(legend, lines.map((line, index) => h("li", { class: `series-${index}` }, svg("svg", { class: "swatch", viewBox: "0 0 18 4", "aria-hidden": "true" }, svg("path", { d: "M0 2H18" })), h("span", { class: "wrap" }, line.name), h("span", { class: "number" }, show(valueAt(line))))), state.at !== null && h("li", { class: "muted" }, format.moment(endOf(state.at)).slice(0, 19)), data.missing && h("li", { class: "muted" }, data.missing));
+    const selection =
+      state.dragFrom === null
+        ? null
+        : svg("rect", {
+            class: "selection",
+            x: Math.min(state.dragFrom, state.dragTo),
+            y: PAD.top,
+            width: Math.abs(state.dragTo - state.dragFrom),
+            height: HEIGHT - PAD.top - PAD.bottom,
+          });
+    fill(
+      picture,
+      grid(ticks, y, width, show),
+      times(startMs, startMs + points * stepMs, width),
+      lines.map((line, index) => trace(line, index, x, y)),
+      selection,
+      state.at !== null && cross(lines, state.at, x, y),
+    );
+    fill(
+      legend,
+      lines.map((line, index) =>
+        h(
+          "li",
+          { class: `series-${index}` },
+          svg("svg", { class: "swatch", viewBox: "0 0 18 4", "aria-hidden": "true" }, svg("path", { d: "M0 2H18" })),
+          h("span", { class: "wrap" }, line.name),
+          h("span", { class: "number" }, show(valueAt(line))),
+        ),
+      ),
+      state.at !== null && h("li", { class: "muted" }, format.moment(endOf(state.at)).slice(0, 19)),
+      data.missing && h("li", { class: "muted" }, data.missing),
+    );
   }
 
   return { node, update };
@@ -162,7 +204,10 @@ function times(startMs, endMs, width) {
   for (let at = Math.ceil((startMs - zone) / step) * step + zone; at <= endMs; at += step) {
     const x = PAD.left + ((at - startMs) / (endMs - startMs)) * inner;
     if (x < PAD.left + 16 || x > width - 20) continue;
-    labels.push(svg("path", { class: "grid", d: `M${x.toFixed(1)} ${PAD.top}V${HEIGHT - PAD.bottom}` }), svg("text", { class: "tick", x, y: HEIGHT - 4, "text-anchor": "middle" }, format.time(at).slice(0, 5)));
+    labels.push(
+      svg("path", { class: "grid", d: `M${x.toFixed(1)} ${PAD.top}V${HEIGHT - PAD.bottom}` }),
+      svg("text", { class: "tick", x, y: HEIGHT - 4, "text-anchor": "middle" }, format.time(at).slice(0, 5)),
+    );
   }
   return labels;
 }
@@ -182,7 +227,12 @@ function trace(line, index, x, y) {
     area += starts ? `M${from.toFixed(1)} ${y(0)}L${here}` : `L${here}`;
     if (ends) area += `V${y(0)}Z`;
   });
-  return svg("g", { class: `series-${index}` }, index === 0 && area && svg("path", { class: "area", d: area }), svg("path", { class: "line", d: path || "M0 0" }));
+  return svg(
+    "g",
+    { class: `series-${index}` },
+    index === 0 && area && svg("path", { class: "area", d: area }),
+    svg("path", { class: "line", d: path || "M0 0" }),
+  );
 }
 
 function cross(lines, at, x, y) {
@@ -191,10 +241,14 @@ function cross(lines, at, x, y) {
 }
 
 function twinTable(title, { startMs, stepMs, points, lines }, show) {
-  const rows = Array.from({ length: points }, (_, index) => points - 1 - index).filter((at) => lines.some((line) => known(line.values[at]))).slice(0, ROWS_MAX);
-  const columns = [{ label: "Time", cell: (at) => format.moment(startMs + (at + 1) * stepMs).slice(0, 19) }, ...lines.map((line) => ({ label: line.name, align: "end", cell: (at) => show(line.values[at]) }))];
+  const rows = Array.from({ length: points }, (_, index) => points - 1 - index)
+    .filter((at) => lines.some((line) => known(line.values[at])))
+    .slice(0, ROWS_MAX);
+  const columns = [
+    { label: "Time", cell: (at) => format.moment(startMs + (at + 1) * stepMs).slice(0, 19) },
+    ...lines.map((line) => ({ label: line.name, align: "end", cell: (at) => show(line.values[at]) })),
+  ];
   const twin = table(`${title}: last ${rows.length} values`, columns, rows, { key: (at) => at }).node;
   twin.classList.add("twin");
   return twin;
 }
-

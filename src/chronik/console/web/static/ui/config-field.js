@@ -4,8 +4,20 @@ import { h } from "./dom.js";
 import * as format from "./format.js";
 import { check, choice, field, side } from "./forms.js";
 
-const TIMES = [["ms", "milliseconds", 1], ["s", "seconds", 1_000], ["min", "minutes", 60_000], ["h", "hours", 3_600_000], ["d", "days", 86_400_000]];
-const SIZES = [["B", "bytes", 1], ["KiB", "KiB", 1024], ["MiB", "MiB", 1024 ** 2], ["GiB", "GiB", 1024 ** 3], ["TiB", "TiB", 1024 ** 4]];
+const TIMES = [
+  ["ms", "milliseconds", 1],
+  ["s", "seconds", 1_000],
+  ["min", "minutes", 60_000],
+  ["h", "hours", 3_600_000],
+  ["d", "days", 86_400_000],
+];
+const SIZES = [
+  ["B", "bytes", 1],
+  ["KiB", "KiB", 1024],
+  ["MiB", "MiB", 1024 ** 2],
+  ["GiB", "GiB", 1024 ** 3],
+  ["TiB", "TiB", 1024 ** 4],
+];
 const SCALES = { ms: TIMES, bytes: SIZES };
 const LONG_MAX = "9223372036854775807";
 
@@ -24,7 +36,10 @@ export function readable(row, value = row.value) {
 export function acceptedText(row) {
   const range = row.minimum === null ? null : row.maximum === null ? `at least ${row.minimum}` : `${row.minimum} to ${row.maximum}`;
   const unit = { ms: "milliseconds", s: "seconds", min: "minutes", h: "hours", bytes: "bytes" }[row.unit];
-  const parts = [row.type !== "unknown" && `Type: ${row.type}${unit ? `, in ${unit}` : ""}.`, range && `Allowed: ${range}${row.unlimited && row.minimum !== -1 ? ", or -1 for no limit" : row.unlimited ? "; -1 for no limit" : ""}.`];
+  const parts = [
+    row.type !== "unknown" && `Type: ${row.type}${unit ? `, in ${unit}` : ""}.`,
+    range && `Allowed: ${range}${row.unlimited && row.minimum !== -1 ? ", or -1 for no limit" : row.unlimited ? "; -1 for no limit" : ""}.`,
+  ];
   const named = readable(row, row.default);
   if (row.default !== null && !row.sensitive) parts.push(`Default: ${row.default === "" ? "empty" : row.default}${named ? ` (${named})` : ""}.`);
   return parts.filter(Boolean).join(" ");
@@ -34,7 +49,13 @@ export function acceptedText(row) {
 export function configField(row) {
   if (row.sensitive) return field("value", "Value", { type: "password", autofocus: true });
   if (row.choices.length && row.type === "list") return listField(row);
-  if (row.choices.length) return choice("value", "Value", row.choices.map((each) => [each, each === "" ? "(empty)" : each]), { value: row.value ?? "" });
+  if (row.choices.length)
+    return choice(
+      "value",
+      "Value",
+      row.choices.map((each) => [each, each === "" ? "(empty)" : each]),
+      { value: row.value ?? "" },
+    );
   const scale = SCALES[row.unit];
   if (scale && /^-?\d{1,15}$/.test(row.value ?? "") && row.value !== "-1") return scaledField(row, scale);
   return field("value", "Value", { value: row.value ?? "", mono: true, autofocus: true });
@@ -43,7 +64,12 @@ export function configField(row) {
 function listField(row) {
   const given = (row.value ?? "").split(",").map((each) => each.trim());
   const boxes = row.choices.map((each) => check(`value-${each}`, each, { value: given.includes(each) }));
-  const node = h("fieldset", { class: "field" }, h("legend", {}, "Value"), boxes.map((each) => each.node));
+  const node = h(
+    "fieldset",
+    { class: "field" },
+    h("legend", {}, "Value"),
+    boxes.map((each) => each.node),
+  );
   return { name: "value", node, read: () => row.choices.filter((_, index) => boxes[index].read()).join(",") };
 }
 
@@ -52,7 +78,12 @@ function scaledField(row, scale) {
   const start = [...scale].reverse().find(([, , factor]) => Number(row.value) % factor === 0 && Number(row.value) >= factor) ?? scale[0];
   const amount = field("value", "Value", { type: "number", value: String(Number(row.value) / start[2]), required: true, autofocus: true });
   amount.input.step = "any";
-  const unit = choice("unit", "Unit", scale.map(([id, label]) => [id, label]), { value: start[0] });
+  const unit = choice(
+    "unit",
+    "Unit",
+    scale.map(([id, label]) => [id, label]),
+    { value: start[0] },
+  );
   const unlimited = row.unlimited && check("unlimited", "No limit", { onchange: () => (amount.input.disabled = unit.input.disabled = unlimited.read()) });
   const { node } = side(amount, unit);
   const factor = () => scale.find(([id]) => id === unit.read())[2];

@@ -37,7 +37,13 @@ export function closeDialogs() {
 }
 
 export function planList(plan) {
-  return plan?.length ? h("ol", { class: "plan" }, plan.map((step) => h("li", {}, step))) : notice("No changes are needed.", "info");
+  return plan?.length
+    ? h(
+        "ol",
+        { class: "plan" },
+        plan.map((step) => h("li", {}, step)),
+      )
+    : notice("No changes are needed.", "info");
 }
 
 /**
@@ -119,7 +125,11 @@ function typedField(expected, changed) {
 export function formDialog({ action, title, intro, fields, label = "Save", preview, submit, done, success, wide, tone = "primary", onclose }) {
   const { body, foot, close } = dialog(title, { wide, onclose });
   const status = h("div", { "aria-live": "polite" });
-  const inputs = h("div", { class: "fields" }, fields.map((each) => each.node));
+  const inputs = h(
+    "div",
+    { class: "fields" },
+    fields.map((each) => each.node),
+  );
   const id = uid("form");
   const form = h("form", { id, class: "form", onsubmit: (event) => (event.preventDefault(), next()) }, intro && h("p", {}, intro), inputs, status);
   const go = button(preview ? "show-plan" : action, preview ? "Show plan" : label, null, { tone, type: "submit", form: id });
@@ -130,7 +140,12 @@ export function formDialog({ action, title, intro, fields, label = "Save", previ
   (inputs.querySelector("[autofocus]") ?? inputs.querySelector("input, select, textarea"))?.focus();
 
   function values() {
-    return Object.fromEntries(fields.flatMap((each) => each.parts ?? each).filter((each) => each.name).map((each) => [each.name, each.read()]));
+    return Object.fromEntries(
+      fields
+        .flatMap((each) => each.parts ?? each)
+        .filter((each) => each.name)
+        .map((each) => [each.name, each.read()]),
+    );
   }
 
   function edit() {

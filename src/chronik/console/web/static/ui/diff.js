@@ -43,7 +43,15 @@ function changed(a, b) {
 
 /** Shows the lines of a diff. Runs of unchanged lines are shortened to the context of the changes. */
 export function diffNode(lines) {
-  const line = ([kind, text]) => h("span", { class: `diff-line diff-${kind}` }, ["added", "removed"].includes(kind) && hidden(`${kind}: `), h("span", { "aria-hidden": "true" }, `${MARKS[kind]} `), text, "\n");
+  const line = ([kind, text]) =>
+    h(
+      "span",
+      { class: `diff-line diff-${kind}` },
+      ["added", "removed"].includes(kind) && hidden(`${kind}: `),
+      h("span", { "aria-hidden": "true" }, `${MARKS[kind]} `),
+      text,
+      "\n",
+    );
   return h("pre", { class: "code diff", tabindex: "0" }, shortened(lines).map(line));
 }
 
@@ -53,7 +61,7 @@ function shortened(lines) {
     if (kind !== "same") for (let each = place - CONTEXT; each <= place + CONTEXT; each += 1) near.add(each);
   });
   const shown = [];
-  for (let place = 0; place < lines.length; ) {
+  for (let place = 0; place < lines.length;) {
     let end = place;
     while (end < lines.length && !near.has(end)) end += 1;
     if (end - place > 1) {

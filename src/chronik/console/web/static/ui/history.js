@@ -8,7 +8,12 @@ import { fill, h } from "./dom.js";
 import * as format from "./format.js";
 import { press } from "./parts.js";
 
-const RANGES = [[900, "15 min"], [3600, "1 h"], [21_600, "6 h"], [86_400, "24 h"]];
+const RANGES = [
+  [900, "15 min"],
+  [3600, "1 h"],
+  [21_600, "6 h"],
+  [86_400, "24 h"],
+];
 const RANGE_S = 3600;
 const RANGE_MIN_S = 60;
 const RANGE_MAX_S = 86_400;
@@ -30,10 +35,26 @@ const UNITS = {
 
 /** Labels of the metrics. Metrics of topics and groups are labelled with the name of the topic or group. */
 const NAMES = {
-  in_bytes: "In", out_bytes: "Out", topic_in_bytes: "In", topic_in_records: "In", in_records: "Records in", requests: "Requests", errors: "Errors",
-  produce_p99_ms: "Produce p99", produce_p50_ms: "Produce p50", fetch_p99_ms: "Fetch p99", fetch_p50_ms: "Fetch p50",
-  cpu: "CPU", memory: "Memory", loop_delay_p99_ms: "p99", disk_used: "Used", disk_total: "Total", log_bytes: "Replicas", topic_bytes: "Replicas",
-  connections: "Connections", group_lag: "All topics",
+  in_bytes: "In",
+  out_bytes: "Out",
+  topic_in_bytes: "In",
+  topic_in_records: "In",
+  in_records: "Records in",
+  requests: "Requests",
+  errors: "Errors",
+  produce_p99_ms: "Produce p99",
+  produce_p50_ms: "Produce p50",
+  fetch_p99_ms: "Fetch p99",
+  fetch_p50_ms: "Fetch p50",
+  cpu: "CPU",
+  memory: "Memory",
+  loop_delay_p99_ms: "p99",
+  disk_used: "Used",
+  disk_total: "Total",
+  log_bytes: "Replicas",
+  topic_bytes: "Replicas",
+  connections: "Connections",
+  group_lag: "All topics",
 };
 
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
@@ -48,7 +69,16 @@ export function historyCharts(charts, { heading } = {}) {
     return chart({ ...each, show, base, twin: () => twins().includes(each.title), toggle: (on) => flip(each.title, on), zoom });
   });
   const bar = h("div", { class: "history-bar" });
-  const node = h("div", { class: "history" }, h("div", { class: "section-head" }, heading && h("h2", { class: "section" }, heading), bar), h("div", { class: "charts" }, drawn.map((each) => each.node)));
+  const node = h(
+    "div",
+    { class: "history" },
+    h("div", { class: "section-head" }, heading && h("h2", { class: "section" }, heading), bar),
+    h(
+      "div",
+      { class: "charts" },
+      drawn.map((each) => each.node),
+    ),
+  );
   const answers = new Map();
   let cancel = null;
   let timer = null;
@@ -89,8 +119,15 @@ export function historyCharts(charts, { heading } = {}) {
   function drawBar(range, end) {
     const step = (factor) => move(range, Math.min((end ?? Date.now()) + factor * range * 1000, Date.now()));
     const focused = bar.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
-    fill(bar,
-      RANGES.map(([seconds, label]) => press("history-range", { class: "button button-small", "aria-pressed": String(range === seconds), "data-focus": `range-${seconds}`, onclick: () => move(seconds, end) }, label)),
+    fill(
+      bar,
+      RANGES.map(([seconds, label]) =>
+        press(
+          "history-range",
+          { class: "button button-small", "aria-pressed": String(range === seconds), "data-focus": `range-${seconds}`, onclick: () => move(seconds, end) },
+          label,
+        ),
+      ),
       press("history-earlier", { class: "button button-small button-quiet", "data-focus": "history-earlier", onclick: () => step(-0.5) }, "Earlier"),
       end && press("history-later", { class: "button button-small button-quiet", "data-focus": "history-later", onclick: () => step(0.5) }, "Later"),
       end && press("history-now", { class: "button button-small button-quiet", "data-focus": "history-now", onclick: () => move(range, null) }, "Now"),
@@ -109,14 +146,17 @@ export function historyCharts(charts, { heading } = {}) {
       const key = JSON.stringify(each.query ?? {});
       sources.set(key, { query: each.query ?? {}, metrics: [...(sources.get(key)?.metrics ?? []), ...each.metrics] });
     }
-    await Promise.all([...sources].map(async ([key, { query, metrics }]) => {
-      try {
-        const { of: _, ...asked } = query;
-        answers.set(key, await get("/history", { ...asked, limit: LINES_MAX, metrics: metrics.join(","), range_s: range, end_ms: end }, mine.signal));
-      } catch (error) {
-        if (!mine.signal.aborted && error.status !== 0) answers.set(key, { error: error.status === 403 ? `Hidden: you need the permission ${permission(query)}.` : error.message });
-      }
-    }));
+    await Promise.all(
+      [...sources].map(async ([key, { query, metrics }]) => {
+        try {
+          const { of: _, ...asked } = query;
+          answers.set(key, await get("/history", { ...asked, limit: LINES_MAX, metrics: metrics.join(","), range_s: range, end_ms: end }, mine.signal));
+        } catch (error) {
+          if (!mine.signal.aborted && error.status !== 0)
+            answers.set(key, { error: error.status === 403 ? `Hidden: you need the permission ${permission(query)}.` : error.message });
+        }
+      }),
+    );
     if (mine.signal.aborted || closed) return;
     show();
     const stepMs = 1000 * Math.max(0, ...[...answers.values()].map((each) => each.step_s ?? 0));
@@ -146,13 +186,18 @@ export function historyCharts(charts, { heading } = {}) {
 
 function toChart({ metrics, name }, answer) {
   if (answer.error) return { startMs: 0, stepMs: 1, points: 1, lines: [], message: answer.error };
-  const lines = answer.series.filter((each) => metrics.includes(each.metric)).map((each) => ({ name: label(each, name), values: each.values, metric: each.metric }));
+  const lines = answer.series
+    .filter((each) => metrics.includes(each.metric))
+    .map((each) => ({ name: label(each, name), values: each.values, metric: each.metric }));
   const missing = answer.missing_nodes.length ? ` Without node ${answer.missing_nodes.join(", ")}.` : "";
   return {
     startMs: answer.start_ms,
     stepMs: answer.step_s * 1000,
     points: answer.points,
-    lines: lines.filter((line) => line.values.some((value) => value !== null)).sort((a, b) => metrics.indexOf(a.metric) - metrics.indexOf(b.metric)).slice(0, LINES_MAX),
+    lines: lines
+      .filter((line) => line.values.some((value) => value !== null))
+      .sort((a, b) => metrics.indexOf(a.metric) - metrics.indexOf(b.metric))
+      .slice(0, LINES_MAX),
     message: `No data in this time range.${missing}`,
     missing,
   };

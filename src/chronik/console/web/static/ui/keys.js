@@ -17,7 +17,14 @@ const KEYS = [
 
 export function openHelp() {
   const { body } = dialog("Keyboard shortcuts");
-  fill(body, h("dl", { class: "keys" }, KEYS.map(([key, text]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, text)))));
+  fill(
+    body,
+    h(
+      "dl",
+      { class: "keys" },
+      KEYS.map(([key, text]) => h("div", {}, h("dt", {}, h("kbd", {}, key)), h("dd", {}, text))),
+    ),
+  );
 }
 
 export function installKeys() {

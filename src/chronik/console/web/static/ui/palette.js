@@ -40,8 +40,23 @@ export function openPalette() {
   if (document.querySelector("dialog[open]")) return;
   const id = uid("palette");
   const list = h("ul", { role: "listbox", id, "aria-label": "Results", class: "palette-list" });
-  const input = h("input", { type: "text", class: "palette-input", role: "combobox", "aria-expanded": "true", "aria-controls": id, "aria-label": "Go to", placeholder: "Page, topic, group, node or action…", autocomplete: "off", spellcheck: "false" });
-  const element = h("dialog", { class: "dialog palette", "aria-label": "Go to" }, h("div", { class: "palette-field" }, icon("search"), input, h("kbd", { "aria-hidden": "true" }, "Esc")), list);
+  const input = h("input", {
+    type: "text",
+    class: "palette-input",
+    role: "combobox",
+    "aria-expanded": "true",
+    "aria-controls": id,
+    "aria-label": "Go to",
+    placeholder: "Page, topic, group, node or action…",
+    autocomplete: "off",
+    spellcheck: "false",
+  });
+  const element = h(
+    "dialog",
+    { class: "dialog palette", "aria-label": "Go to" },
+    h("div", { class: "palette-field" }, icon("search"), input, h("kbd", { "aria-hidden": "true" }, "Esc")),
+    list,
+  );
   let found = [];
   let chosen = 0;
   let asked = 0;
@@ -91,7 +106,24 @@ export function openPalette() {
 
   function show(items) {
     found = items;
-    fill(list, items.map((item, index) => h("li", { role: "option", id: `${id}-${index}`, "aria-selected": "false", onclick: () => follow(item), onpointermove: () => chosen !== index && choose(index) }, icon(item.glyph), h("span", { class: "palette-name" }, item.text), h("span", { class: "muted" }, item.kind))));
+    fill(
+      list,
+      items.map((item, index) =>
+        h(
+          "li",
+          {
+            role: "option",
+            id: `${id}-${index}`,
+            "aria-selected": "false",
+            onclick: () => follow(item),
+            onpointermove: () => chosen !== index && choose(index),
+          },
+          icon(item.glyph),
+          h("span", { class: "palette-name" }, item.text),
+          h("span", { class: "muted" }, item.kind),
+        ),
+      ),
+    );
     if (!items.length) fill(list, h("li", { class: "nothing", role: "option", "aria-selected": "false", "aria-disabled": "true" }, "No results."));
     choose(0);
   }
@@ -99,7 +131,12 @@ export function openPalette() {
 
 function local(text) {
   const words = text.toLowerCase().trim().split(/\s+/).filter(Boolean);
-  const nodes = (live.last?.cluster?.nodes ?? []).map((node) => ({ glyph: "nodes", text: `Node ${node.id}`, kind: `${node.host}:${node.port}`, href: link("nodes", node.id) }));
+  const nodes = (live.last?.cluster?.nodes ?? []).map((node) => ({
+    glyph: "nodes",
+    text: `Node ${node.id}`,
+    kind: `${node.host}:${node.port}`,
+    href: link("nodes", node.id),
+  }));
   const places = PLACES.map(([glyph, label, href]) => ({ glyph, text: label, kind: "page", href }));
   const actions = ACTIONS.filter(([, , , isAllowed]) => isAllowed()).map(([glyph, label, href]) => ({ glyph, text: label, kind: "action", href }));
   return [...places, ...nodes, ...actions].filter((item) => words.every((word) => `${item.text} ${item.kind}`.toLowerCase().includes(word)));

@@ -37,14 +37,24 @@ export function card(title, props, ...children) {
 
 /** A list of labels and values. */
 export function facts(pairs, extra = "") {
-  return h("dl", { class: `facts ${extra}` }, pairs.filter(Boolean).map(([name, value, extent]) => h("div", { class: extent }, h("dt", {}, name), h("dd", {}, value ?? "—"))));
+  return h(
+    "dl",
+    { class: `facts ${extra}` },
+    pairs.filter(Boolean).map(([name, value, extent]) => h("div", { class: extent }, h("dt", {}, name), h("dd", {}, value ?? "—"))),
+  );
 }
 
 export function pageHead(title, { lead, actions, back } = {}) {
   return h(
     "header",
     { class: "page-head" },
-    h("div", { class: "page-title" }, back && h("a", { class: "crumb", href: back.href }, icon("back"), back.label), h("h1", {}, title), lead && h("p", { class: "lead" }, lead)),
+    h(
+      "div",
+      { class: "page-title" },
+      back && h("a", { class: "crumb", href: back.href }, icon("back"), back.label),
+      h("h1", {}, title),
+      lead && h("p", { class: "lead" }, lead),
+    ),
     actions?.length && h("div", { class: "actions" }, actions),
   );
 }
@@ -56,7 +66,8 @@ export function notice(text, tone = "info", more) {
 }
 
 /** The label of something that the principal may not see. `permission` is what is missing, such as "Read on this topic". */
-export const hiddenNotice = (permission) => h("p", { class: "notice notice-hidden" }, icon("lock"), h("span", {}, `Hidden: you need the permission ${permission}.`));
+export const hiddenNotice = (permission) =>
+  h("p", { class: "notice notice-hidden" }, icon("lock"), h("span", {}, `Hidden: you need the permission ${permission}.`));
 
 export const hiddenValue = (permission) => h("span", { class: "muted", title: `You need the permission ${permission}.` }, "hidden");
 
@@ -88,13 +99,23 @@ export function tabs(items, current, label = "Sections of this page") {
     "nav",
     { class: "tabs", "aria-label": label },
     items.map(({ id, label: text, href, count }) =>
-      h("a", { href, "aria-current": id === current ? "page" : undefined, "data-focus": `tab-${id}` }, text, count !== undefined && h("span", { class: "tab-count" }, count)),
+      h(
+        "a",
+        { href, "aria-current": id === current ? "page" : undefined, "data-focus": `tab-${id}` },
+        text,
+        count !== undefined && h("span", { class: "tab-count" }, count),
+      ),
     ),
   );
 }
 
 export function copyButton(action, label, text, say) {
-  return button(action, label, async () => say((await copied(typeof text === "function" ? text() : text)) ? `${label}: copied.` : "The browser denied access to the clipboard."), { glyph: "copy", small: true });
+  return button(
+    action,
+    label,
+    async () => say((await copied(typeof text === "function" ? text() : text)) ? `${label}: copied.` : "The browser denied access to the clipboard."),
+    { glyph: "copy", small: true },
+  );
 }
 
 async function copied(text) {

@@ -57,5 +57,13 @@ export function resource(load, draw, { everyMs = EVERY_MS, text, dependents = []
     cancel = null;
   };
   refresh();
-  return { node, refresh, show, close, get data() { return data; } };
+  return {
+    node,
+    refresh,
+    show,
+    close,
+    get data() {
+      return data;
+    },
+  };
 }

@@ -53,17 +53,30 @@ export function selection(noun, { key, changed }) {
   function confirmDeletion({ action, intro, erase, done }) {
     const names = [...chosen.keys()];
     const what = format.plural(names.length, noun);
-    confirm({ action, title: `Delete ${what}`,
-      intro: [intro, h("ul", { class: "mono wrap" }, names.map((name) => h("li", {}, name)))],
+    confirm({
+      action,
+      title: `Delete ${what}`,
+      intro: [
+        intro,
+        h(
+          "ul",
+          { class: "mono wrap" },
+          names.map((name) => h("li", {}, name)),
+        ),
+      ],
       typed: `delete ${what}`,
       label: "Delete",
       tone: "danger",
       run: async () => {
         try {
-          await forEachName(names, async (name) => {
-            await erase(name);
-            chosen.delete(name);
-          }, "deleted");
+          await forEachName(
+            names,
+            async (name) => {
+              await erase(name);
+              chosen.delete(name);
+            },
+            "deleted",
+          );
         } finally {
           done();
         }

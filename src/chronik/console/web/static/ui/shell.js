@@ -28,11 +28,22 @@ export function shell(leave) {
     h("a", { class: "top-brand", href: "#/overview", "aria-label": "Chronik, overview" }, h("img", { src: "/ui/icon.svg", alt: "", width: 24, height: 24 })),
     press("jump?", { class: "jump", onclick: openPalette }, icon("search"), h("span", {}, "Search or go to…"), h("kbd", {}, "Ctrl K")),
     pulse,
-    press("keys?", { class: "icon-button help-button", onclick: openHelp, "aria-label": "Keyboard shortcuts", title: "Keyboard shortcuts (?)" }, h("span", { "aria-hidden": "true" }, "?")),
+    press(
+      "keys?",
+      { class: "icon-button help-button", onclick: openHelp, "aria-label": "Keyboard shortcuts", title: "Keyboard shortcuts (?)" },
+      h("span", { "aria-hidden": "true" }, "?"),
+    ),
     themeButton(),
   );
   const skip = h("a", { class: "skip", href: "#main", onclick: (event) => (event.preventDefault(), main.focus()) }, "Skip to content");
-  const node = h("div", { class: "shell" }, skip, side, h("div", { class: "scrim", onclick: () => side.classList.remove("open") }), h("div", { class: "stage" }, top, bar, main));
+  const node = h(
+    "div",
+    { class: "shell" },
+    skip,
+    side,
+    h("div", { class: "scrim", onclick: () => side.classList.remove("open") }),
+    h("div", { class: "stage" }, top, bar, main),
+  );
   const drop = [onSample(heard), onState(heard)];
   const timer = setInterval(gone, 1000);
   const keys = installKeys();
@@ -43,7 +54,11 @@ export function shell(leave) {
 
   function heard() {
     gone();
-    fill(pulse, h("span", { class: `dot dot-${live.state}`, "aria-hidden": "true" }), h("span", { class: "pulse-word" }, { up: "Live", gone: "Offline", waiting: "Connecting", refused: "Not authorized" }[live.state]));
+    fill(
+      pulse,
+      h("span", { class: `dot dot-${live.state}`, "aria-hidden": "true" }),
+      h("span", { class: "pulse-word" }, { up: "Live", gone: "Offline", waiting: "Connecting", refused: "Not authorized" }[live.state]),
+    );
     page?.live?.(live);
   }
 
@@ -56,14 +71,36 @@ export function shell(leave) {
       return;
     }
     const age = live.heardMs ? `The data is ${format.duration((Date.now() - live.heardMs) / 1000)} old.` : "";
-    if (!bar.firstChild) append(bar, icon("error"), h("span", {}, h("strong", {}, `Node ${live.session?.node_id ?? ""} does not respond.`), " ", h("span", { class: "age", "aria-live": "off" }), " Reconnecting automatically."), button("try-now", "Retry now", retry, { small: true }));
+    if (!bar.firstChild)
+      append(
+        bar,
+        icon("error"),
+        h(
+          "span",
+          {},
+          h("strong", {}, `Node ${live.session?.node_id ?? ""} does not respond.`),
+          " ",
+          h("span", { class: "age", "aria-live": "off" }),
+          " Reconnecting automatically.",
+        ),
+        button("try-now", "Retry now", retry, { small: true }),
+      );
     bar.querySelector(".age").textContent = age;
   }
 
   function show(route) {
     side.classList.remove("open");
     const name = route.parts[0];
-    redraw(navigation, h("ul", {}, PAGES.map(({ id, label }) => h("li", {}, h("a", { href: link(id), "aria-current": id === name ? "page" : undefined, "data-focus": `nav-${id}` }, icon(id), label)))));
+    redraw(
+      navigation,
+      h(
+        "ul",
+        {},
+        PAGES.map(({ id, label }) =>
+          h("li", {}, h("a", { href: link(id), "aria-current": id === name ? "page" : undefined, "data-focus": `nav-${id}` }, icon(id), label)),
+        ),
+      ),
+    );
     const path = route.parts.join("\u0000");
     if (current !== null && (current !== path || (doing && doing !== route.params.do))) closeDialogs();
     doing = route.params.do;
@@ -112,7 +149,17 @@ function brand() {
     "div",
     { class: "brand" },
     h("img", { src: "/ui/icon.svg", alt: "", width: 30, height: 30 }),
-    h("div", {}, h("a", { href: "#/overview", class: "brand-name" }, "Chronik"), h("p", { class: "brand-node", title: cluster ? `Cluster ${cluster}` : undefined }, id === undefined || id === null ? "" : `node ${id}`, version ? ` · ${version}` : "")),
+    h(
+      "div",
+      {},
+      h("a", { href: "#/overview", class: "brand-name" }, "Chronik"),
+      h(
+        "p",
+        { class: "brand-node", title: cluster ? `Cluster ${cluster}` : undefined },
+        id === undefined || id === null ? "" : `node ${id}`,
+        version ? ` · ${version}` : "",
+      ),
+    ),
   );
 }
 
@@ -128,5 +175,10 @@ function who(leave) {
       else leave();
     }
   };
-  return h("div", { class: "who" }, h("span", { class: "who-name", title: principal ?? "" }, name || "anonymous"), inside && button("log-out", "Log out", out, { glyph: "out", small: true, tone: "quiet" }));
+  return h(
+    "div",
+    { class: "who" },
+    h("span", { class: "who-name", title: principal ?? "" }, name || "anonymous"),
+    inside && button("log-out", "Log out", out, { glyph: "out", small: true, tone: "quiet" }),
+  );
 }

@@ -18,7 +18,14 @@ export function table(caption, columns, rows, options = {}) {
     h("table", { role: "table" }, h("caption", { class: options.showCaption ? "" : "visually-hidden" }, caption), head, body),
   );
   const draw = (next) => {
-    redraw(head, h("tr", { role: "row" }, columns.map((column) => header(column, options.sort))));
+    redraw(
+      head,
+      h(
+        "tr",
+        { role: "row" },
+        columns.map((column) => header(column, options.sort)),
+      ),
+    );
     const shown = options.sort?.remote ? next : sorted(next, columns, options.sort?.value());
     redraw(body, shown.length ? shown.map((row) => line(row, columns, options)) : nothing(columns, options.empty));
   };
@@ -57,7 +64,10 @@ function line(row, columns, { key, tone }) {
     "tr",
     { role: "row", "data-key": key?.(row), class: tone?.(row) },
     columns.map((column, index) => {
-      const props = { class: `${column.align === "end" ? "end" : ""} ${column.grow ? "grow" : ""} ${column.label ? "" : "row-actions"}`.trim(), "data-label": column.label || undefined };
+      const props = {
+        class: `${column.align === "end" ? "end" : ""} ${column.grow ? "grow" : ""} ${column.label ? "" : "row-actions"}`.trim(),
+        "data-label": column.label || undefined,
+      };
       if (index === header) return h("th", { ...props, role: "rowheader", scope: "row" }, column.cell(row));
       return h("td", { ...props, role: "cell" }, column.cell(row));
     }),
@@ -70,7 +80,17 @@ function nothing(columns, text = "No data.") {
 
 /** The pagination of a list. The tokens of previous pages are in the URL. */
 export function pager({ shown, total, next, trail, set }) {
-  const back = trail.length ? press("page-back", { class: "button button-small", "data-focus": "pager-back", onclick: () => set(trail.slice(0, -1)) }, icon("back"), "Back") : null;
-  const on = next ? press("page-next", { class: "button button-small", "data-focus": "pager-next", onclick: () => set([...trail, next]) }, "Next", icon("next")) : null;
-  return h("div", { class: "pager" }, h("span", { class: "muted" }, `${shown.toLocaleString("en-US")} of ${(total ?? shown).toLocaleString("en-US")}`), back, on);
+  const back = trail.length
+    ? press("page-back", { class: "button button-small", "data-focus": "pager-back", onclick: () => set(trail.slice(0, -1)) }, icon("back"), "Back")
+    : null;
+  const on = next
+    ? press("page-next", { class: "button button-small", "data-focus": "pager-next", onclick: () => set([...trail, next]) }, "Next", icon("next"))
+    : null;
+  return h(
+    "div",
+    { class: "pager" },
+    h("span", { class: "muted" }, `${shown.toLocaleString("en-US")} of ${(total ?? shown).toLocaleString("en-US")}`),
+    back,
+    on,
+  );
 }

@@ -8,7 +8,10 @@ const SPLIT = new RegExp(`(${HIDDEN.source})`);
 /** Returns a text, or its parts if it contains control characters, which are shown by symbols or numbers. */
 export function visible(text) {
   if (!HIDDEN.test(text)) return text;
-  return text.split(SPLIT).filter(Boolean).map((part) => (part.length === 1 && HIDDEN.test(part) ? symbol(part) : part));
+  return text
+    .split(SPLIT)
+    .filter(Boolean)
+    .map((part) => (part.length === 1 && HIDDEN.test(part) ? symbol(part) : part));
 }
 
 function symbol(character) {
