@@ -172,6 +172,11 @@ def test_unhealthy_facts_have_a_problem_with_an_action(kind: str) -> None:
     assert not problem.message.endswith(".")
 
 
+def test_small_free_space_is_not_rounded_to_zero() -> None:
+    (problem,) = assess(facts(disks=(ObservedDisk(1, GIB, series(3 << 20)),)))
+    assert "node 1 has 3.0 MiB of free disk space" in problem.message
+
+
 def test_every_kind_and_every_check_is_triggered() -> None:
     assert UNHEALTHY.keys() == KINDS.keys()
     fired = {check.__name__ for check in CHECKS for observed, *_ in UNHEALTHY.values() if [*check(observed)]}

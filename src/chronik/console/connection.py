@@ -23,6 +23,7 @@ from chronik.console.http import (
     HttpError,
     HttpRequest,
     HttpResponse,
+    ResponseAborted,
     encode_chunk,
     encode_response,
     is_loopback_host,
@@ -484,6 +485,10 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._reject_request(error)
         elif isinstance(error, _RequestRejected):
             self._reject_with_response(error.response)
+        elif isinstance(error, (ResponseAborted, TimeoutError)):
+            reason = str(error) or "the client did not read it"
+            logger.warning("http response aborted: client=%s: %s; closing the connection", self._caller.host, reason)
+            self.abort()
         elif error is not None or task.cancelled():
             logger.error("http response failed: unexpected error; closing the connection", exc_info=error)
             self.abort()

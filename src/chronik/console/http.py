@@ -46,6 +46,10 @@ class HttpError(Exception):
         self.status = status
 
 
+class ResponseAborted(Exception):
+    """The rest of a response cannot be sent, for an expected reason such as a revoked permission."""
+
+
 class HttpRequest(msgspec.Struct, frozen=True):
     """The head of an HTTP request."""
 

@@ -56,6 +56,7 @@ ISR_SHRINKS_MAX: Final = 5
 
 CERTIFICATE_WARNING_DAYS: Final = 30
 DAY_S: Final = 86_400.0
+MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 
 PIPELINE_SILENT_S: Final = 30.0
@@ -292,6 +293,11 @@ def check_transactions(facts: HealthFacts) -> Iterator[HealthCondition]:
             )
 
 
+def _format_size(size_bytes: float) -> str:
+    """Return a size with a unit in which small sizes are not rounded to zero."""
+    return f"{size_bytes / GIB:.1f} GiB" if size_bytes >= GIB else f"{size_bytes / MIB:.1f} MiB"
+
+
 def check_disks(facts: HealthFacts) -> Iterator[HealthCondition]:
     """Find disks that are almost full, or that will be full soon at the current rate."""
     action = (
@@ -304,7 +310,7 @@ def check_disks(facts: HealthFacts) -> Iterator[HealthCondition]:
         free, subject = disk.free_bytes[-1].value, str(disk.node_id)
         ratio = free / disk.total_bytes
         if ratio < FREE_WARNING_RATIO / HOLD_RATIO:
-            message = f"node {disk.node_id} has {free / GIB:.1f} GiB of free disk space ({ratio:.0%})"
+            message = f"node {disk.node_id} has {_format_size(free)} of free disk space ({ratio:.0%})"
             yield HealthCondition("full-disk", subject, _grade_free(ratio), message, action, _grade_free(ratio, True))
         yield from _check_trend(disk, free, action)
 
@@ -313,7 +319,7 @@ def _check_trend(disk: ObservedDisk, free: float, action: str) -> Iterator[Healt
     left_s = predict_seconds_to_zero(disk.free_bytes, DISK_SPAN_MIN_S)
     if left_s is not None and left_s < FULL_WARNING_S / HOLD_RATIO:
         message = f"the disk of node {disk.node_id} is full in about {format_duration(left_s)} at the current rate"
-        message += f" ({free / GIB:.1f} GiB left)"
+        message += f" ({_format_size(free)} left)"
         raised = CRITICAL if left_s < FULL_CRITICAL_S else WARNING if left_s < FULL_WARNING_S else None
         held = CRITICAL if left_s < FULL_CRITICAL_S / HOLD_RATIO else WARNING
         yield HealthCondition("filling-disk", str(disk.node_id), raised, message, action, held)

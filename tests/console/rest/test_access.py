@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import os
 import socket
 import threading
 import time
@@ -12,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from chronik.client.cluster import ClusterClient
+from chronik.client.producer import Producer
+from chronik.client.records import OutgoingRecord
 from chronik.console.rest import authentication
 from chronik.console.rest.application import RestApplication
 from tests.api.authorizing_node import AuthorizingNode
@@ -43,6 +48,24 @@ def watcher(node: AuthorizingNode, root: ApiClient) -> Iterator[ApiClient]:
     root.send("DELETE", "/users/watcher")
     root.post("/acls/delete", {"acls": [READ, READ | {"permission": "deny"}]})
     node.wait_until(lambda: not len(application_of(node).authenticator._watches))
+
+
+def test_revoked_permission_aborts_an_export_without_a_traceback(
+    node: AuthorizingNode, root: ApiClient, watcher: ApiClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with node.all_permitted(), ClusterClient(node.bootstrap) as client:
+        Producer(client).send(WATCHED, [OutgoingRecord(os.urandom(300_000).hex().encode()) for _ in range(30)])
+    connection, response = watcher.open_response("GET", f"/topics/{WATCHED}/export?limit=1000", None, {})
+    try:
+        assert response.read(1000)
+        assert root.post("/acls/delete", {"acls": [READ]}).status == 200
+        with pytest.raises((http.client.HTTPException, OSError)):
+            response.read()
+    finally:
+        connection.close()
+    [record] = [each for each in caplog.records if each.name == "chronik.console" and "aborted" in each.getMessage()]
+    assert record.exc_info is None
+    assert "User:watcher is no longer authorized: READ on TOPIC watched" in record.getMessage()
 
 
 class Stream:

@@ -53,8 +53,9 @@ def test_login_sets_http_only_same_site_cookie(node: AuthorizingNode) -> None:
 
 
 def test_cookie_is_secure_over_tls() -> None:
-    assert "; Secure" in build_session_cookie_header("x", is_encrypted=True)[1]
-    assert "; Secure" not in build_session_cookie_header("x", is_encrypted=False)[1]
+    scope = "Path=/; HttpOnly; SameSite=Strict"
+    assert build_session_cookie_header("x", is_encrypted=True)[1] == f"__Host-chronik_session=x; {scope}; Secure"
+    assert build_session_cookie_header("x", is_encrypted=False)[1] == f"chronik_session=x; {scope}"
 
 
 @pytest.mark.parametrize(
@@ -147,9 +148,23 @@ def test_number_of_sessions_is_limited() -> None:
 
 
 def test_session_token_is_found_among_other_cookies() -> None:
-    assert parse_session_token("a=b; chronik_session=xyz; c=d") == "xyz"
-    assert parse_session_token("a=b; xchronik_session=xyz") == ""
-    assert parse_session_token("") == ""
+    assert parse_session_token("a=b; chronik_session=xyz; c=d", is_encrypted=False) == "xyz"
+    assert parse_session_token("a=b; xchronik_session=xyz", is_encrypted=False) == ""
+    assert parse_session_token("", is_encrypted=False) == ""
+
+
+def test_session_cookie_without_host_prefix_is_rejected_over_tls() -> None:
+    both = "chronik_session=planted; __Host-chronik_session=own"
+    assert parse_session_token("chronik_session=planted", is_encrypted=True) == ""
+    assert parse_session_token(both, is_encrypted=True) == "own"
+    assert parse_session_token(both, is_encrypted=False) == "own", "a proxy may terminate TLS"
+
+
+def test_logout_behind_proxy_with_tls_deletes_the_prefixed_cookie(node: AuthorizingNode) -> None:
+    browser = ApiClient(node.http)
+    answer = browser.post("/logout", cookie="__Host-chronik_session=expired")
+    scope = "Path=/; HttpOnly; SameSite=Strict; Secure; Max-Age=0"
+    assert answer.headers["set-cookie"] == f"__Host-chronik_session=; {scope}"
 
 
 def test_own_login_does_not_speed_up_guesses_for_other_account(node: AuthorizingNode) -> None:

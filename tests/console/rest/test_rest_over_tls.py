@@ -50,7 +50,9 @@ def test_login_over_tls_sets_secure_cookie(node: tuple[AuthorizingNode, ClientFa
     answer = root.log_in("root", PASSWORD)
     assert answer.status == 200
     cookie = answer.headers["set-cookie"].split("; ")
-    assert {"Secure", "HttpOnly", "SameSite=Strict"} < set(cookie)
+    assert cookie[0].startswith("__Host-chronik_session=")
+    assert {"Path=/", "Secure", "HttpOnly", "SameSite=Strict"} < set(cookie)
+    assert root.get("/topics", cookie=root.cookie.removeprefix("__Host-")).status == 401
     own, other = f"https://{root.address}", "https://evil.example"
     assert root.post("/topics", {"name": "t", "partitions": 1}, origin=other).status == 403
     assert root.post("/topics", {"name": "t", "partitions": 1}, origin=own).status == 200

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from chronik.console.connection import ClientInfo, PreparedRequest, StatusPageViewer
-from chronik.console.http import HttpError, HttpRequest, HttpResponse
+from chronik.console.http import HttpError, HttpRequest, HttpResponse, ResponseAborted
 from chronik.console.rest.access import Authentication, run_while_authorized, stream_while_authorized
 from chronik.console.rest.access import MonitoredPermission as WatchedRight
 from chronik.console.rest.authentication import AUTHENTICATE_HEADER, HttpAuthenticator
@@ -124,7 +124,9 @@ class RestApplication:
     async def prepare(self, request: HttpRequest, caller: ClientInfo) -> PreparedRequest:
         """Route and authenticate a request before its body is read. Never raises."""
         if self._assets.has_path(request.path):
-            return PreparedRequest(self.authenticator.find_session_principal(request), self._assets.respond(request))
+            return PreparedRequest(
+                self.authenticator.find_session_principal(request, caller), self._assets.respond(request)
+            )
         single_sign_on = self.single_sign_on
         if single_sign_on is not None and single_sign_on.has_path(request.path):
             found = await self._convert_errors_to_responses(request, single_sign_on.respond(request, caller))
@@ -171,7 +173,7 @@ class RestApplication:
             return await self._convert_errors_to_responses(request, respond(body))
 
         if authentication is None:
-            return PreparedRequest(self.authenticator.find_session_principal(request), respond=respond_safely)
+            return PreparedRequest(self.authenticator.find_session_principal(request, caller), respond=respond_safely)
         return PreparedRequest(authentication.principal, respond=respond_safely)
 
     def _create_context(
@@ -288,8 +290,8 @@ def encode_operation_result(operation: RestOperation, found: Any, *headers: tupl
 
 
 def _abort_file(error: RestError) -> bytes:
-    """Raise an error, which closes the connection: a file that ended with an error message would look complete."""
-    raise error
+    """Raise ResponseAborted, which closes the connection: a file with an error at its end would look complete."""
+    raise ResponseAborted(str(error))
 
 
 def _check_content_type(operation: RestOperation, request: HttpRequest) -> None:

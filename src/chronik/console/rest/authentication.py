@@ -37,6 +37,9 @@ from chronik.security.sasl.authenticator import Authenticator, ScramUsers
 from chronik.security.sasl.outcomes import PLAIN
 
 COOKIE: Final = "chronik_session"
+HOST_PREFIX: Final = "__Host-"
+"""The name prefix with which browsers accept a cookie only over HTTPS, from this host and for all paths. Neither a
+subdomain nor an unencrypted response can replace the cookie."""
 TOKEN_BYTES: Final = 32
 SESSIONS_MAX: Final = 1000
 """Maximum number of sessions. If it is exceeded, the least recently used session is removed."""
@@ -127,9 +130,17 @@ class LoginSessions:
         return session
 
 
-def parse_session_token(cookies: str) -> str:
-    """Return the session token in a Cookie header, or an empty string."""
-    return parse_cookie(cookies, COOKIE)
+def parse_session_token(cookies: str, *, is_encrypted: bool) -> str:
+    """Return the session token in a Cookie header, or an empty string.
+
+    Over HTTPS, the prefixed cookie is required. Unencrypted requests may have it too: a proxy may terminate TLS.
+    """
+    return parse_cookie(cookies, HOST_PREFIX + COOKIE) or ("" if is_encrypted else parse_cookie(cookies, COOKIE))
+
+
+def has_prefixed_session_cookie(cookies: str) -> bool:
+    """Return whether a Cookie header has a session cookie that browsers accept only over HTTPS."""
+    return any(name == HOST_PREFIX + COOKIE for name, _ in iter_cookies(cookies))
 
 
 def parse_cookie(cookies: str, wanted: str) -> str:
@@ -147,8 +158,8 @@ def iter_cookies(cookies: str) -> Iterator[tuple[str, str]]:
 def build_session_cookie_header(token: str, *, is_encrypted: bool) -> tuple[str, str]:
     """Return a Set-Cookie header for a session token. An empty token deletes the cookie."""
     age = "; Max-Age=0" if not token else ""
-    secure = "; Secure" if is_encrypted else ""
-    return "Set-Cookie", f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict{secure}{age}"
+    prefix, secure = (HOST_PREFIX, "; Secure") if is_encrypted else ("", "")
+    return "Set-Cookie", f"{prefix}{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict{secure}{age}"
 
 
 class HttpAuthenticator:
@@ -213,9 +224,9 @@ class HttpAuthenticator:
             return build_permission_revoked_error(principal, right)
         return None
 
-    def find_session_principal(self, request: HttpRequest) -> Principal | None:
+    def find_session_principal(self, request: HttpRequest, caller: ClientInfo) -> Principal | None:
         """Return the principal of the request's session cookie, or None if the cookie is missing or invalid."""
-        return self.sessions.authenticate(parse_session_token(request.header(b"cookie")))
+        return self.sessions.authenticate(_find_session_token(request, caller))
 
     async def authenticate(
         self, request: HttpRequest, caller: ClientInfo, page_authorizer: PageAuthorizer | None = None
@@ -227,9 +238,10 @@ class HttpAuthenticator:
         Raises:
             RestError: The password is wrong, or too many attempts are waiting.
         """
-        known = self.find_session_principal(request)
+        token = _find_session_token(request, caller)
+        known = self.sessions.authenticate(token)
         if known is not None:
-            return Authentication(known, session=parse_session_token(request.header(b"cookie")))
+            return Authentication(known, session=token)
         if self._side.requires_login:
             if request.authorization.lower().startswith(BASIC_PREFIX):
                 name, password = _decode_basic_credentials(request.authorization[len(BASIC_PREFIX) :])
@@ -299,6 +311,10 @@ class HttpAuthenticator:
     def log_failed_login(self, caller: ClientInfo, name: str) -> None:
         """Write a failed login to the audit log."""
         audit.log_failed_login(ConnectedClient(caller.host, 0, 0, principal=Principal(USER, name)), "HTTP")
+
+
+def _find_session_token(request: HttpRequest, caller: ClientInfo) -> str:
+    return parse_session_token(request.header(b"cookie"), is_encrypted=caller.is_encrypted)
 
 
 def _decode_basic_credentials(encoded: str) -> tuple[str, str]:

@@ -48,7 +48,12 @@ def build_document() -> dict[str, Any]:
         "components": {
             "schemas": components,
             "securitySchemes": {
-                "session": {"type": "apiKey", "in": "cookie", "name": "chronik_session"},
+                "session": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": "chronik_session",
+                    "description": "Over HTTPS, the cookie is named __Host-chronik_session.",
+                },
                 "password": {"type": "http", "scheme": "basic"},
             },
         },

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from chronik.console.connection import ClientInfo
 from chronik.console.http import HttpRequest, HttpResponse
 from chronik.console.rest.authentication import (
+    HOST_PREFIX,
     HttpAuthenticator,
     build_session_cookie_header,
     iter_cookies,
@@ -41,7 +42,6 @@ CANONICAL_PARAMETER: Final = "canonical"
 COOKIE_PREFIX: Final = "chronik_login_"
 """The start of the names of cookies of logins in progress. Each login has its own, since a browser may start several in
 its tabs. Unlike a session's, these cookies are sent with the provider's redirect (SameSite=Lax)."""
-HOST_PREFIX: Final = "__Host-"
 """Over TLS, a cookie name with this prefix can only be set by the host itself, not by another one of its domain."""
 LOGINS_MAX: Final = 3
 """Logins in progress that a browser keeps."""
@@ -137,7 +137,7 @@ class SingleSignOn:
             raise SingleSignOnError("the provider's response contains no code: log in again")
         user = await self._run_in_thread(caller, lambda: self._provider.log_in(state, code, issuer))
         sessions = self._authenticator.sessions
-        sessions.remove(parse_session_token(cookies))
+        sessions.remove(parse_session_token(cookies, is_encrypted=caller.is_encrypted))
         token = sessions.create(user.principal, user.id_token)
         return _build_redirect(
             f"/{state.return_to}",

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from chronik.console.http import ResponseAborted
 from chronik.console.rest.context import OperationContext
 from chronik.console.rest.errors import RestError, to_rest_error
 from chronik.console.rest.internal_client import LoopBridge
@@ -96,7 +97,7 @@ class EventStreams:
         Raises:
             Exception: The file is incomplete. The connection must be closed without the final chunk.
         """
-        return self._stream(context, chunks, QUEUED_CHUNKS_MAX, None)
+        return self._stream(context, _convert_file_errors(chunks), QUEUED_CHUNKS_MAX, None)
 
     def _stream(
         self, context: OperationContext, chunks: Iterator[bytes], queued_max: int, keep_alive: bytes | None
@@ -146,6 +147,13 @@ class EventStreams:
             self.release(context)
             while not queue.empty():  # Unblock a producer that waits in `put`, so that it sees `abandoned`.
                 queue.get_nowait()
+
+
+def _convert_file_errors(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    try:
+        yield from chunks
+    except (RestError, ChronikError) as error:
+        raise ResponseAborted(str(error)) from error
 
 
 def _encode_events(produced: Iterator[ServerSentEvent]) -> Iterator[bytes]:

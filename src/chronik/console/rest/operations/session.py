@@ -10,7 +10,11 @@ import msgspec
 import chronik
 from chronik.console.http import HttpResponse
 from chronik.console.rest.application import AsyncOperationContext
-from chronik.console.rest.authentication import build_session_cookie_header, parse_session_token
+from chronik.console.rest.authentication import (
+    build_session_cookie_header,
+    has_prefixed_session_cookie,
+    parse_session_token,
+)
 from chronik.console.rest.context import OperationContext
 from chronik.console.rest.errors import JSON, RestError
 from chronik.console.rest.models.common import NoBody, NoQuestion
@@ -72,19 +76,28 @@ async def login(context: AsyncOperationContext, params: Login) -> HttpResponse:
     """Log in and set a session cookie."""
     identity = context.application.authenticator
     user = await identity.log_in(params.username, params.password, context.client)
-    identity.sessions.remove(parse_session_token(context.request.header(b"cookie")))
-    cookie = build_session_cookie_header(identity.sessions.create(user), is_encrypted=context.client.is_encrypted)
+    identity.sessions.remove(_find_session_token(context))
+    cookie = build_session_cookie_header(identity.sessions.create(user), is_encrypted=_uses_https(context))
     return _build_response(_build_session(context, user), cookie)
 
 
 async def logout(context: AsyncOperationContext, params: NoBody) -> HttpResponse:
     """End the session and delete its cookie."""
     application = context.application
-    session = application.authenticator.sessions.remove(parse_session_token(context.request.header(b"cookie")))
+    session = application.authenticator.sessions.remove(_find_session_token(context))
     ended = LoggedOut()
     if session is not None and session.id_token is not None and application.single_sign_on is not None:
         ended.provider_url = application.single_sign_on.build_logout_url(session.id_token)
-    return _build_response(ended, build_session_cookie_header("", is_encrypted=context.client.is_encrypted))
+    return _build_response(ended, build_session_cookie_header("", is_encrypted=_uses_https(context)))
+
+
+def _find_session_token(context: AsyncOperationContext) -> str:
+    return parse_session_token(context.request.header(b"cookie"), is_encrypted=context.client.is_encrypted)
+
+
+def _uses_https(context: AsyncOperationContext) -> bool:
+    """Return whether the browser uses HTTPS. Behind a proxy that terminates TLS, it may have the prefixed cookie."""
+    return context.client.is_encrypted or has_prefixed_session_cookie(context.request.header(b"cookie"))
 
 
 async def openapi(context: AsyncOperationContext, params: NoQuestion) -> HttpResponse:
