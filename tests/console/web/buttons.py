@@ -35,6 +35,7 @@ PRESSED_ON_ONE_NODE = frozenset(
         "select-all",
         "set-config-of-topics",
         "set-config-of-topics?",
+        "use-as-condition",
     }
 )
 """Actions that test_topics_and_groups.py tests, on a cluster of one node."""

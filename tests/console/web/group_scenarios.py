@@ -60,7 +60,8 @@ def groups(console: ConsoleTab, inspector: ClusterInspector) -> None:
 def transactions(console: ConsoleTab, inspector: ClusterInspector) -> None:
     producer = inspector.cluster.open_transaction()
     console.open("/transactions")
-    console.page.get_by_role("link", name="payments").wait_for()
+    console.page.get_by_role("link", name="payments", exact=True).wait_for()
+    console.page.get_by_role("link", name="payments-0").wait_for()
     console.check_page("transactions", "")
     assert inspector.transaction("billing-3") == "Ongoing"
     console.press("abort-transaction?")
@@ -97,8 +98,9 @@ def tables(console: ConsoleTab, cluster: SecuredCluster) -> None:
         assert rows.get_by_text("null", exact=True).count() == 1
         console.check_page("table", "")
     cluster.report_progress("orders", state="stopped")
-    console.press("show-rows")
-    console.expect_text("has stopped: sample rows are available while it runs")
+    page.reload()
+    console.expect_text("The pipeline has stopped: rows can be read here while it runs.")
+    assert not page.locator('[data-action="show-rows"]').count()
     console.press("copy-command")
     console.expect_text("Copy command: copied.")
     assert console.clipboard_text() == 'chronik pipeline sql "SELECT * FROM orders LIMIT 20"'

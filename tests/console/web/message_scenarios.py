@@ -45,7 +45,7 @@ def filters(console: ConsoleTab) -> None:
     page.get_by_text("More filters").click()
     form.get_by_label("Key").fill("ada")
     form.get_by_label("Header").fill("source=shop")
-    form.get_by_label("Condition").fill("$.number < 100 and $.items[*].sku contains s-0")
+    form.get_by_label("Condition on JSON fields").fill("$.number < 100 and $.items[*].sku contains s-0")
     console.press("show-messages")
     console.expect_text("2 matches in")
     assert page.locator("tr.message").count() == 2

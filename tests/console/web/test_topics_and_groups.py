@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -291,12 +292,19 @@ def test_topic_lists_its_consumers_and_acls(console: ConsoleTab, node: Authorizi
         row.get_by_text(f"partition 0: {RECORDS}").wait_for()
         row.get_by_text("on /127.0.0.1").wait_for()
         console.check_page("topic-consumers")
+        console.open(f"/groups/{GROUP}")
+        member = page.get_by_role("table", name=f"Members of {GROUP}").locator("tbody tr")
+        member.locator("td[data-label=Lag]", has_text=str(RECORDS)).wait_for()
+        page.locator(".facts", has_text="Behind since").get_by_text(re.compile(r"[\d:-]+ [\d:]+ UTC \(")).wait_for()
+    console.open(f"/topics/{TOPIC}")
     page.get_by_role("link", name="ACLs").click()
     page.get_by_role("row", name="User:ANONYMOUS").get_by_text("literal").wait_for()
     console.check_page("topic-acls")
     console.press("create-acl?")
     assert console.dialog().locator("[name=name]").input_value() == TOPIC
-    console.fill(principal="User:carol")
+    console.page.locator("datalist option[value='User:alice']").wait_for(state="attached")
+    console.page.locator(f"datalist option[value='{TOPIC}']").wait_for(state="attached")
+    console.fill(principal="carol")
     console.confirm("create-acl")
     row = page.get_by_role("row", name="User:carol")
     row.locator('[data-action="delete-acl?"]').click()
@@ -331,11 +339,14 @@ def test_reset_to_time_uses_the_chosen_time_zone(started: Any, node: Authorizing
             tab.open(f"/groups/{GROUP}")
             tab.press("reset-offsets?")
             tab.fill(kind="time")
-            tab.dialog().get_by_label(f"Time ({zone})").fill("2026-01-01T10:00:00")
+            time_field = tab.dialog().get_by_label(f"Time ({zone})")
+            assert re.search(r"T\d\d:00(:00)?$", time_field.input_value())
+            time_field.fill("2026-01-01T10:00:00")
             with tab.page.expect_request("**/offsets") as sent:
                 tab.press("show-plan")
             expected = datetime(2026, 1, 1, hour, tzinfo=UTC)
             assert sent.value.post_data_json["to"] == f"@{int(expected.timestamp() * 1000)}"
+            tab.expect_text(f"Reset to 2026-01-01 10:00:00 {zone}.")
             tab.cancel()
 
 
@@ -430,7 +441,8 @@ def test_config_editor_knows_units_choices_and_defaults(console: ConsoleTab, nod
     page.locator("tr[data-key='retention.ms']", has_text="7 d").wait_for()
     change("retention.ms", "Default: 604800000 (7 d).", value="3", unit="d")
     console.check_page("config-editor")
-    console.submit_with_plan("change-config", "set retention.ms = 259200000")
+    console.submit_with_plan("change-config", "set retention.ms = 259200000 (3 d)")
+    console.expect_text("retention.ms was set to 3 d.")
     page.locator("tr[data-key='retention.ms']", has_text="3 d").wait_for()
     assert stored("retention.ms") == "259200000"
     console.press("change-config?", row="retention.ms")
@@ -447,6 +459,80 @@ def test_config_editor_knows_units_choices_and_defaults(console: ConsoleTab, nod
     console.submit_with_plan("change-config", "set segment.bytes = 2097152")
 
 
+def test_config_search_lists_names_that_start_with_the_text_first(console: ConsoleTab) -> None:
+    console.open(f"/topics/{TOPIC}?tab=configs&search=retention")
+    console.page.locator("tr[data-key='retention.ms']").wait_for()
+    names = console.page.locator("tbody tr").evaluate_all("rows => rows.map(row => row.dataset.key)")
+    assert names[:2] == ["retention.bytes", "retention.ms"]
+    assert "delete.retention.ms" in names[2:]
+
+
+def test_node_page_shows_changed_configs_until_all_are_selected(console: ConsoleTab) -> None:
+    console.open("/nodes/1")
+    only = console.page.get_by_label("Only changed configs")
+    only.wait_for()
+    console.expect_text("No changed configs found.")
+    assert only.is_checked()
+    only.uncheck()
+    console.page.locator("tr[data-key='num.partitions']").wait_for()
+
+
+def test_node_list_shows_problems_and_does_not_break_names(console: ConsoleTab) -> None:
+    problems = [
+        {"kind": "full-disk", "severity": "critical", "console": "/nodes/1"},
+        {"kind": "drained-node", "severity": "warning", "console": "/nodes/1"},
+    ]
+    console.open("/nodes")
+    name = console.page.get_by_role("table", name="Nodes").get_by_role("link", name="Node 1")
+    assert name.bounding_box()["height"] < 30, "one line"
+    console.page.evaluate(
+        """async (problems) => {
+            const { live } = await import("/ui/live.js");
+            const fake = { ...live.last, cluster: { health: { problems } } };
+            Object.defineProperty(live, "last", { get: () => fake, set: () => {} });
+        }""",
+        problems,
+    )
+    console.page.locator("tr[data-key='1'] .badge-error", has_text="full disk").wait_for()
+    assert not console.page.get_by_text("drained node").count(), "the status shows it"
+    console.page.reload()
+
+
+def test_problem_does_not_change_the_verdict_on_the_metadata(console: ConsoleTab) -> None:
+    verdict_class = """async () => {
+        const { drawVerdict } = await import("/ui/pages/raft.js");
+        const element = document.createElement("div");
+        const cluster = { agrees: true, verdict: "1 of 1 agree", nodes: [{ id: 1 }], health: { status: "critical" } };
+        drawVerdict(element, cluster, { isBrief: true });
+        return [element.className, element.querySelector(".verdict-more").textContent];
+    }"""
+    assert console.page.evaluate(verdict_class) == [
+        "verdict-box verdict-ok",
+        "about the metadata of the cluster · 1 of 1 node reachable",
+    ]
+
+
+def test_overview_without_describe_on_the_cluster_is_labeled_hidden(started: Any, node: AuthorizingNode) -> None:
+    with open_tab(started, node, "alice") as tab:
+        tab.expect_text("Hidden: you need the permission Describe on the cluster.")
+        assert not tab.page.locator(".verdict-frame .notice-error").count()
+
+
+def test_json_path_among_texts_is_offered_as_a_condition(console: ConsoleTab, node: AuthorizingNode) -> None:
+    root = log_in_as(node, "root")
+    assert root.post("/topics", {"name": "conditions", "partitions": 1}).status == 200
+    for number in (6, 7):
+        message = {"value": json.dumps({"customer": {"id": number}})}
+        assert root.post("/topics/conditions/messages", message).status == 201
+    console.open("/topics/conditions?tab=messages")
+    console.page.get_by_label("Contains").fill("$.customer.id = 7")
+    console.press("show-messages")
+    console.expect_text("No messages match")
+    console.press("use-as-condition")
+    console.expect_text("1 match in 2 messages")
+    assert console.page.get_by_label("Condition on JSON fields").input_value() == "$.customer.id = 7"
+
+
 def test_statistics_are_computed_on_request(console: ConsoleTab, node: AuthorizingNode) -> None:
     root = log_in_as(node, "root")
     assert root.post("/topics", {"name": "measured", "partitions": 2}).status == 200
@@ -461,6 +547,10 @@ def test_statistics_are_computed_on_request(console: ConsoleTab, node: Authorizi
     row.get_by_text("1 (33 %)").first.wait_for()
     row.get_by_text("0 B · 500 B · 1,000 B").or_(row.get_by_text("0 B · 500 B · 1000 B")).wait_for()
     console.check_page("topic-statistics")
+    page.get_by_label("Partition", exact=True).fill("0")
+    console.press("compute-statistics")
+    row.wait_for(state="detached")
+    page.locator("tr[data-key='0']").wait_for()
     page.route("**/statistics?**", lambda route: None)
     console.press("compute-statistics")
     console.press("cancel-statistics")

@@ -10,11 +10,18 @@ import { badge, button, card } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
 import { table } from "../ui/table.js";
 
-/** `mayAlter()` returns whether the principal may alter the configs; `permission` is what it needs to see them. */
-export function configsCard({ path, what, params, mayAlter, permission }) {
+/**
+ * `isBrief` shows only changed configs unless all are selected.
+ * `mayAlter()` returns whether the principal may alter the configs; `permission` is what it needs to see them.
+ */
+export function configsCard({ path, what, params, mayAlter, permission, isBrief = false }) {
   let state = params;
+  const onlyChanged = () => (state.changed ? state.changed === "1" : isBrief);
   const rows = resource((signal) => get(path, {}, signal), draw, { everyMs: 15_000, permission });
-  const only = check("changed", "Only changed configs", { value: state.changed === "1", onchange: () => setParams({ changed: only.read() ? "1" : "" }) });
+  const only = check("changed", "Only changed configs", {
+    value: onlyChanged(),
+    onchange: () => setParams({ changed: only.read() === isBrief ? "" : only.read() ? "1" : "0" }),
+  });
   const bar = h(
     "div",
     { class: "filter-bar" },
@@ -26,7 +33,9 @@ export function configsCard({ path, what, params, mayAlter, permission }) {
 
   function draw({ items }) {
     const words = (state.search ?? "").toLowerCase();
-    const shown = items.filter((each) => each.name.toLowerCase().includes(words) && (state.changed !== "1" || !isDefault(each)));
+    const matching = items.filter((each) => each.name.toLowerCase().includes(words) && (!onlyChanged() || !isDefault(each)));
+    const starts = (each) => each.name.toLowerCase().startsWith(words);
+    const shown = [...matching.filter(starts), ...matching.filter((each) => !starts(each))];
     const columns = [
       {
         label: "Config",
@@ -45,11 +54,16 @@ export function configsCard({ path, what, params, mayAlter, permission }) {
           ],
       },
     ];
-    return table(what, columns, shown, { key: (row) => row.name, empty: "No configs found." }).node;
+    return table(what, columns, shown, {
+      key: (row) => row.name,
+      empty: onlyChanged() ? "No changed configs found. Clear “Only changed configs” to see all." : "No configs found.",
+    }).node;
   }
 
   function change(row, fresh = false) {
     const name = fresh ? field("name", "Config", { required: true, mono: true, autofocus: true }) : null;
+    const named = (form) => (fresh || row.sensitive ? null : readable(row, form.value));
+    const withUnits = (answer, text) => (text && answer.plan ? { ...answer, plan: answer.plan.map((step) => `${step} (${text})`) } : answer);
     const body = (form) => ({ set: { [form.name ?? row.name]: form.value } });
     formDialog({
       action: fresh ? "set-config" : "change-config",
@@ -58,9 +72,9 @@ export function configsCard({ path, what, params, mayAlter, permission }) {
         ? [name, field("value", "Value", { mono: true })]
         : [note(h("p", { class: "hint" }, [row.documentation, acceptedText(row)].filter(Boolean).join(" "))), configField(row)],
       label: "Save",
-      preview: (form) => patch(path, { ...body(form), dry_run: true }),
+      preview: async (form) => withUnits(await patch(path, { ...body(form), dry_run: true }), named(form)),
       submit: (form) => patch(path, body(form)),
-      success: (form) => `${form.name ?? row.name} was set${row.sensitive ? "" : ` to ${form.value}`}.`,
+      success: (form) => `${form.name ?? row.name} was set${row.sensitive ? "" : ` to ${named(form) ?? form.value}`}.`,
       done: rows.refresh,
     });
   }

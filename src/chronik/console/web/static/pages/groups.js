@@ -164,7 +164,7 @@ export function groupPage(name, params) {
             ["State", stateBadge(group.state)],
             ["Members", number(group.member_list.length)],
             ["Lag", lagOf(group, format.plural(group.lag, "record"))],
-            ["Maximum lag", format.duration(behind)],
+            ["Behind since", behind ? `${format.second(Date.now() - behind * 1000)} (${format.duration(behind)})` : "—"],
             ["Protocol", format.known(group.protocol || group.protocol_type)],
             ["Coordinator", group.coordinator === null ? "—" : h("a", { href: link("nodes", group.coordinator) }, `node ${group.coordinator}`)],
           ],
@@ -222,7 +222,7 @@ function lagTable(name, group, page) {
       cell: (row) => h("a", { href: link("topics", row.topic), "data-focus": `t-${row.topic}-${row.partition}` }, row.topic),
     },
     { label: "Partition", align: "end", sort: (row) => row.partition, cell: (row) => number(row.partition) },
-    { label: "Committed offset", align: "end", cell: (row) => number(row.committed) },
+    { label: "Committed offset", align: "end", cell: (row) => (row.committed === null ? h("span", { class: "muted" }, "none") : number(row.committed)) },
     { label: "End offset", align: "end", cell: (row) => number(row.end_offset) },
     {
       label: "Lag",
@@ -255,10 +255,15 @@ function lagTable(name, group, page) {
 }
 
 function memberTable(group) {
+  const read = (member) => group.partitions.filter((each) => each.member === member.id);
+  const lagOfMember = (member) => read(member).reduce((sum, each) => sum + (each.lag ?? 0), 0);
+  const secondsBehind = (member) => Math.max(0, ...read(member).map((each) => each.lag_seconds ?? 0));
   const columns = [
     { label: "Client id", cell: (row) => row.client_id || "—" },
     { label: "Host", cell: (row) => row.host },
     { label: "Partitions", grow: true, cell: (row) => assigned(row.partitions) },
+    { label: "Lag", align: "end", cell: (row) => number(lagOfMember(row)) },
+    { label: "Behind for", align: "end", cell: (row) => format.duration(secondsBehind(row)) },
     { label: "Member id", cell: (row) => h("span", { class: "mono small wrap" }, row.id, row.instance_id && ` (${row.instance_id})`) },
   ];
   return table(`Members of ${group.group}`, columns, group.member_list, { key: (row) => row.id, empty: "The group has no members." }).node;
@@ -297,11 +302,13 @@ function forgetOffset(name, row, page) {
   });
 }
 
+const fullHour = (ms) => format.zonedInput(ms).replace(/:\d\d:\d\d$/, ":00:00");
+
 function reset(name, page) {
   const topics = page.data.readable_topics;
   const isAll = page.data.partitions.every((each) => topics.includes(each.topic));
   const value = field("value", "Offset or number of records", { type: "number", min: 0, value: "0" });
-  const time = field("time", `Time (${format.zone.label()})`, { type: "datetime-local", value: format.zonedInput(Date.now() - 3_600_000) });
+  const time = field("time", `Time (${format.zone.label()})`, { type: "datetime-local", value: fullHour(Date.now() - 3_600_000) });
   time.input.step = "1";
   const duration = side(
     field("amount", "Duration", { type: "number", min: 1, value: "1" }),
@@ -322,7 +329,7 @@ function reset(name, page) {
     [
       ["start", "earliest offset"],
       ["end", "latest offset"],
-      ["time", "timestamp"],
+      ["time", "date and time"],
       ["duration", "duration before now"],
       ["offset", "specific offset"],
       ["back", "shift backward by"],
@@ -348,7 +355,8 @@ function reset(name, page) {
       on: `+${form.value ?? 0}`,
     }[form.kind],
   });
-  const moves = ({ items }) => h("div", {}, notice(consequence(items)), movesTable(items));
+  const target = (form) => (form.kind === "time" ? `Reset to ${format.second(format.parseZoned(form.time))}. ` : "");
+  const moves = ({ items }, form) => h("div", {}, notice(target(form) + consequence(items)), movesTable(items));
   const movesTable = (items) =>
     table(
       "New offsets",
@@ -380,7 +388,7 @@ function reset(name, page) {
     wide: true,
     fields: [choice("topic", "Topic", [...(isAll ? [["", "all topics of the group"]] : []), ...topics]), to, value, time, duration],
     label: "Reset offsets",
-    preview: async (form) => ({ plan: moves(await post(at("groups", name, "offsets"), { ...body(form), dry_run: true })) }),
+    preview: async (form) => ({ plan: moves(await post(at("groups", name, "offsets"), { ...body(form), dry_run: true }), form) }),
     submit: (form) => post(at("groups", name, "offsets"), body(form)),
     success: `The offsets of ${name} were reset.`,
     done: page.refresh,

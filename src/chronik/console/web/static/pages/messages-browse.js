@@ -77,8 +77,15 @@ export function browse(name, state, { list, say, foot, refresh }) {
 
   function finish() {
     const found = isFiltered(state) ? `${progress()}, ` : `${format.plural(count, "message")}, `;
-    say(count ? `${found}${sort} first.` : isFiltered(state) ? `No messages match: ${progress()}.` : "No messages found.");
+    const asCondition = !count && !state.where && /^\s*(not\s+)?\$[.[]/.test(state.text ?? "") && useAsCondition();
+    say(count ? `${found}${sort} first.` : isFiltered(state) ? `No messages match: ${progress()}.` : "No messages found.", asCondition);
     fill(foot, pager());
+  }
+
+  /** A JSON path in the field of texts was probably meant as a condition. */
+  function useAsCondition() {
+    const move = () => setParams({ text: "", where: state.text.trim(), open: "" }, { replace: false });
+    return button("use-as-condition", "Search JSON fields instead", move, { small: true, focus: "use-as-condition" });
   }
 
   /** The cursors at both ends of the list, as buttons. */

@@ -44,7 +44,7 @@ export function queryForm({ state, partitions, tail, apply, extra }) {
   const more = [
     field("key", "Key", { value: state.key ?? "", mono: true, placeholder: "The whole key" }),
     field("header", "Header", { value: state.header ?? "", mono: true, placeholder: "name or name=value" }),
-    field("where", "Condition", { value: state.where ?? "", mono: true, placeholder: "$.customer.id = 7 and not $.paid exists" }),
+    field("where", "Condition on JSON fields", { value: state.where ?? "", mono: true, placeholder: "$.customer.id = 7 and $.paid = true" }),
     choice(
       "isolation",
       "Isolation level",
@@ -75,7 +75,7 @@ export function queryForm({ state, partitions, tail, apply, extra }) {
     h(
       "details",
       { class: "controls-more", open: opened },
-      h("summary", {}, "More filters"),
+      h("summary", {}, tail ? "More filters: JSON fields, key, header" : "More filters: JSON fields, key, header, end"),
       h(
         "div",
         { class: "controls" },

@@ -1,6 +1,7 @@
 // The nodes of the cluster, their state, and the actions on them. Each action shows its plan before it is confirmed.
 
 import { at, get, post } from "../api.js";
+import { live } from "../live.js";
 import { mayOnCluster } from "../permissions.js";
 import { go, link, parse, setParams } from "../router.js";
 import { confirm, formDialog } from "../ui/dialog.js";
@@ -23,10 +24,18 @@ const DESCRIBE = "Describe on the cluster";
 const CONFIG_PERMISSIONS = { mayAlter: () => mayOnCluster("alter-configs"), permission: "DescribeConfigs on the cluster" };
 const STATUS = { online: "ok", maintenance: "warning", fenced: "error", offline: "error", absent: "plain" };
 
+/** The problems of a node, except for those that its status shows. */
+const problemsOf = (id) => (live.last?.cluster?.health?.problems ?? []).filter((each) => each.console === `/nodes/${id}` && !each.kind.endsWith("-node"));
+
 function standing(node) {
   return [
-    node.reachable ? badge(node.status, STATUS[node.status] ?? "plain") : node.status === "absent" ? badge("not joined yet") : badge("unreachable", "error"),
-    node.draining && badge("draining", "warning"),
+    node.reachable
+      ? (node.status !== "maintenance" || !node.draining) && badge(node.status, STATUS[node.status] ?? "plain")
+      : node.status === "absent"
+        ? badge("not joined yet")
+        : badge("unreachable", "error"),
+    node.draining && badge(node.leads ? "draining" : "drained", "warning"),
+    problemsOf(node.id).map((each) => badge(each.kind.replaceAll("-", " "), each.severity === "critical" ? "error" : "warning")),
     node.role === "leader" ? badge("leader", "accent") : node.role && badge(node.role),
     node.is_me && badge("this node"),
   ];
@@ -123,7 +132,7 @@ const charts = (id) => {
 function columns(items) {
   const most = Math.max(1, ...items.map((each) => each.leads ?? 0));
   return [
-    { label: "Node", cell: (row) => h("a", { class: "name", href: link("nodes", row.id), "data-focus": `node-${row.id}` }, `Node ${row.id}`) },
+    { label: "Node", cell: (row) => h("a", { class: "name nowrap", href: link("nodes", row.id), "data-focus": `node-${row.id}` }, `Node ${row.id}`) },
     { label: "Address", cell: (row) => h("span", { class: "mono" }, row.host ? `${row.host}:${row.port}` : "—") },
     { label: "Status", grow: true, cell: (row) => h("span", { class: "badges" }, standing(row)) },
     { label: "Voter", cell: (row) => (row.voter ? "yes" : "no") },
@@ -243,7 +252,7 @@ export function nodePage(id, params) {
   const verdict = h("div", { "aria-live": "polite" });
   const history = historyCharts(charts(id), { heading: "History" });
   const head = resource((signal) => get(at("nodes", id), {}, signal), draw, { everyMs: 5_000, dependents: [buttons, history.node], permission: DESCRIBE });
-  const configs = configsCard({ path: at("nodes", id, "configs"), what: `Configs of node ${id}`, params, ...CONFIG_PERMISSIONS });
+  const configs = configsCard({ path: at("nodes", id, "configs"), what: `Configs of node ${id}`, params, isBrief: true, ...CONFIG_PERMISSIONS });
   const title = pageHead(`Node ${id}`, { back: { label: "Nodes", href: link("nodes") } });
   title.append(buttons);
   const node = h("div", {}, title, verdict, head.node, history.node, h("h2", { class: "section" }, "Configs"), configs.node);

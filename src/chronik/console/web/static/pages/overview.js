@@ -6,7 +6,7 @@ import { link } from "../router.js";
 import { fill, h, redraw } from "../ui/dom.js";
 import * as format from "../ui/format.js";
 import { historyCharts } from "../ui/history.js";
-import { card, icon, pageHead, problem, waiting } from "../ui/parts.js";
+import { card, hiddenNotice, icon, pageHead, problem, waiting } from "../ui/parts.js";
 import { drawVerdict } from "./raft.js";
 
 const CHARTS = [
@@ -32,7 +32,7 @@ export function overviewPage() {
       cluster = { ...(await get("/cluster")), ...live.last?.cluster };
       draw();
     } catch (error) {
-      if (!cluster) fill(verdict, problem(error));
+      if (!cluster) fill(verdict, error.status === 403 ? hiddenNotice("Describe on the cluster") : problem(error));
     }
   }
 

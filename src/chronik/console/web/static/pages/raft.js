@@ -32,8 +32,7 @@ export function raftPart() {
 /** Shows whether the nodes have the same metadata and, unless `isBrief`, at which index and in which term. */
 export function drawVerdict(element, cluster, { isBrief = false } = {}) {
   const whole = (cluster.nodes ?? []).every((node) => node.reachable !== false);
-  const worst = { critical: "error", warning: "warning" }[cluster.health?.status];
-  const tone = cluster.agrees === false || worst === "error" ? "error" : cluster.agrees && whole && !worst ? "ok" : "warning";
+  const tone = cluster.agrees === false ? "error" : cluster.agrees && whole ? "ok" : "warning";
   const glyph = { ok: "check", warning: "info", error: "warning" }[tone];
   element.className = `verdict-box verdict-${tone}`;
   const where = isBrief
@@ -58,7 +57,7 @@ export function drawVerdict(element, cluster, { isBrief = false } = {}) {
 const whereNodes = (cluster) => {
   const nodes = cluster.nodes ?? [];
   const up = nodes.filter((node) => node.reachable !== false).length;
-  return `${up} of ${format.plural(nodes.length, "node")} reachable`;
+  return `about the metadata of the cluster · ${up} of ${format.plural(nodes.length, "node")} reachable`;
 };
 
 const STATUS = { online: "ok", maintenance: "warning", fenced: "error" };

@@ -19,6 +19,7 @@ const TABS = [
 ];
 const ADD = { users: ["Create user", "add-user"], acls: ["Create ACL", "create-acl"], quotas: ["Set quota", "set-quota"] };
 const PAGE = 100;
+const SUGGESTIONS = 100;
 const mayAdd = (tab) => mayOnCluster(tab === "quotas" ? "alter-configs" : "alter");
 
 export function securityPage(params) {
@@ -191,7 +192,7 @@ function acls(state) {
 const principalOf = (text) => (text ? (text.includes(":") ? text : `User:${text}`) : undefined);
 
 export const aclColumns = (rows) => [
-  { label: "Principal", cell: (row) => h("span", { class: "name" }, row.principal) },
+  { label: "Principal", grow: true, cell: (row) => h("span", { class: "name" }, row.principal) },
   { label: "Permission", cell: (row) => badge(row.permission, row.permission === "deny" ? "error" : "ok") },
   { label: "Operation", cell: (row) => row.operation },
   { label: "Resource type", cell: (row) => row.resource },
@@ -210,13 +211,48 @@ export const aclColumns = (rows) => [
   },
 ];
 
+/** Suggests the names of a list, as far as the principal may see them. */
+async function suggest(input, path, nameOf) {
+  try {
+    input.suggest((await get(path, { limit: SUGGESTIONS })).items.map(nameOf));
+  } catch {
+    // The field has no suggestions then.
+  }
+}
+
 /** `preset` are values of fields, such as the resource of a page. */
 export function addAcl(rows, preset = {}) {
+  const principal = field("principal", "Principal", {
+    required: true,
+    autofocus: true,
+    mono: true,
+    suggestions: [],
+    hint: "A user name, User:name, or User:* for all users.",
+  });
+  const resourceType = choice("resource", "Resource type", RESOURCES, { value: preset.resource, onchange: () => suggestNames() });
+  const name = field("name", "Resource name", {
+    value: preset.name,
+    required: true,
+    mono: true,
+    suggestions: [],
+    hint: "* for all resources; kafka-cluster for the cluster.",
+  });
+  const completed = (form) => ({ ...form, principal: form.principal.includes(":") ? form.principal : `User:${form.principal}` });
+  suggest(principal, "/users", (each) => `User:${each.name}`);
+  suggestNames();
+
+  function suggestNames() {
+    const lists = { topic: ["/topics", (each) => each.name], group: ["/groups", (each) => each.group] };
+    name.suggest([]);
+    const found = lists[resourceType.read()];
+    if (found) suggest(name, ...found);
+  }
+
   formDialog({
     action: "create-acl",
     title: "Create ACL",
     fields: [
-      field("principal", "Principal", { required: true, autofocus: true, mono: true, value: "User:", hint: "User:name, or User:* for all users." }),
+      principal,
       side(
         choice("permission", "Permission", [
           ["allow", "allow"],
@@ -224,10 +260,7 @@ export function addAcl(rows, preset = {}) {
         ]),
         choice("operation", "Operation", OPERATIONS, { value: "read" }),
       ),
-      side(
-        choice("resource", "Resource type", RESOURCES, { value: preset.resource }),
-        field("name", "Resource name", { value: preset.name, required: true, mono: true, hint: "* for all resources; kafka-cluster for the cluster." }),
-      ),
+      side(resourceType, name),
       side(
         choice("pattern", "Pattern type", [
           ["literal", "literal"],
@@ -237,8 +270,8 @@ export function addAcl(rows, preset = {}) {
       ),
     ],
     label: "Create ACL",
-    submit: (form) => post("/acls", { acls: [form] }),
-    success: (form) => `ACL created: ${form.permission} ${form.principal} to ${form.operation} ${form.resource} ${form.name}.`,
+    submit: (form) => post("/acls", { acls: [completed(form)] }),
+    success: (form) => `ACL created: ${form.permission} ${completed(form).principal} to ${form.operation} ${form.resource} ${form.name}.`,
     done: rows.refresh,
     onclose: closed,
   });

@@ -17,6 +17,9 @@ const question = (topic) => `chronik pipeline sql "SELECT * FROM ${/^[a-z_]\w*$/
 const total = (offsets) => Object.values(offsets ?? {}).reduce((sum, each) => sum + each, 0);
 const share = (topic) => (total(topic.end_offsets) ? Math.min(1, total(topic.next_offsets) / total(topic.end_offsets)) : 1);
 
+const STOPPED =
+  "The pipeline has stopped: rows can be read here while it runs. Start it with chronik pipeline run, or query the table with the SQL command below.";
+
 export function tablesPage(params) {
   let state = params;
   const rows = resource((signal) => get("/pipelines", { search: state.search, limit: 200 }, signal), draw, {
@@ -46,7 +49,7 @@ export function tablesPage(params) {
           cell: (row) => h("a", { class: "name", href: link("tables", row.name), "data-focus": `pipeline-${row.name}` }, row.name),
         },
         { label: "State", cell: (row) => h("span", { class: "badges" }, row.states.map(stateBadge)) },
-        { label: "Topics", align: "end", cell: (row) => number(row.topics) },
+        { label: "Tables", align: "end", cell: (row) => number(row.topics) },
         { label: "Lag", align: "end", cell: (row) => number(row.lag) },
         { label: "Last update", cell: (row) => ago(row.updated_ms) },
         { label: "Last error", cell: (row) => (row.last_error ? h("span", { class: "clip", title: row.last_error }, row.last_error) : "none") },
@@ -103,9 +106,9 @@ export function tablePage(name, params) {
           "facts-row",
         ),
       ),
+      rowsCard(topic),
       card("Progress by partition", { extra: "card-table" }, progress(topic)),
       card("Columns", { extra: topic.columns ? "card-table" : "" }, schema(topic)),
-      rowsCard(topic.topic),
       card(
         "SQL",
         {},
@@ -116,12 +119,13 @@ export function tablePage(name, params) {
     ];
   }
 
-  function rowsCard(topic) {
+  function rowsCard({ topic, state: driver }) {
     const { asking, error, data } = samples[topic] ?? {};
+    if (driver === "stopped" && !data) return card("Rows", {}, h("p", { class: "hint" }, STOPPED));
     const actions = button("show-rows", data ? "Reload rows" : "Show rows", () => show(topic), { disabled: asking, focus: "show-rows", small: true });
-    if (data && !asking) return card("Sample rows", { actions, extra: "card-table" }, rowsOf(topic, data));
-    const hint = h("p", { class: "hint" }, "The driver reads sample rows from the newest files. Requires the Read permission on the topic.");
-    return card("Sample rows", { actions }, asking ? waiting("Waiting for the driver…") : error ? problem(error) : hint);
+    if (data && !asking) return card("Rows", { actions, extra: "card-table" }, rowsOf(topic, data));
+    const hint = h("p", { class: "hint" }, "The driver reads rows from the newest files. Requires the Read permission on the topic.");
+    return card("Rows", { actions }, asking ? waiting("Waiting for the driver…") : error ? problem(error) : hint);
   }
 
   async function show(topic) {

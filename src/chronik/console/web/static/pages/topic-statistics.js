@@ -3,7 +3,7 @@
 import { address, at } from "../api.js";
 import { setParams } from "../router.js";
 import { fill, h } from "../ui/dom.js";
-import { choice } from "../ui/forms.js";
+import { choice, field } from "../ui/forms.js";
 import * as format from "../ui/format.js";
 import { button, card, number, problem } from "../ui/parts.js";
 import { table } from "../ui/table.js";
@@ -36,17 +36,19 @@ export function statisticsCard(name, params) {
   const from = choice("from", "Records", STARTS, { value: params.from ?? "-100000" });
   const max = choice("max", "Read at most", LIMITS, { value: params.max ?? "1000000" });
   const seconds = choice("seconds", "Timeout", SECONDS, { value: params.seconds ?? "30" });
+  const partition = field("partition", "Partition", { type: "number", min: 0, value: params.partition ?? "", placeholder: "all" });
   const status = h("div", { class: "messages-status", role: "status" }, "Statistics are computed from the records: select how many are read.");
   const result = h("div", {});
   const compute = button("compute-statistics", "Compute", null, { type: "submit", tone: "primary" });
   const submit = (event) => {
     event.preventDefault();
-    setParams({ from: from.read(), max: max.read(), seconds: seconds.read() });
+    setParams({ partition: partition.input.value, from: from.read(), max: max.read(), seconds: seconds.read() });
     start();
   };
   const form = h(
     "form",
     { class: "controls", onsubmit: submit, "aria-label": "Records to read" },
+    partition.node,
     from.node,
     max.node,
     seconds.node,
@@ -63,7 +65,8 @@ export function statisticsCard(name, params) {
       button("cancel-statistics", "Cancel", () => end("cancelled"), { small: true, tone: "danger" }),
     );
     fill(result);
-    source = new EventSource(address(at("topics", name, "statistics"), { from: from.read(), max_messages: max.read(), max_seconds: seconds.read() }));
+    const query = { partition: partition.input.value, from: from.read(), max_messages: max.read(), max_seconds: seconds.read() };
+    source = new EventSource(address(at("topics", name, "statistics"), query));
     source.addEventListener("progress", (event) => {
       const { scanned, total, bytes } = JSON.parse(event.data);
       line.textContent = `Read ${format.count(scanned)} of ${format.plural(total, "record")}, ${format.bytes(bytes)}.`;
@@ -74,7 +77,7 @@ export function statisticsCard(name, params) {
       fill(result, statisticsTable(name, answer));
     });
     source.addEventListener("error", () =>
-      end("error", "The computation was interrupted: the node is unreachable, or you lack the Read permission on this topic."),
+      end("error", "The computation was interrupted: the node is unreachable, the partition does not exist, or you lack the Read permission on this topic."),
     );
   }
 

@@ -102,6 +102,9 @@ const held = (byProducer) => [
   { label: "Since", cell: (row) => ago(row.since_ms) },
 ];
 
+const writtenPartition = ({ topic, partition }) =>
+  h("div", {}, h("a", { class: "nowrap", href: link("topics", topic, { tab: "messages", partition, isolation: "uncommitted" }) }, `${topic}-${partition}`));
+
 const columns = (rows) => [
   { label: "Transactional id", grow: true, cell: (row) => h("span", { class: "name" }, row.transactional_id) },
   { label: "State", cell: (row) => badge(stateName(row.state).replaceAll("_", " "), TONES[stateName(row.state)] ?? "plain") },
@@ -112,13 +115,10 @@ const columns = (rows) => [
     label: "Partitions",
     cell: (row) =>
       row.partitions.length
-        ? `${row.partitions
-            .slice(0, 3)
-            .map((each) => `${each.topic}-${each.partition}`)
-            .join(", ")}${row.partitions.length > 3 ? ` and ${row.partitions.length - 3} more` : ""}`
+        ? [row.partitions.slice(0, 3).map(writtenPartition), row.partitions.length > 3 && h("div", {}, `and ${row.partitions.length - 3} more`)]
         : "—",
   },
-  { label: "Coordinator", cell: (row) => `node ${row.coordinator}` },
+  { label: "Coordinator", cell: (row) => h("a", { class: "nowrap", href: link("nodes", row.coordinator) }, `node ${row.coordinator}`) },
   {
     label: "",
     cell: (row) =>

@@ -88,5 +88,5 @@ function scaledField(row, scale) {
   const { node } = side(amount, unit);
   const factor = () => scale.find(([id]) => id === unit.read())[2];
   const read = () => (unlimited && unlimited.read() ? "-1" : String(Math.round(amount.read() * factor())));
-  return { name: "value", node: h("div", {}, node, unlimited && unlimited.node), read };
+  return { name: "value", node: h("div", { class: "field" }, node, unlimited && unlimited.node), read };
 }

@@ -6,7 +6,7 @@ import { iconButton, button } from "./parts.js";
 export function field(
   name,
   label,
-  { type = "text", value = "", hint, required, min, max, placeholder, autofocus, pattern, autocomplete = "off", rows, mono, inputmode } = {},
+  { type = "text", value = "", hint, required, min, max, placeholder, autofocus, pattern, autocomplete = "off", rows, mono, inputmode, suggestions } = {},
 ) {
   const id = uid("field");
   const props = {
@@ -25,9 +25,16 @@ export function field(
   };
   const input = rows ? h("textarea", { ...props, rows }) : h("input", { ...props, type, autocomplete });
   input.value = value ?? "";
-  const node = h("div", { class: "field" }, h("label", { for: id }, label), input, hint && h("p", { class: "hint", id: `${id}-hint` }, hint));
+  const listed = suggestions && h("datalist", { id: `${id}-list` });
+  if (listed) input.setAttribute("list", listed.id);
+  const suggest = (values) =>
+    fill(
+      listed,
+      values.map((each) => h("option", { value: each })),
+    );
+  const node = h("div", { class: "field" }, h("label", { for: id }, label), input, listed, hint && h("p", { class: "hint", id: `${id}-hint` }, hint));
   const read = () => (type === "number" ? (input.value === "" ? null : Number(input.value)) : input.value);
-  return { name, node, input, read };
+  return { name, node, input, read, suggest };
 }
 
 export function choice(name, label, options, { value, hint, onchange } = {}) {
