@@ -32,8 +32,8 @@ def main(jars: str, delta_table: str, database: str, delta_rows: str, iceberg_ro
     spark = builder.getOrCreate()
     try:
         write_rows(spark.read.format("delta").load(delta_table), delta_rows)
-        # Iceberg reserves the name `_partition` in Spark.
-        write_rows(spark.table("chronik.chronik.orders").drop("_partition"), iceberg_rows)
+        orders = spark.table("chronik.chronik.orders")
+        write_rows(orders.where("_kafka_partition >= 0"), iceberg_rows)
     finally:
         spark.stop()
 

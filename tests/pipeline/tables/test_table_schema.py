@@ -198,6 +198,15 @@ def test_invalid_document_is_rejected_in_one_line(document: dict[str, Any], reas
     assert "\n" not in str(caught.value)
 
 
+def test_stored_schema_may_have_a_name_that_was_not_reserved() -> None:
+    document = {"columns": {"_file": "string"}}
+    with pytest.raises(ConfigError, match="column '_file': the name is reserved"):
+        parse_schema_document(document)
+    assert parse_schema_document(document, is_stored=True).columns[0].name == "_file"
+    with pytest.raises(ConfigError, match="the name is reserved"):
+        parse_schema_document({"columns": {"_offset": "bigint"}}, is_stored=True)
+
+
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
 def test_number_that_json_does_not_have_is_rejected_as_default(number: str) -> None:
     with pytest.raises(ConfigError, match="is not a JSON value"):

@@ -33,7 +33,7 @@ from chronik.pipeline.tables.layout import (
     OFFSET,
     PARTITION,
     RESCUED,
-    RESERVED_NAMES,
+    SYSTEM_NAMES,
     VALUE,
     build_table_batch,
     system_columns,
@@ -255,14 +255,14 @@ def _decode_records(task: LandingTask, reader: _RecordReader, decoder: RowDecode
 
 def _decode_rows_again(source: TableFiles, decoder: RowDecoder, excluded: OffsetSets) -> Iterator[DecodedRows]:
     """Decode the records again that are stored as rows of a table, as if they were read from the topic."""
-    needed = {*list_source_columns(source.schema), *(each for each in source.schema.names if each in RESERVED_NAMES)}
+    needed = {*list_source_columns(source.schema), *(each for each in source.schema.names if each in SYSTEM_NAMES)}
     columns = [name for name in source.schema.names if name in needed]
     for batch in scan(source, columns, batch_rows=DECODE_BATCH_ROWS):
         kept = batch.filter(pa.array(~compute_offsets_mask(batch, excluded)))
         if not kept.num_rows:
             continue
         rows = pa.Table.from_batches([kept])
-        own = {name: rows[name].combine_chunks() for name in rows.column_names if name in RESERVED_NAMES}
+        own = {name: rows[name].combine_chunks() for name in rows.column_names if name in SYSTEM_NAMES}
         own[VALUE] = encode_json_values(rows, source.value_schema)
         del own[RESCUED]
         yield from decoder.decode_restored_rows(own)

@@ -16,7 +16,7 @@ from chronik.errors import ChronikError, check_invariant
 from chronik.limits import MIB
 from chronik.pipeline import CLIENT_ID
 from chronik.pipeline.sink.publisher import Publisher, PublishSettings
-from chronik.pipeline.tables.layout import OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_MS, TIMESTAMP_TYPE
+from chronik.pipeline.tables.layout import ICEBERG_PARTITION, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_MS, TIMESTAMP_TYPE
 from chronik.pipeline.tables.table_files import TableFiles, scan
 from chronik.pipeline.tables.values.record_rebuild import (
     build_outgoing_rows,
@@ -131,9 +131,10 @@ def list_row_groups(table: TableFiles, partition: int) -> list[RowGroup]:
     for file in table.files:
         metadata = pq.read_metadata(storage.full_path(file.path), filesystem=storage.filesystem)
         paths = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
+        partition_column = paths.index(PARTITION if PARTITION in paths else ICEBERG_PARTITION)
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
-            lowest, highest = _read_column_bounds(group, paths.index(PARTITION), file.partitions)
+            lowest, highest = _read_column_bounds(group, partition_column, file.partitions)
             if lowest <= partition <= highest:
                 found.append(
                     RowGroup(*_read_column_bounds(group, paths.index(OFFSET), file.offsets), group.total_byte_size)

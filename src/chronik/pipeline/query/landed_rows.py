@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import reduce
+from itertools import chain
 from operator import and_
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ import pyarrow.dataset as ds
 from chronik.limits import MIB
 from chronik.pipeline.tables.layout import OFFSET, PARTITION
 from chronik.pipeline.tables.table_files import ROWS_PER_BATCH, UNKNOWN_BOUNDS, LiveFile, TableFiles
+from chronik.pipeline.tables.table_files import scan as scan_rows
 
 BYTES_PER_TASK: Final = 64 * MIB
 """Target size in bytes of the files that one task reads."""
@@ -78,10 +80,12 @@ def read_landed_rows(scan: LandedScan, files: FileIndices, where: Any = None) ->
         FileNotFoundError: A vacuum has deleted a file since the snapshot.
     """
     table = scan.table.with_files(*(scan.table.files[index] for index in files))
-    batches = open_partitioned_dataset(table).to_batches(
+    own = table.with_files(*(file for file in table.files if not file.may_have_iceberg_names))
+    others = table.with_files(*(file for file in table.files if file.may_have_iceberg_names))
+    batches = open_partitioned_dataset(own).to_batches(
         columns=list(scan.names), filter=where, batch_size=ROWS_PER_BATCH, batch_readahead=1, fragment_readahead=1
     )
-    for batch in batches:
+    for batch in chain(batches, scan_rows(others, scan.names, where)):
         if batch.num_rows:
             yield batch.cast(scan.schema)
 

@@ -139,7 +139,8 @@ def _build_cold_dataframe(
 ) -> DataFrame:
     """Read the landed rows with Spark's Parquet reader, which prunes columns, partitions and row groups.
 
-    Python tasks read tables on S3 without S3A, and tables whose directory names do not contain all partition values.
+    Python tasks read tables on S3 without S3A, tables whose directory names do not contain all partition values, and
+    tables with files of other tools, which may have other names of columns.
     """
     landed = snapshot.table_snapshot
     if landed is None or not _has_files(snapshot):
@@ -150,7 +151,8 @@ def _build_cold_dataframe(
         return rows.where(_build_offset_condition(snapshot.end_offsets)).select([f"`{name}`" for name in names])
     has_values = directories_contain_values(landed.file_uris, len(landed.partition_by))
     is_readable = local_directory(landed.uri) is not None or (is_s3(landed.uri) and has_s3a(spark))
-    if not has_values or not is_readable:
+    has_iceberg_names = any(file.may_have_iceberg_names for file in landed.live_files)
+    if not has_values or not is_readable or has_iceberg_names:
         scan = LandedScan(landed.files, tuple(names))
         return build_landed_dataframe(spark, scan, is_single_scan=is_single_scan)
     options = build_s3a_options(landed.descriptor.storage_options or {}) if is_s3(landed.uri) else {}

@@ -22,15 +22,34 @@ KEY_VALUE, VALUE_SCHEMA = "_key_value", "_value_schema"
 """Columns of typed tables: the decoded key, and the id or GUID of the schema of the value."""
 DATE, HOUR = DATE_COLUMN, HOUR_COLUMN
 
-RESERVED_NAMES = frozenset(
+ICEBERG_PARTITION = "_kafka_partition"
+"""Name of the column `_partition` in the schemas of Iceberg tables, because Iceberg reserves `_partition`."""
+
+SYSTEM_NAMES = frozenset(
     {
         PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_MS, KEY, VALUE, HEADERS, VALUE_CRC32C, RESCUED, ERROR, DATE, HOUR,
         KEY_VALUE, VALUE_SCHEMA,
-        "_metadata",  # reserved by Spark for every file
-        "_change_type", "_commit_version", "_commit_timestamp",  # reserved by Delta's change data feed
     }
 )  # fmt: skip
-"""Reserved column names, which fields of a value cannot use."""
+"""Names of the columns that describe records."""
+
+ENGINE_NAMES = frozenset(
+    {
+        ICEBERG_PARTITION,
+        "_metadata",  # reserved by Spark for every file
+        "_change_type", "_commit_version", "_commit_timestamp",  # reserved by Delta's change data feed
+        # Reserved by Iceberg for metadata columns, rows of changelogs and row lineage.
+        "_file", "_pos", "_deleted", "_spec_id", "_change_ordinal", "_commit_snapshot_id",
+        "_row_id", "_last_updated_sequence_number",
+    }
+)  # fmt: skip
+"""Names that Spark, Delta or Iceberg reserve, so that they do not return the values of a column with such a name.
+
+Tables of earlier versions may have columns with some of these names.
+"""
+
+RESERVED_NAMES = SYSTEM_NAMES | ENGINE_NAMES
+"""Reserved column names, which new columns for fields of a value cannot use."""
 
 SYSTEM_KEY = b"chronik.system"
 """Key of the field metadata of `KEY_VALUE` and `VALUE_SCHEMA`, which older tables may have as names of fields."""
@@ -106,7 +125,7 @@ def is_system_column(field: pa.Field) -> bool:
     """Return whether a column describes the record instead of a field of its value."""
     if field.name in (KEY_VALUE, VALUE_SCHEMA):
         return SYSTEM_KEY in (field.metadata or {})
-    return field.name in RESERVED_NAMES
+    return field.name in SYSTEM_NAMES
 
 
 def system_columns(partition: int, records: RecordColumns, names: Container[str] | None = None) -> dict[str, pa.Array]:

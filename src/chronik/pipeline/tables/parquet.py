@@ -53,6 +53,8 @@ allows 1024 for the whole path."""
 _ENCODED_NON_ASCII = re.compile("%(?:25)?[89A-F][0-9A-F]")
 """Matches a percent-encoded byte of a non-ASCII character, also if the path was encoded again as a URI."""
 
+_OWN_FILE_NAME = re.compile(r"part-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[a-z0-9]+\.parquet")
+
 Values = tuple[str | None, ...]
 
 
@@ -258,6 +260,11 @@ def _name_partition_directory(name: str, value: str | None) -> str:
     if is_readable and len(directory.encode()) <= PARTITION_DIRECTORY_BYTES_MAX:
         return directory
     return hashlib.sha256(directory.encode()).hexdigest()[:32]
+
+
+def is_own_file(path: str) -> bool:
+    """Return whether a file has the name of one that Chronik writes. Spark and Iceberg's writers choose other names."""
+    return _OWN_FILE_NAME.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def directories_contain_values(file_uris: Iterable[str], partition_columns: int) -> bool:

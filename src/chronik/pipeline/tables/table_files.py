@@ -11,14 +11,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from chronik.formats.registry_client import RegistrySettings
 from chronik.pipeline.tables.commit_plan import WrittenFile
+from chronik.pipeline.tables.layout import ICEBERG_PARTITION, PARTITION
 from chronik.pipeline.tables.parquet import CODEC, FILE_BYTES_TARGET, PartitionedParquetWriter
 from chronik.pipeline.tables.storage import TableStorage
 from chronik.pipeline.tables.values.data_format import JSON_VALUES, RecordFormat
@@ -55,6 +58,8 @@ class LiveFile:
     """Number of rows, or None if unknown."""
     written_ms: int = 0
     """Time at which the file was written, in milliseconds since the epoch."""
+    may_have_iceberg_names: bool = False
+    """Whether the file may have the column names of an Iceberg schema, because another tool has written it."""
 
     def may_contain(self, partition: int, start: int, end: int) -> bool:
         """Return whether the file may contain records of the partition with offsets in [start, end)."""
@@ -161,15 +166,35 @@ def scan(
     table: TableFiles, columns: Sequence[str] | None = None, where: Any = None, batch_rows: int = ROWS_PER_BATCH
 ) -> Iterator[pa.RecordBatch]:
     """Yield rows; files and row groups that the filter excludes by their statistics are not read."""
-    if not table.files:
-        return
-    yield from open_dataset(table).to_batches(
-        columns=None if columns is None else list(columns),
-        filter=where,
-        batch_size=batch_rows,
-        batch_readahead=1,
-        fragment_readahead=1,
-    )
+    for may_have_iceberg_names, files in groupby(table.files, key=lambda file: file.may_have_iceberg_names):
+        part = table.with_files(*files)
+        if may_have_iceberg_names:
+            yield from _scan_with_iceberg_names(part, columns, where, batch_rows)
+            continue
+        yield from open_dataset(part).to_batches(
+            columns=None if columns is None else list(columns),
+            filter=where,
+            batch_size=batch_rows,
+            batch_readahead=1,
+            fragment_readahead=1,
+        )
+
+
+def _scan_with_iceberg_names(
+    table: TableFiles, columns: Sequence[str] | None, where: Any, batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of files that have the partition of records under its name in Chronik or in Iceberg."""
+    names = table.schema.names if columns is None else list(columns)
+    # A filter has no list of its columns, and cannot be changed to use others.
+    read = pa.schema([table.schema.field(name) for name in (names if where is None else table.schema.names)])
+    projection = {name: ds.field(name) for name in read.names}
+    if PARTITION in projection:
+        projection[PARTITION] = pc.coalesce(ds.field(PARTITION), ds.field(ICEBERG_PARTITION))
+    alias = table.schema.field(PARTITION).with_name(ICEBERG_PARTITION)
+    dataset = open_dataset(replace(table, schema=table.schema.append(alias)))
+    for batch in dataset.to_batches(columns=projection, batch_size=batch_rows, batch_readahead=1, fragment_readahead=1):
+        rows = pa.RecordBatch.from_arrays(batch.columns, schema=read)
+        yield (rows if where is None else rows.filter(where)).select(names)
 
 
 def find_uncommittable_files(storage: TableStorage, files: Sequence[WrittenFile]) -> list[str]:

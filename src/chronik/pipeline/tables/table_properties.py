@@ -96,7 +96,7 @@ def read_schema_versions(properties: Mapping[str, str]) -> dict[int, TableSchema
     """Return all versions of the declared schema."""
     prefix = f"{SCHEMA_PROPERTY}."
     return {
-        int(name.removeprefix(prefix)): parse_schema_document(json.loads(text))
+        int(name.removeprefix(prefix)): parse_schema_document(json.loads(text), is_stored=True)
         for name, text in properties.items()
         if name.startswith(prefix) and name.removeprefix(prefix).isdecimal()
     }

@@ -988,7 +988,7 @@ def _read_declared_schema(table: DeltaTable) -> tuple[int, TableSchema]:
     rebuilt = _read_rebuild_metadata(table)
     if int(rebuilt.get(SCHEMA_VERSION_PROPERTY, 0)) > version:
         version, text = int(rebuilt[SCHEMA_VERSION_PROPERTY]), rebuilt[SCHEMA_PROPERTY]
-    return version, INFERRED if text is None else parse_schema_document(json.loads(text))
+    return version, INFERRED if text is None else parse_schema_document(json.loads(text), is_stored=True)
 
 
 def _read_stored_version(table: DeltaTable) -> int:

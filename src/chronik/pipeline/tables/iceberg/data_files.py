@@ -25,8 +25,16 @@ from pyiceberg.types import DateType, IcebergType, PrimitiveType, TimestampType,
 
 from chronik.pipeline.tables.commit_plan import WrittenFile
 from chronik.pipeline.tables.file_statistics import FileStatistics
-from chronik.pipeline.tables.iceberg.schemas import EPOCH, from_partition_record, to_partition_record
-from chronik.pipeline.tables.layout import OFFSET, PARTITION
+from chronik.pipeline.tables.iceberg.schemas import (
+    EPOCH,
+    from_partition_record,
+    get_partition_field,
+    has_iceberg_names,
+    to_column_name,
+    to_partition_record,
+)
+from chronik.pipeline.tables.layout import OFFSET
+from chronik.pipeline.tables.parquet import is_own_file
 from chronik.pipeline.tables.partitioning import Partitioning
 from chronik.pipeline.tables.table_files import UNKNOWN_BOUNDS, LiveFile
 from chronik.pipeline.tables.topic_table import TableMismatchError
@@ -47,7 +55,7 @@ def build_data_file(
 ) -> DataFile:
     """Return the manifest entry's description of a written file, with the metrics of its columns."""
     stats: dict[str, Any] = json.loads(file.stats)
-    fields = {field.name: field for field in schema.fields}
+    fields = {to_column_name(field.name, schema): field for field in schema.fields}
     null_counts = {
         fields[name].field_id: number for name, number in stats.get("nullCount", {}).items() if name in fields
     }
@@ -115,7 +123,8 @@ def list_live_files(
     """
     written_ms = {each.snapshot_id: each.timestamp_ms for each in table.metadata.snapshots}
     prefix = f"{to_path(table.location())}/{DATA_DIRECTORY}/"
-    bounds_of = {name: schema.find_field(name).field_id for name in (PARTITION, OFFSET)}
+    partition_id, offset_id = get_partition_field(schema).field_id, schema.find_field(OFFSET).field_id
+    may_have_iceberg_names = has_iceberg_names(schema)
     found = []
     for entry in entries:
         file = entry.data_file
@@ -129,10 +138,11 @@ def list_live_files(
                 path.removeprefix(prefix),
                 file.file_size_in_bytes,
                 from_partition_record(partitioning, file.partition, schema),
-                _read_bounds(file, bounds_of[PARTITION], schema),
-                _read_bounds(file, bounds_of[OFFSET], schema),
+                _read_bounds(file, partition_id, schema),
+                _read_bounds(file, offset_id, schema),
                 file.record_count,
                 written_ms.get(entry.snapshot_id, 0),
+                may_have_iceberg_names and not is_own_file(path),
             )
         )
     return tuple(found)
@@ -168,18 +178,19 @@ def read_file_statistics(
     upper: dict[str, pa.Array] = {}
     null_counts: dict[str, pa.Array] = {}
     for field in schema.fields:
+        name = to_column_name(field.name, schema)
         counts = [(file.null_value_counts or {}).get(field.field_id) for file in data_files]
         if any(count is not None for count in counts):
-            null_counts[field.name] = pa.array(counts, pa.int64())
+            null_counts[name] = pa.array(counts, pa.int64())
         if isinstance(field.field_type, PrimitiveType):
-            data_type = arrow.field(field.name).type
+            data_type = arrow.field(name).type
             for target, maps in (
                 (lower, [file.lower_bounds for file in data_files]),
                 (upper, [file.upper_bounds for file in data_files]),
             ):
                 raw = [(bounds or {}).get(field.field_id) for bounds in maps]
                 if any(each is not None for each in raw):
-                    target[field.name] = _decode_bounds(raw, field.field_type, data_type)
+                    target[name] = _decode_bounds(raw, field.field_type, data_type)
     values = list(zip(*(file.partition_values for file in files), strict=True))
     for name, column in zip(partition_by, values, strict=False):
         lower[name] = upper[name] = pa.array(column, arrow.field(name).type)

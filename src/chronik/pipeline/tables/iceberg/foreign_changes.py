@@ -15,7 +15,7 @@ from typing import Final
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.table import Table
 
-from chronik.pipeline.tables.iceberg.schemas import is_supported
+from chronik.pipeline.tables.iceberg.schemas import is_supported, to_column_name
 from chronik.pipeline.tables.topic_table import TableMismatchError
 
 FIELD_IDS_PROPERTY: Final = "chronik.field-ids"
@@ -75,4 +75,5 @@ def _read_field_ids(table: Table) -> dict[str, int]:
 
 
 def _list_field_ids(schema: Schema) -> dict[str, int]:
-    return {str(schema.find_column_name(number)): number for number in index_by_id(schema)}
+    paths = {number: str(schema.find_column_name(number)) for number in index_by_id(schema)}
+    return {to_column_name(path, schema): number for number, path in paths.items()}

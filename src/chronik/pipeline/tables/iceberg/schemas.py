@@ -3,6 +3,10 @@
 The Arrow schema of a table has the field ids, which the writer stores in data files, and the partition columns of
 hidden partitioning (`_date`, `_at_day`), which only Chronik's readers see. Iceberg has no metadata of fields: the paths
 and settings of columns are in a table property.
+
+The column `_partition` is `_kafka_partition` in Iceberg schemas, because Spark's Iceberg runtime rejects queries that
+read a column with the reserved name. The Arrow schema and Chronik's data files have the name `_partition`: engines find
+the columns of data files by field id. Tables of earlier versions have `_partition` until the schema changes.
 """
 
 from __future__ import annotations
@@ -39,7 +43,15 @@ from pyiceberg.types import (
 )
 
 from chronik.errors import ConfigError
-from chronik.pipeline.tables.layout import DATE, HOUR, OFFSET, PARTITION, TIMESTAMP, VALUE_CRC32C
+from chronik.pipeline.tables.layout import (
+    DATE,
+    HOUR,
+    ICEBERG_PARTITION,
+    OFFSET,
+    PARTITION,
+    TIMESTAMP,
+    VALUE_CRC32C,
+)
 from chronik.pipeline.tables.parquet import FIELD_ID_KEY
 from chronik.pipeline.tables.partitioning import PartitionField as PartitionedBy
 from chronik.pipeline.tables.partitioning import Partitioning, PartitionTransform
@@ -86,11 +98,45 @@ def build_schema(
     Raises:
         ConfigError: Iceberg has no such type.
     """
-    ids = count(last_id + 1)
-    old = {} if known is None else {field.name: field for field in known.fields}
+    fields, ids = list(fields), count(last_id + 1)
+    old = {} if known is None else {to_column_name(field.name, known): field for field in known.fields}
+    is_renamed = ICEBERG_PARTITION not in {field.name for field in fields}
     return Schema(
-        *(_build_field(field, old.get(field.name), lambda: next(ids)) for field in fields), schema_id=schema_id
+        *(
+            _build_field(
+                field.with_name(ICEBERG_PARTITION) if is_renamed and field.name == PARTITION else field,
+                old.get(field.name),
+                lambda: next(ids),
+            )
+            for field in fields
+        ),
+        schema_id=schema_id,
     )
+
+
+def to_column_name(name: str, schema: Schema) -> str:
+    """Return the name that a column of an Iceberg schema has in Chronik.
+
+    A table of an earlier version may have both names, one of them for a field of the values.
+    """
+    return PARTITION if name == ICEBERG_PARTITION and has_iceberg_names(schema) else name
+
+
+def has_iceberg_names(schema: Schema) -> bool:
+    """Return whether the partition of records has another name in a schema than in Chronik's data files."""
+    names = {field.name for field in schema.fields}
+    return ICEBERG_PARTITION in names and PARTITION not in names
+
+
+def is_upgradable(schema: Schema) -> bool:
+    """Return whether the partition of records has the name of earlier versions, and can be renamed."""
+    names = {field.name for field in schema.fields}
+    return PARTITION in names and ICEBERG_PARTITION not in names
+
+
+def get_partition_field(schema: Schema) -> NestedField:
+    """Return the column with the partitions of records."""
+    return schema.find_field(ICEBERG_PARTITION if has_iceberg_names(schema) else PARTITION)
 
 
 def select_columns(known: Schema, metadata: ColumnMetadata, fields: Iterable[pa.Field]) -> Schema:
@@ -101,17 +147,25 @@ def select_columns(known: Schema, metadata: ColumnMetadata, fields: Iterable[pa.
         *(
             field
             for field, each in zip(known.fields, arrow, strict=True)
-            if field.name in types and each.type == types[field.name]
+            if each.name in types and each.type == types[each.name]
         )
     )
 
 
 def find_schema(schemas: Iterable[Schema], fields: Iterable[pa.Field]) -> Schema | None:
-    """Return the schema with exactly these columns, which have field ids, or None if there is none."""
+    """Return the schema with exactly these columns, which have field ids, or None if there is none.
+
+    Schemas with the column names of earlier versions are ignored, so that none of them becomes the current one again.
+    """
     wanted = pa.schema(fields)
     metadata = collect_metadata(wanted)
     return next(
-        (each for each in schemas if pa.schema(to_arrow_fields(each, metadata)).equals(wanted, check_metadata=True)),
+        (
+            each
+            for each in schemas
+            if not is_upgradable(each)
+            and pa.schema(to_arrow_fields(each, metadata)).equals(wanted, check_metadata=True)
+        ),
         None,
     )
 
@@ -157,7 +211,7 @@ def _build_type(name: str, data_type: pa.DataType, known: Any, new_id: Callable[
 
 def to_arrow_fields(schema: Schema, metadata: ColumnMetadata) -> list[pa.Field]:
     """Return the Arrow fields of the columns, with their field ids and their metadata."""
-    return [_to_arrow_field(field, metadata, field.name) for field in schema.fields]
+    return [_to_arrow_field(field, metadata, to_column_name(field.name, schema)) for field in schema.fields]
 
 
 def _to_arrow_field(field: NestedField, metadata: ColumnMetadata, path: str) -> pa.Field:
@@ -287,8 +341,8 @@ def build_sort_order(schema: Schema) -> SortOrder:
     """Return the order in which landing writes rows: by partition and offset."""
     return SortOrder(
         *(
-            SortField(source_id=schema.find_field(name).field_id, transform=IdentityTransform())
-            for name in (PARTITION, OFFSET)
+            SortField(source_id=field.field_id, transform=IdentityTransform())
+            for field in (get_partition_field(schema), schema.find_field(OFFSET))
         )
     )
 

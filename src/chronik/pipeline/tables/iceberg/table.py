@@ -85,6 +85,7 @@ from chronik.pipeline.tables.iceberg.schemas import (
     exclude_hidden_fields,
     find_schema,
     insert_hidden_fields,
+    is_upgradable,
     select_columns,
     to_arrow_fields,
 )
@@ -190,6 +191,7 @@ class IcebergTopicTable:
         table = self._load()
         self._properties = table.properties
         self._location = table.location()
+        self._has_old_names = is_upgradable(table.metadata.schema())
 
     @property
     def _name(self) -> str:
@@ -244,6 +246,7 @@ class IcebergTopicTable:
                 f"{uri} was created for {describe_table_spec(found.spec)}, not for {describe_table_spec(spec)}"
             )
         found._upgrade_decoding_rules()
+        found._upgrade_column_names()
         return found
 
     def _upgrade_decoding_rules(self) -> None:
@@ -251,6 +254,16 @@ class IcebergTopicTable:
         rules = get_decoding_rules(self.spec.format)
         if read_decoding_rules(self.uri, self._properties) < rules:
             self._set_properties({DECODING_RULES_PROPERTY: str(rules)})
+
+    def _upgrade_column_names(self) -> None:
+        """Rename the column `_partition` of a table of an earlier version, so that Spark with Iceberg can read it."""
+
+        def attempt(table: Table) -> tuple[CatalogRequest | None, None]:
+            is_old = is_upgradable(table.metadata.schema())
+            return self._build_schema_request(table, ())[0] if is_old else None, None
+
+        if self._has_old_names:
+            self._commit_metadata(attempt)
 
     @cached_property
     def spec(self) -> TableSpec:

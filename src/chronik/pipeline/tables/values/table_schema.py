@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from chronik.errors import ConfigError
 from chronik.formats.codec import ALIASES_KEY, DEFAULT_KEY, MESSAGE_KEY, NUMBER_KEY
-from chronik.pipeline.tables.layout import RESERVED_NAMES, list_value_fields
+from chronik.pipeline.tables.layout import RESERVED_NAMES, SYSTEM_NAMES, list_value_fields
 from chronik.pipeline.tables.values.column_names import PATH_KEY, choose_column_name, find_name_problem, get_json_key
 from chronik.pipeline.tables.values.sql_types import (
     FORMAT_KEY,
@@ -267,8 +267,10 @@ def parse_schema_text(text: str) -> TableSchema:
     return check_schema(TableSchema(tuple(columns), UnknownFields.RESCUE))
 
 
-def parse_schema_document(document: Mapping[str, Any]) -> TableSchema:
+def parse_schema_document(document: Mapping[str, Any], *, is_stored: bool = False) -> TableSchema:
     """Parse a schema from the content of a TOML or JSON file. Fields without a column are rescued by default.
+
+    A schema that a table has stored may have names of columns that were not reserved then.
 
     Raises:
         ConfigError: The schema is invalid.
@@ -297,7 +299,8 @@ def parse_schema_document(document: Mapping[str, Any]) -> TableSchema:
             comment,
             dict(properties),
             name,
-        )
+        ),
+        SYSTEM_NAMES if is_stored else RESERVED_NAMES,
     )
 
 
@@ -409,7 +412,7 @@ def _check_keys(values: Mapping[str, Any], known: Sequence[str], where: str) -> 
             raise ConfigError(f"{where}: unknown key {key!r}{suggestion}")
 
 
-def check_schema(schema: TableSchema) -> TableSchema:
+def check_schema(schema: TableSchema, reserved: frozenset[str] = RESERVED_NAMES) -> TableSchema:
     """Return the schema if its columns can form a table.
 
     Raises:
@@ -417,7 +420,7 @@ def check_schema(schema: TableSchema) -> TableSchema:
     """
     names: list[str] = []
     for column in schema.columns:
-        problem = find_name_problem(column.name, names, RESERVED_NAMES) or find_type_problem(column.data_type)
+        problem = find_name_problem(column.name, names, reserved) or find_type_problem(column.data_type)
         if problem is not None:
             raise ConfigError(f"column {column.name!r}: {problem}")
         if column.required and column.default is not None:
