@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,18 +16,24 @@ import pytest
 from chronik.cli.main import main
 from chronik.client.groups import commit_offsets
 from chronik.client.records import OutgoingRecord, TopicPartition
+from chronik.files.disk import DiskFileSystem
 from chronik.ids import format_id
+from chronik.log.config import LogConfig
 from chronik.pipeline.audit import AuditInputError, AuditReport, FindingKind, audit
-from chronik.pipeline.audit.start import AuditStart, read_start_from_report
+from chronik.pipeline.audit.data_directories import find_offset_of_time
+from chronik.pipeline.audit.start import OTHER_TOPICS, AuditPoint, AuditPoints, AuditStart, read_start_from_report
 from chronik.pipeline.spark.tasks import run_locally
 from chronik.pipeline.tables.storage import table_uri
 from chronik.protocol.batch import parse_header
 from chronik.testing import Broker
+from tests.log.harness import FOLDER, NOW_MS, LogHarness, batch
 from tests.pipeline.audit.replica_logs import flip_byte
 from tests.pipeline.landing.landed_topic import LandedTopic
 from tests.pipeline.table_fixtures import JournalledTopic
 
 EARLY, LATE = range(10), range(10, 20)
+LATER_MS = int(time.time() * 1000) + 600_000
+"""A timestamp after those of the early and late records."""
 
 
 @pytest.fixture
@@ -39,7 +47,7 @@ def landed(chronik_broker: Broker, chronik_topic: str, tmp_path: Path) -> Iterat
         yield topic
 
 
-def run_audit(landed: LandedTopic, start: AuditStart | None = None, **options: Any) -> AuditReport:
+def run_audit(landed: LandedTopic, start: AuditStart | AuditPoints | None = None, **options: Any) -> AuditReport:
     broker = landed.topic.broker
     options = {"bootstrap": broker.bootstrap, "table_root": landed.root} | options
     return audit([broker.data_dir], topics=[landed.topic.name], tasks=run_locally, start=start, **options)
@@ -121,6 +129,64 @@ def test_topic_that_was_created_again_is_audited_completely(landed: LandedTopic)
 def test_offsets_committed_before_the_start_are_no_findings(landed: LandedTopic) -> None:
     commit_offsets(landed.cluster, f"{landed.topic.name}-readers", {TopicPartition(landed.topic.name, 0): 2})
     assert run_audit(landed, start_at(landed, 10)).is_clean
+
+
+def test_audit_starts_at_a_time_or_at_offsets(landed: LandedTopic, capsys: pytest.CaptureFixture[str]) -> None:
+    name, broker = landed.topic.name, landed.topic.broker
+    for number in range(20, 30):
+        record = OutgoingRecord(b'{"n": %d}' % number, partition=0, timestamp=LATER_MS + number)
+        landed.topic.send([record])
+    points = {
+        f"{(LATER_MS + 25)}": 5,
+        f"{name}={LATER_MS}": 10,
+        "3000-01-01": 0,
+        "1970-01-01T00:00:00Z": 30,
+        "offset:28": 2,
+        f'{name}={{"0": 12}}': 18,
+        f"other-{name}=offset:5": None,
+        f'{name}={{"1": 12}}': None,
+    }
+    where = ["--data-dir", str(broker.data_dir), "-b", broker.bootstrap, "--topics", name, "--json"]
+    for point, expected in points.items():
+        code = main(["pipeline", "audit", *where, "--since", point])
+        out, error = capsys.readouterr()
+        if expected is None:
+            assert code == 2
+            assert "cannot start in" in error
+        else:
+            assert (code, json.loads(out)["records"]) == (0, expected), point
+
+
+def test_damaged_batch_is_not_skipped_by_a_time(landed: LandedTopic) -> None:
+    for number in range(20, 30):
+        landed.topic.send([OutgoingRecord(b'{"n": %d}' % number, partition=0, timestamp=LATER_MS + number)])
+    damage_record(landed, 15)
+    report = run_audit(landed, {OTHER_TOPICS: AuditPoint(timestamp_ms=LATER_MS)}, table_root=None)
+    assert (FindingKind.CHECKSUM, 15) in list_findings(report)
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_time_is_found_in_segments_with_and_without_complete_indexes(tmp_path: Path, closes: bool) -> None:
+    """The lookup equals a search in all batches; the last index entries of an open log are not on disk."""
+    log = LogHarness(DiskFileSystem(tmp_path), LogConfig(segment_bytes=1000, index_interval_bytes=200))
+    generator = random.Random(5)
+    times = [NOW_MS + 10 * number + generator.randrange(50) for number in range(60)]
+    for time_ms in times:
+        log.append(batch(b"a", b"b", timestamp=time_ms))
+    log.sync()
+    if closes:
+        log.close()
+    directory = str(tmp_path / FOLDER)
+    for wanted in range(NOW_MS - 5, NOW_MS + 700, 5):
+        expected = next((2 * number for number, time_ms in enumerate(times) if time_ms + 1 >= wanted), 120)
+        assert find_offset_of_time(directory, wanted) == expected
+    assert find_offset_of_time(str(tmp_path), NOW_MS) is None
+
+
+@pytest.mark.parametrize("point", ["offset:x", '{"a": 1}', "{}", '{"0": -1}', "orders=report.json"])
+def test_invalid_start_is_rejected(point: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "audit", "--data-dir", str(tmp_path), "--since", point]) == 2
+    assert "expected" in capsys.readouterr().err
 
 
 def test_file_that_is_no_report_is_rejected(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +18,7 @@ from chronik.cli.arguments import (
     add_registry_argument,
     load_security,
     parse_bootstrap_access,
+    parse_timestamp_ms,
 )
 from chronik.cli.output import print_json
 from chronik.cli.pipeline.registry_argument import parse_registry_argument
@@ -25,9 +28,11 @@ if TYPE_CHECKING:
     from chronik.config import Address
     from chronik.console.http_client import HttpAccess
     from chronik.pipeline.audit.log_comparison import AuditProgressCallback
+    from chronik.pipeline.audit.start import AuditPoint, AuditPoints, AuditStart
 
 EXIT_AUDIT_FAILED = 2
 
+OFFSET_PREFIX: Final = "offset:"
 HTTPS: Final = "https://"
 TOKEN_VARIABLE: Final = "CHRONIK_HTTP_TOKEN"
 """Name of the environment variable with the nodes' HTTP token, which `chronik start` also reads."""
@@ -60,9 +65,11 @@ def add_arguments(actions: Any) -> None:
     parser.add_argument("--topics", metavar="A,B", help="audit only these topics (default: all)")
     parser.add_argument(
         "--since",
-        type=Path,
-        metavar="FILE",
-        help="audit only what was appended after an earlier audit, whose --json report is in FILE",
+        action="append",
+        default=[],
+        metavar="[TOPIC=]START|FILE",
+        help="audit only from START on: a time, offset:N, or offsets by partition such as '{\"0\": 100}'; or only what "
+        "was appended after an earlier audit, whose --json report is in FILE",
     )
     parser.add_argument(
         "--http",
@@ -103,7 +110,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
     require_packages("pyspark", "pyarrow", "deltalake")
     from chronik.pipeline.audit import audit
-    from chronik.pipeline.audit.start import read_start_from_report
 
     if arguments.html_file is not None and not arguments.html_file.absolute().parent.is_dir():
         raise InvalidInput(f"--html {arguments.html_file}: its directory does not exist")
@@ -119,7 +125,7 @@ def _run(arguments: argparse.Namespace) -> int:
         master=arguments.master,
         progress=_create_progress_callback(),
         registry=parse_registry_argument(arguments),
-        start=None if arguments.since is None else read_start_from_report(arguments.since),
+        start=_parse_start(arguments.since),
     )
     if arguments.html_file is not None:
         from chronik.pipeline.audit.html_report import write_html_report
@@ -130,6 +136,53 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         print(report.to_text())
     return report.exit_code
+
+
+def _parse_start(texts: Sequence[str]) -> AuditStart | AuditPoints | None:
+    """Parse the --since arguments: one file, or points by topic; raise InvalidInput if one is invalid."""
+    from chronik.pipeline.audit.start import read_start_from_report
+
+    if not texts:
+        return None
+    if len(texts) == 1 and (Path(texts[0]).exists() or not _is_point(texts[0])):
+        return read_start_from_report(Path(texts[0]))
+    points: dict[str, AuditPoint] = {}
+    for text in texts:
+        topic, _, point = text.rpartition("=")
+        points[topic] = _parse_point(point)
+    return points
+
+
+def _is_point(text: str) -> bool:
+    try:
+        _parse_point(text.rpartition("=")[2])
+    except InvalidInput:
+        return "=" in text or text.startswith((OFFSET_PREFIX, "{"))
+    return True
+
+
+def _parse_point(text: str) -> AuditPoint:
+    from chronik.pipeline.audit.start import AuditPoint
+
+    if text.startswith(OFFSET_PREFIX):
+        number = text.removeprefix(OFFSET_PREFIX)
+        if not number.isdecimal():
+            raise InvalidInput(f"--since {text!r}: expected a number after {OFFSET_PREFIX}")
+        return AuditPoint(offset=int(number))
+    if text.startswith("{"):
+        return AuditPoint(offsets=_parse_offsets(text))
+    return AuditPoint(timestamp_ms=parse_timestamp_ms(text))
+
+
+def _parse_offsets(text: str) -> dict[int, int]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = {}
+    is_valid = all(name.isascii() and name.isdecimal() and type(offset) is int for name, offset in found.items())
+    if not found or not is_valid or min(found.values()) < 0:
+        raise InvalidInput(f'--since {text}: expected offsets by partition, such as {{"0": 100, "1": 57}}')
+    return {int(name): offset for name, offset in found.items()}
 
 
 def _parse_http_access(arguments: argparse.Namespace) -> tuple[list[Address], HttpAccess]:

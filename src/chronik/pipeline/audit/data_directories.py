@@ -8,8 +8,9 @@ Files of running nodes are opened read-only, for users without write permission.
 
 from __future__ import annotations
 
+import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
@@ -27,6 +28,8 @@ from chronik.log.leader_epochs import LeaderEpochHistory
 from chronik.node.data_directory import SYNCED_OFFSETS_FILE
 from chronik.node.identity import IDENTITY_FILE, DirectoryIdentity
 from chronik.pipeline.source.segment_transport import TOPICS_DIRECTORY, SegmentFile, list_segment_files
+from chronik.protocol.batch import parse_header, verify_crc
+from chronik.protocol.errors import CorruptRecords
 
 _READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
@@ -140,6 +143,15 @@ def _parse_node_id(path: str, identity: bytes) -> int:
 
 def find_indexed_batch(segment: SegmentFile, offset: int) -> IndexEntry | None:
     """Return the last indexed batch at or before `offset`, or None if the segment's index has none or is damaged."""
+    return _find_index_entry(segment, lambda index: index.find_entry_by_offset(offset))
+
+
+def _find_indexed_time(segment: SegmentFile, timestamp_ms: int) -> IndexEntry | None:
+    """Return the last index entry before which all batches are older, or None if there is none or it is damaged."""
+    return _find_index_entry(segment, lambda index: index.find_entry_by_timestamp(timestamp_ms))
+
+
+def _find_index_entry(segment: SegmentFile, find: Callable[[SegmentIndex], int]) -> IndexEntry | None:
     directory, name = os.path.split(segment.path)
     if name != names.format_offset_file_name(segment.base_offset, names.LOG):
         return None
@@ -148,12 +160,41 @@ def find_indexed_batch(segment: SegmentFile, offset: int) -> IndexEntry | None:
         cache, names.format_offset_file_name(segment.base_offset, names.INDEX), segment.base_offset, is_new=False
     )
     try:
-        number = index.find_entry_by_offset(offset)
+        number = find(index)
         return index.entry(number) if number >= 0 else None
     except (CorruptIndexError, StorageError):
         return None
     finally:
         cache.close()
+
+
+def find_offset_of_time(directory: str, timestamp_ms: int) -> int | None:
+    """Return the first offset with this timestamp or a later one, or an earlier offset; None for an empty directory.
+
+    All batches before the offset are older, also those that were damaged after they had been indexed. Batches that are
+    not indexed are skipped only if their checksums are correct.
+    """
+    end = None
+    for segment in list_segment_files(directory):
+        try:
+            with (
+                open(segment.path, "rb") as file,
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+                memoryview(mapped) as data,
+            ):
+                entry = _find_indexed_time(segment, timestamp_ms)
+                position, end = (0, segment.base_offset) if entry is None else (entry.position, entry.offset)
+                while position < len(data):
+                    header = parse_header(data, position)
+                    is_older = header.max_timestamp < timestamp_ms or not header.record_count
+                    if not is_older or not verify_crc(data, position, header.size):
+                        return end
+                    position, end = position + header.size, header.next_offset
+        except CorruptRecords:  # a damaged batch, or space that a running broker has allocated
+            return end
+        except (FileNotFoundError, ValueError):  # the segment was deleted since it was listed, or is empty
+            continue
+    return end
 
 
 def get_segment_size(segment: SegmentFile) -> int:

@@ -36,7 +36,7 @@ from chronik.pipeline.audit.log_comparison import AuditProgressCallback, compare
 from chronik.pipeline.audit.metadata_state import compare_running_nodes, compare_stored_metadata
 from chronik.pipeline.audit.partition_plan import AuditedPartition
 from chronik.pipeline.audit.report import AuditReport
-from chronik.pipeline.audit.start import AuditStart, build_ends, skip_earlier_records
+from chronik.pipeline.audit.start import AuditPoints, AuditStart, build_ends, resolve_points, skip_earlier_records
 from chronik.pipeline.audit.table_comparison import (
     AuditedTable,
     check_table_root,
@@ -87,7 +87,7 @@ def audit(
     progress: AuditProgressCallback = ignore_progress,
     timeout_s: float = 30.0,
     registry: RegistrySettings | None = None,
-    start: AuditStart | None = None,
+    start: AuditStart | AuditPoints | None = None,
 ) -> AuditReport:
     """Audit the data directories of a cluster's nodes and return a report of all problems.
 
@@ -191,10 +191,11 @@ class _AuditRun:
         progress: AuditProgressCallback,
         storage_options: Mapping[str, str] | None,
         registry: RegistrySettings | None,
-        start: AuditStart | None,
+        start: AuditStart | AuditPoints | None,
     ) -> None:
         self._directories = directories
-        self._start = start
+        self._points = None if isinstance(start, AuditStart) else start
+        self._start = start if isinstance(start, AuditStart) else None
         self._registry = registry
         self._storage_options = storage_options
         self._cluster = cluster
@@ -253,6 +254,8 @@ class _AuditRun:
             self._report_missing_tables(table_root)
 
     def _skip_earlier_records(self) -> None:
+        if self._points is not None:
+            self._start = resolve_points(self._points, self._partitions)
         whole = sum(each.end - each.start for each in self._partitions)
         self._partitions = skip_earlier_records(self._partitions, self._start)
         self.report.ends = build_ends(self._partitions)

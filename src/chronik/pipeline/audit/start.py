@@ -1,18 +1,18 @@
-"""The start of an audit that covers only what was appended after an earlier one.
+"""The start of an audit that covers only what was appended after an earlier one, after a time, or from offsets on.
 
-Brokers could look up the offset of a time, but they skip damaged batches, which an audit must find.
+The offset of a time is looked up in the data directories. Brokers skip damaged batches, which an audit must find.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from chronik.pipeline.audit.data_directories import AuditInputError
+from chronik.pipeline.audit.data_directories import AuditInputError, find_offset_of_time
 from chronik.pipeline.audit.partition_plan import AuditedPartition
 
 PartitionKey: TypeAlias = tuple[str, int]
@@ -35,6 +35,58 @@ class AuditStart:
 
     offsets: Mapping[PartitionKey, int]
     """Offsets by partition; partitions without one are audited completely."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPoint:
+    """Where an audit starts in a topic: at a time or at offsets."""
+
+    timestamp_ms: int | None = None
+    """Records before the first one with this timestamp or a later one are skipped; None to start at offsets."""
+    offset: int = 0
+    """The offset at which partitions start that `offsets` does not name."""
+    offsets: Mapping[int, int] = field(default_factory=dict)
+    """Offsets by partition."""
+
+
+OTHER_TOPICS: Final = ""
+"""The key of the point at which topics start that have none of their own."""
+
+AuditPoints: TypeAlias = Mapping[str, AuditPoint]
+"""The points at which an audit starts, by topic. Topics without one are audited completely."""
+
+
+def resolve_points(points: AuditPoints, partitions: Iterable[AuditedPartition]) -> AuditStart:
+    """Return the offsets at which an audit from these points starts.
+
+    Raises:
+        AuditInputError: A point names a topic or a partition that is not audited.
+    """
+    audited: dict[str, list[AuditedPartition]] = {}
+    for each in partitions:
+        audited.setdefault(each.topic, []).append(each)
+    for topic, point in points.items():
+        known = {each.index for each in audited.get(topic, ())}
+        if topic != OTHER_TOPICS and not known:
+            raise AuditInputError(f"cannot start in topic {topic}: it is not audited")
+        if topic != OTHER_TOPICS and not point.offsets.keys() <= known:
+            raise AuditInputError(f"cannot start in partition {min(point.offsets.keys() - known)} of {topic}: unknown")
+    return AuditStart(
+        {
+            (each.topic_id, each.index): _find_offset(chosen, each)
+            for topic, found in audited.items()
+            if (chosen := points.get(topic) or points.get(OTHER_TOPICS)) is not None
+            for each in found
+        }
+    )
+
+
+def _find_offset(point: AuditPoint, partition: AuditedPartition) -> int:
+    time_ms = point.timestamp_ms
+    if time_ms is None:
+        return point.offsets.get(partition.index, point.offset)
+    found = (find_offset_of_time(replica.directory, time_ms) for replica in partition.replicas)
+    return min((offset for offset in found if offset is not None), default=0)
 
 
 def read_start_from_report(path: Path) -> AuditStart:
