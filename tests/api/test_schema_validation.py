@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import suppress
 from types import SimpleNamespace
@@ -395,6 +396,35 @@ def test_retry_is_acknowledged_after_its_schema_was_deleted(node: AuthorizingNod
         another = request_builders.produce(client, topic, encode_sequenced(1, schema_id, producer_id=4243))
         assert another.error_code == ErrorCode.INVALID_RECORD
     node.propose(DeleteSchemaVersions("retried-value", (1,), True, -1))  # other tests expect no more schemas
+
+
+@pytest.mark.parametrize("strategy", list(SubjectNameStrategy))
+def test_permanently_deleted_schema_is_rejected_by_the_next_batch(
+    node: AuthorizingNode, strategy: SubjectNameStrategy
+) -> None:
+    name = f"permanent{list(SubjectNameStrategy).index(strategy)}"
+    topic = create_topic(
+        node,
+        name,
+        confluent_value_schema_validation="true",
+        confluent_value_subject_name_strategy=f"io.confluent.kafka.serializers.subject.{strategy.value}",
+    )
+    subject = {
+        SubjectNameStrategy.TOPIC: f"{name}-value",
+        SubjectNameStrategy.RECORD: "shop.Temporary",
+        SubjectNameStrategy.TOPIC_RECORD: f"{name}-shop.Temporary",
+    }[strategy]
+    schema = json.dumps({"type": "record", "name": "shop.Temporary", "fields": []})
+    guid = name.encode().ljust(16, b"\0")
+    node.propose(RegisterSchema(subject, 1, schema, (), json.dumps({"n": name}), guid, (), -1, (), 0))
+    (schema_id,) = node.services.image.schemas.find_ids_by_guid(".", guid)
+    assert deliver(node, topic, framed(schema_id)) == [None]  # the names of its record types are cached
+    for is_permanent in (False, True):
+        node.propose(DeleteSchemaVersions(subject, (1,), is_permanent, -1))
+        answer = send(node, topic, Record(0, -1, None, framed(schema_id)))
+        (reason,) = map(str, list_record_errors(answer).values())
+        assert reason.startswith(f"schema id {schema_id} of the value is not registered")
+        assert (" under subject" in reason) != is_permanent
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
