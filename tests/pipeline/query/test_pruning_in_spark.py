@@ -255,16 +255,14 @@ def check_skipped_rows(topic: PrunedTopic) -> None:
 
 
 def check_references_and_times(topic: PrunedTopic) -> None:
-    assert explain_query(
+    tail = explain_query(
         topic.sql.spark,
         topic.name_views("SELECT * FROM T_hot WHERE _partition = 1 AND _offset >= 19"),
         topic.sql.broker.bootstrap,
         topic.sql.root,
-    ).to_json()["views"][0]["tail"] == {
-        "offsets": 3,
-        "skipped_offsets": 9,
-        "ranges": [{"partition": 1, "start": 19, "end": 22}],
-    }
+    ).to_json()["views"][0]["tail"]
+    assert tail.pop("bytes") > 3
+    assert tail == {"offsets": 3, "skipped_offsets": 9, "ranges": [{"partition": 1, "start": 19, "end": 22}]}
     # Each reference needs other rows, so that both parts are read.
     (found,) = topic.prepare(
         "SELECT * FROM T x JOIN T y USING (n) WHERE x._partition = 0 AND y._partition = 2"

@@ -34,5 +34,5 @@ def _list_rows(view: ViewExplanation) -> list[tuple[Cell, ...]]:
     if view.tail or view.tail_skipped or view.table is None:
         ranges = ", ".join(f"{each.partition}: {each.start}-{each.end - 1}" for each in view.tail)
         skipped = pluralize(view.tail_skipped, "offset") if view.tail_skipped else ""
-        rows.append((view.view, "tail", None, sum(each.size for each in view.tail), None, skipped, ranges))
+        rows.append((view.view, "tail", None, sum(each.size for each in view.tail), view.tail_bytes, skipped, ranges))
     return rows

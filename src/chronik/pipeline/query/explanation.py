@@ -1,21 +1,26 @@
-"""Explanation of what a query reads: rows, files and bytes of the landed rows, and offsets of the live tail.
+"""Explanation of what a query reads: rows, files and bytes of the landed rows, and offsets and bytes of the live tail.
 
-The figures come from the metadata of tables and from the offsets of partitions. The query is planned, but not run.
+The figures come from the metadata of tables, the offsets of partitions and the batches of a small tail. The query is
+planned, but not run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chronik.client.access.settings import Bootstrap
+from chronik.client.cluster import ClusterClient
 from chronik.formats.registry_client import RegistrySettings
+from chronik.pipeline import CLIENT_ID
 from chronik.pipeline.query.conditions import Operator
 from chronik.pipeline.query.file_pruning import SkipReason
 from chronik.pipeline.query.name_resolution import TopicViewScope
 from chronik.pipeline.query.pruning import PrunedSnapshot, is_prunable, is_worthwhile
 from chronik.pipeline.query.sql import analyze_query
+from chronik.pipeline.query.tail_size import measure_ranges
+from chronik.pipeline.query.views import build_read_settings
 from chronik.pipeline.source.offset_ranges import OffsetRange
 from chronik.pipeline.tables.table_files import LiveFile
 
@@ -50,6 +55,8 @@ class ViewExplanation:
     """The offset ranges that are read. Offsets without a record count, too."""
     tail_skipped: int
     """Number of offsets that are skipped."""
+    tail_bytes: int | None = None
+    """Size of the batches with these offsets, or None if it is unknown or large."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the explanation as JSON values."""
@@ -65,6 +72,7 @@ class ViewExplanation:
             },
             "tail": {
                 "offsets": sum(each.size for each in self.tail),
+                "bytes": self.tail_bytes,
                 "skipped_offsets": self.tail_skipped,
                 "ranges": [{"partition": each.partition, "start": each.start, "end": each.end} for each in self.tail],
             },
@@ -103,7 +111,10 @@ def explain_query(
         spark, statement, bootstrap, table_root, storage_options=storage_options, registry=registry
     )
     scans = [scan for name, scan in prepared.pruned.items() if name not in prepared.rejected and scan.references != ()]
-    return QueryExplanation(_find_reason(statement, scans), tuple(map(explain_scan, scans)))
+    settings = build_read_settings(bootstrap)
+    with ClusterClient(bootstrap, client_id=CLIENT_ID) as cluster:
+        views = tuple(explain_scan(scan, lambda ranges: measure_ranges(cluster, ranges, settings)) for scan in scans)
+    return QueryExplanation(_find_reason(statement, scans), views)
 
 
 def _find_reason(statement: str, scans: Iterable[PrunedSnapshot]) -> str | None:
@@ -117,8 +128,10 @@ def _find_reason(statement: str, scans: Iterable[PrunedSnapshot]) -> str | None:
     return "Spark did not report the conditions of the query"
 
 
-def explain_scan(scan: PrunedSnapshot) -> ViewExplanation:
-    """Return what a query reads of a snapshot."""
+def explain_scan(
+    scan: PrunedSnapshot, measure: Callable[[Sequence[OffsetRange]], int | None] = lambda _: None
+) -> ViewExplanation:
+    """Return what a query reads of a snapshot. `measure` returns the bytes of offset ranges, if it knows them."""
     half = scan.view.half
     landed = None if half is TopicViewScope.HOT else scan.whole.table_snapshot
     files = () if landed is None else landed.live_files
@@ -141,6 +154,7 @@ def explain_scan(scan: PrunedSnapshot) -> ViewExplanation:
         skipped={reason: _sum_files(by_reason.get(reason, [])) for reason in SkipReason},
         tail=tail,
         tail_skipped=sum(each.size for each in whole_tail) - sum(each.size for each in tail),
+        tail_bytes=measure(tail) if tail else 0,
     )
 
 

@@ -341,7 +341,7 @@ def _create_views(
     *,
     is_temporary: bool,
 ) -> CreatedViews:
-    settings = _build_read_settings(bootstrap)
+    settings = build_read_settings(bootstrap)
     with ClusterClient(bootstrap, client_id=CLIENT_ID) as cluster:
         snapshots = SnapshotReader(cluster, to_absolute_root(table_root), storage_options, registry)
         known = snapshots.list_topics()
@@ -426,7 +426,7 @@ def prepare_views(
                 spark,
                 view,
                 pruned[view.name].snapshot,
-                _build_read_settings(bootstrap),
+                build_read_settings(bootstrap),
                 columns,
                 is_temporary=True,
                 is_single_scan=is_single_scan,
@@ -532,5 +532,6 @@ def _create_view(
     created[view.name.casefold()] = is_temporary and created.get(view.name.casefold(), True)
 
 
-def _build_read_settings(bootstrap: Bootstrap) -> ReadSettings:
+def build_read_settings(bootstrap: Bootstrap) -> ReadSettings:
+    """Return the settings with which queries read live tails."""
     return ReadSettings(bootstrap, IsolationLevel.READ_COMMITTED)
