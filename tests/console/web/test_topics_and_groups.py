@@ -533,6 +533,16 @@ def test_json_path_among_texts_is_offered_as_a_condition(console: ConsoleTab, no
     assert console.page.get_by_label("Condition on JSON fields").input_value() == "$.customer.id = 7"
 
 
+def test_table_is_found_by_the_name_of_its_topic(console: ConsoleTab) -> None:
+    console.open("/tables")
+    console.page.get_by_label("Search pipelines and topics").fill("ORD")
+    console.page.locator(f"tr[data-key={PIPELINE}]").get_by_role("link", name=TOPIC).click()
+    console.page.get_by_role("heading", name="Progress by partition").wait_for()
+    assert f"topic={TOPIC}" in console.page.url
+    console.open("/tables?search=payroll")
+    console.expect_text("No pipeline or topic name contains “payroll”.")
+
+
 def test_statistics_are_computed_on_request(console: ConsoleTab, node: AuthorizingNode) -> None:
     root = log_in_as(node, "root")
     assert root.post("/topics", {"name": "measured", "partitions": 2}).status == 200

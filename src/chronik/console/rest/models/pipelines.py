@@ -66,6 +66,8 @@ class Pipeline(msgspec.Struct):
     lag: int | None
     last_error: str | None
     updated_ms: int
+    first_topics: list[str]
+    """The names of up to ten topics, in alphabetical order."""
 
 
 class PipelineDetails(msgspec.Struct):

@@ -49,6 +49,8 @@ from chronik.protocol.errors import ErrorCode, KafkaError
 from chronik.protocol.messages.sample_table import SampleTableRequest, SampleTableResponse
 
 READ_SECONDS_MAX: Final = 4.0
+FIRST_TOPICS_MAX: Final = 10
+"""Maximum number of topics of a pipeline that the list of pipelines names."""
 
 SAMPLE_SECONDS_MAX: Final = 10.0
 """Timeout in seconds of a request to a driver, the process that runs a pipeline, for sample rows of a table."""
@@ -107,11 +109,13 @@ def _read_journal(context: OperationContext) -> PipelineJournalState:
 
 
 def list_all(context: OperationContext, params: Searching) -> Page[Pipeline]:
-    """List pipelines by name."""
+    """List pipelines by name. The search finds the names of pipelines and of their topics."""
     journal = _read_journal(context)
-    page = paginate_names(
-        {journal_key.pipeline for journal_key in journal.progress}, params.search, params.after, params.limit
-    )
+    wanted = params.search.lower()
+    names = {
+        each.pipeline for each in journal.progress if wanted in each.pipeline.lower() or wanted in each.topic.lower()
+    }
+    page = paginate_names(names, "", params.after, params.limit)
     items = []
     for name in page.items:
         topics = _build_topics(context, journal, name)
@@ -127,6 +131,7 @@ def list_all(context: OperationContext, params: Searching) -> Page[Pipeline]:
                 None if None in lags else sum(each or 0 for each in lags),
                 failed.last_error if failed is not None else None,
                 max(each.updated_ms for each in topics),
+                sorted(each.topic for each in topics)[:FIRST_TOPICS_MAX],
             )
         )
     return Page(items, page.next, page.total)

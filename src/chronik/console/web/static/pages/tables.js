@@ -20,6 +20,13 @@ const share = (topic) => (total(topic.end_offsets) ? Math.min(1, total(topic.nex
 const STOPPED =
   "The pipeline has stopped: rows can be read here while it runs. Start it with chronik pipeline run, or query the table with the SQL command below.";
 
+const tablesOf = (pipeline) => [
+  pipeline.first_topics.map((topic) =>
+    h("div", {}, h("a", { href: link("tables", pipeline.name, { topic }), "data-focus": `table-${pipeline.name}-${topic}` }, topic)),
+  ),
+  pipeline.topics > pipeline.first_topics.length && h("div", { class: "muted" }, `and ${format.count(pipeline.topics - pipeline.first_topics.length)} more`),
+];
+
 export function tablesPage(params) {
   let state = params;
   const rows = resource((signal) => get("/pipelines", { search: state.search, limit: 200 }, signal), draw, {
@@ -29,7 +36,7 @@ export function tablesPage(params) {
   const bar = h(
     "div",
     { class: "filter-bar" },
-    searchField("Search pipelines", state.search, (search) => setParams({ search })),
+    searchField("Search pipelines and topics", state.search, (search) => setParams({ search })),
   );
   const node = h("div", {}, pageHead("Tables", { lead: "Topics that pipelines land in tables." }), card(null, { extra: "card-table" }, bar, rows.node));
 
@@ -49,13 +56,13 @@ export function tablesPage(params) {
           cell: (row) => h("a", { class: "name", href: link("tables", row.name), "data-focus": `pipeline-${row.name}` }, row.name),
         },
         { label: "State", cell: (row) => h("span", { class: "badges" }, row.states.map(stateBadge)) },
-        { label: "Tables", align: "end", cell: (row) => number(row.topics) },
+        { label: "Tables", cell: tablesOf },
         { label: "Lag", align: "end", cell: (row) => number(row.lag) },
         { label: "Last update", cell: (row) => ago(row.updated_ms) },
         { label: "Last error", cell: (row) => (row.last_error ? h("span", { class: "clip", title: row.last_error }, row.last_error) : "none") },
       ],
       items,
-      { key: (row) => row.name, empty: `No pipeline name contains “${state.search}”.` },
+      { key: (row) => row.name, empty: `No pipeline or topic name contains “${state.search}”.` },
     ).node;
   }
 
