@@ -20,7 +20,7 @@ help:
 	@echo "make demo    three nodes, a stream and a crash; then a table, SQL and an audit (S3=1: the table is on S3, in SeaweedFS)"
 	@echo "make quick   tests that start no processes, in under a minute; installs only Python packages"
 	@echo "make test    all tests (installs Kafka clients from PyPI, npm, Debian, Maven Central); retries up to $(FEW) failed tests once"
-	@echo "make check   ruff, mypy --strict, the import rules between packages, and Prettier (npm)"
+	@echo "make check   ruff, mypy --strict, the import rules between packages, Prettier and tsc for JavaScript (npm)"
 	@echo "make bench   throughput, latency, start time and memory, compared with a minimal server"
 	@echo "make bench-peers     Chronik compared with Apache Kafka (Maven Central), one node and three"
 	@echo "make bench-tabs      the cost of ten browser tabs of the console for a node (MINUTES=$(MINUTES))"
@@ -109,6 +109,8 @@ check: $(READY)
 	@echo "== prettier (npm)"
 	@tools/clients/setup javascript
 	@test -e .tools/missing/javascript || $(NPM_BIN)/prettier --check --log-level warn . || { echo "run $(NPM_BIN)/prettier --write ."; exit 1; }
+	@echo "== tsc (npm)"
+	@test -e .tools/missing/javascript || $(NPM_BIN)/tsc -p .
 	@echo "== import rules"
 	@$(BIN)/pytest -q -p no:cacheprovider tests/test_import_layers.py
 

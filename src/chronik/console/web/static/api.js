@@ -28,8 +28,14 @@ export function address(path, query = {}, base = BASE) {
 /** Builds a path from unescaped parts: names of topics and groups may contain any character. */
 export const at = (...parts) => `/${parts.map((part) => encodeURIComponent(part)).join("/")}`;
 
+/**
+ * @param {string} method
+ * @param {string} path
+ * @param {{ query?: Record<string, unknown>, body?: unknown, signal?: AbortSignal, base?: string }} options
+ */
 async function ask(method, path, { query, body, signal, base } = {}) {
   const limit = AbortSignal.timeout(ANSWER_WITHIN_MS);
+  /** @type {RequestInit & { headers: Record<string, string> }} */
   const request = { method, headers: { Accept: "application/json" }, credentials: "same-origin", cache: "no-store" };
   request.signal = signal ? AbortSignal.any([signal, limit]) : limit;
   if (method !== "GET") request.headers["Content-Type"] = "application/json";

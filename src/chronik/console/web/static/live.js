@@ -14,6 +14,7 @@ export const live = {
 };
 
 const events = new EventTarget();
+/** @type {(word: "hello" | "bye" | "retry" | "forget") => void} */
 let send = () => {};
 
 export const onSample = (listener) => on("sample", listener);

@@ -13,6 +13,7 @@ import { waiting } from "./ui/parts.js";
 const RETRY_MS = 2_000;
 const app = document.getElementById("app");
 let frame = null;
+let isListening = false;
 
 async function begin() {
   try {
@@ -52,8 +53,8 @@ function askWho() {
 function enter() {
   frame = shell(leave);
   fill(app, frame.node);
-  if (!enter.listening) {
-    enter.listening = true;
+  if (!isListening) {
+    isListening = true;
     listen();
     onRoute((route) => frame?.show?.(route));
     onState(() => live.state === "up" && frame?.refresh?.());

@@ -9,7 +9,7 @@ const stream = new Stream((message) => {
 });
 
 self.addEventListener("connect", (event) => {
-  const port = event.ports[0];
+  const port = /** @type {MessageEvent} */ (event).ports[0];
   port.addEventListener("message", ({ data }) => heard(port, data));
   port.start();
 });

@@ -25,7 +25,7 @@ export function preview(shown, length) {
 }
 
 /** The address of a key or value; with `decoded`, that of its JSON if it is typed. */
-export const valueAddress = (topic, message, field, { header, decoded } = {}) =>
+export const valueAddress = (topic, message, field, /** @type {{ header?: number, decoded?: boolean }} */ { header, decoded } = {}) =>
   address(at("topics", topic, "messages", message.partition, message.offset, "value"), { field, header, decoded: decoded ? "true" : "" });
 
 /** A key or value. `loaded` is called with the text when the whole value was loaded. */

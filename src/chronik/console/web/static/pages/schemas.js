@@ -10,7 +10,7 @@ import { h, redraw } from "../ui/dom.js";
 import { check, choice, field, pairs, searchField, side } from "../ui/forms.js";
 import * as format from "../ui/format.js";
 import { prettyNodes, prettyText } from "../ui/json.js";
-import { badge, button, card, copyButton, empty, facts, hiddenNotice, number, pageHead, press } from "../ui/parts.js";
+import { badge, button, card, copyButton, empty, facts, hiddenNotice, number, pageHead } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
 import { pager, table } from "../ui/table.js";
 import { say } from "../ui/toast.js";
@@ -391,6 +391,10 @@ function setCompatibility(subject, level, done) {
   });
 }
 
+/**
+ * @param {string} subject
+ * @param {any} versions `all` includes those that were deleted, `live` does not.
+ */
 function deleteSubject(subject, { all, live }) {
   const permanent = !live.length;
   const path = at("subjects", subject);

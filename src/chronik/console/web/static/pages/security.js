@@ -290,6 +290,7 @@ function deleteAcl(acl, rows) {
   });
 }
 
+/** @type {[key: string, label: string, show: (value: any) => string][]} */
 const QUOTAS = [
   ["producer_byte_rate", "Producer byte rate", format.rate],
   ["consumer_byte_rate", "Consumer byte rate", format.rate],

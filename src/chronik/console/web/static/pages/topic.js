@@ -100,7 +100,6 @@ export function topicPage(name, params) {
   function act(topic) {
     if (state.do === "produce" && last.do !== "produce" && mayOn(topic, "write")) {
       produceForm(name, topic.partitions.length, {
-        value: state.value,
         done: () => {
           head.refresh();
           inner.refresh?.();

@@ -6,6 +6,10 @@ import { say } from "./toast.js";
 
 const AGAIN_MS = 1_000;
 
+/**
+ * @param {string} title
+ * @param {DialogOptions} options
+ */
 export function dialog(title, { wide, onclose, extra = "" } = {}) {
   const id = uid("dialog");
   const body = h("div", { class: "dialog-body" });
@@ -30,7 +34,7 @@ export function dialog(title, { wide, onclose, extra = "" } = {}) {
 
 /** Closes all dialogs after the URL has changed, without changing the URL again. */
 export function closeDialogs() {
-  for (const element of document.querySelectorAll("dialog[open]")) {
+  for (const element of /** @type {NodeListOf<HTMLDialogElement>} */ (document.querySelectorAll("dialog[open]"))) {
     element.dataset.left = "yes";
     element.close();
   }
@@ -47,9 +51,9 @@ export function planList(plan) {
 }
 
 /**
- * A confirmation dialog. `preview()` returns the plan ({plan, refused}), which is shown first; `typed` is a name that the user
- * must type before destructive actions; `run()` executes the action and `done(answer)` is called afterwards. While the response
- * is not done, `meanwhile` is shown and the action is repeated; if the dialog is closed before, `left` is shown as a toast.
+ * A confirmation dialog.
+ *
+ * @param {Confirmation} confirmation
  */
 export function confirm({ action, title, intro, preview, typed, label = "Confirm", tone = "primary", run, done, success, meanwhile, left, onclose }) {
   const { element, body, foot, close } = dialog(title, { onclose });
@@ -121,6 +125,8 @@ function typedField(expected, changed) {
 
 /**
  * A form in a dialog. With `preview(values)`, the plan is shown before the form is submitted, and the user can go back.
+ *
+ * @param {Form} options
  */
 export function formDialog({ action, title, intro, fields, label = "Save", preview, submit, done, success, wide, tone = "primary", onclose }) {
   const { body, foot, close } = dialog(title, { wide, onclose });

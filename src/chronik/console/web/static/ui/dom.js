@@ -14,39 +14,69 @@ function assign(element, props) {
   }
 }
 
+/**
+ * @template {Element} E
+ * @param {E} element
+ * @param {...Child} children
+ * @returns {E}
+ */
 export function append(element, ...children) {
-  for (const child of children.flat(Infinity)) {
+  for (const child of /** @type {any[]} */ (children).flat(Infinity)) {
     if (child === undefined || child === null || child === false) continue;
     element.append(child instanceof Node ? child : document.createTextNode(String(child)));
   }
   return element;
 }
 
+/**
+ * @param {string} tag
+ * @param {Record<string, any> | null} [props]
+ * @param {...Child} children
+ * @returns {any} The element; its type depends on the tag.
+ */
 export function h(tag, props, ...children) {
   const element = document.createElement(tag);
   assign(element, props);
   return append(element, ...children);
 }
 
+/**
+ * @param {string} tag
+ * @param {Record<string, any> | null} [props]
+ * @param {...Child} children
+ */
 export function svg(tag, props, ...children) {
   const element = document.createElementNS(SVG, tag);
   assign(element, props);
   return append(element, ...children);
 }
 
+/**
+ * @template {Element} E
+ * @param {E} element
+ * @param {...Child} children
+ * @returns {E}
+ */
 export function fill(element, ...children) {
   element.replaceChildren();
   return append(element, ...children);
 }
 
-/** Replaces the children of an element and keeps the keyboard focus and the selection. */
+/**
+ * Replaces the children of an element and keeps the keyboard focus and the selection.
+ *
+ * @template {Element} E
+ * @param {E} element
+ * @param {...Child} children
+ * @returns {E}
+ */
 export function redraw(element, ...children) {
-  const active = document.activeElement;
+  const active = /** @type {any} */ (document.activeElement);
   const mark = element.contains(active) ? active.dataset.focus || active.id : null;
   const selection = mark && "selectionStart" in active ? [active.selectionStart, active.selectionEnd] : null;
   fill(element, ...children);
   if (!mark) return element;
-  const next = element.querySelector(`[data-focus="${CSS.escape(mark)}"], #${CSS.escape(mark)}`);
+  const next = /** @type {any} */ (element).querySelector(`[data-focus="${CSS.escape(mark)}"], #${CSS.escape(mark)}`);
   next?.focus({ preventScroll: true });
   if (next && selection && selection[0] !== null) {
     try {

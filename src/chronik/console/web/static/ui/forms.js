@@ -3,6 +3,11 @@
 import { fill, h, uid } from "./dom.js";
 import { iconButton, button } from "./parts.js";
 
+/**
+ * @param {string} name
+ * @param {string} label
+ * @param {FieldOptions} options
+ */
 export function field(
   name,
   label,
@@ -37,6 +42,12 @@ export function field(
   return { name, node, input, read, suggest };
 }
 
+/**
+ * @param {string} name
+ * @param {string} label
+ * @param {(string | number | (string | number)[])[]} options Values, or pairs of a value and its text.
+ * @param {{ value?: string | number | null, hint?: string, onchange?: (event: any) => unknown }} settings
+ */
 export function choice(name, label, options, { value, hint, onchange } = {}) {
   const id = uid("field");
   const input = h(
@@ -55,6 +66,11 @@ export function choice(name, label, options, { value, hint, onchange } = {}) {
   };
 }
 
+/**
+ * @param {string} name
+ * @param {string} label
+ * @param {{ value?: boolean, hint?: string, onchange?: (event: any) => unknown }} options
+ */
 export function check(name, label, { value = false, hint, onchange } = {}) {
   const id = uid("field");
   const input = h("input", { id, name, type: "checkbox", checked: value, onchange });

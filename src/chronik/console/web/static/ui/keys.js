@@ -39,7 +39,7 @@ export function installKeys() {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.(TYPING)) return;
     if (event.key === "/") {
       event.preventDefault();
-      const search = document.querySelector("main [data-search]");
+      const search = /** @type {HTMLElement} */ (document.querySelector("main [data-search]"));
       if (search) search.focus();
       else openPalette();
     } else if (event.key === "?") openHelp();

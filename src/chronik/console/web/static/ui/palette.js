@@ -24,6 +24,7 @@ const PLACES = [
   ["security", "Quotas", link("security", { tab: "quotas" })],
   ["tables", "Tables", link("tables")],
 ];
+/** @type {[glyph: string, label: string, href: string, isAllowed: () => boolean][]} */
 const ACTIONS = [
   ["plus", "Create topic", link("topics", { do: "create" }), mayCreateTopics],
   ["plus", "Register schema", link("schemas", { do: "register-schema" }), () => mayOnAny("write", "subject")],

@@ -16,11 +16,24 @@ export const number = (value) => h("span", { class: "number" }, format.count(val
  */
 export const press = (action, props, ...children) => h("button", { type: "button", "data-action": action, ...props }, ...children);
 
+/**
+ * @param {string} action
+ * @param {string} label
+ * @param {((event: Event) => unknown) | null} onclick
+ * @param {ButtonOptions} options
+ */
 export function button(action, label, onclick, { tone = "", glyph, disabled, focus, title, type = "button", small, form } = {}) {
   const props = { type, class: `button ${tone && `button-${tone}`} ${small ? "button-small" : ""}`, onclick, disabled, title, form, "data-focus": focus };
   return press(action, props, glyph && icon(glyph), label);
 }
 
+/**
+ * @param {string} action
+ * @param {string} label
+ * @param {string} glyph
+ * @param {(event: Event) => unknown} onclick
+ * @param {{ focus?: string, extra?: string }} options
+ */
 export function iconButton(action, label, glyph, onclick, { focus, extra = "" } = {}) {
   return press(action, { class: `icon-button ${extra}`, onclick, "aria-label": label, title: label, "data-focus": focus }, icon(glyph));
 }
@@ -44,6 +57,10 @@ export function facts(pairs, extra = "") {
   );
 }
 
+/**
+ * @param {string} title
+ * @param {{ lead?: Child, actions?: Child[], back?: { href: string, label: string } }} options
+ */
 export function pageHead(title, { lead, actions, back } = {}) {
   return h(
     "header",

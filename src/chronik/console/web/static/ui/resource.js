@@ -8,8 +8,9 @@ import { hiddenNotice, problem, waiting } from "./parts.js";
 const EVERY_MS = 5_000;
 
 /**
- * `permission` is what the principal needs to see the data, such as "Describe on the cluster".
- * `dependents` are elements that are hidden unless the data is loaded, such as the buttons of a topic that may not exist.
+ * @param {(signal: AbortSignal) => Promise<any>} load
+ * @param {(data: any) => Child} draw
+ * @param {ResourceOptions} options
  */
 export function resource(load, draw, { everyMs = EVERY_MS, text, dependents = [], permission } = {}) {
   const node = h("div", { class: "resource" });

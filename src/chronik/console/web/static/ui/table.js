@@ -6,8 +6,10 @@ import { icon } from "./icons.js";
 import { press } from "./parts.js";
 
 /**
- * columns: {label, cell(row), align: "end", grow, sort(row), plain}; a column without label is for actions.
- * options: {empty, key(row), sort: {value, set(value), remote}, showCaption}; with `remote`, the server has sorted the rows; without showCaption, only screen readers read the caption.
+ * @param {string} caption
+ * @param {(Column | false | null | undefined)[]} columns
+ * @param {any[]} rows
+ * @param {TableOptions} options
  */
 export function table(caption, columns, rows, options = {}) {
   const body = h("tbody", { role: "rowgroup" });
@@ -58,7 +60,7 @@ function compared(a, b) {
   return (a ?? -1) - (b ?? -1);
 }
 
-function line(row, columns, { key, tone }) {
+function line(row, columns, /** @type {TableOptions} */ { key, tone }) {
   const header = columns.findIndex((column) => !column.plain);
   return h(
     "tr",
@@ -74,7 +76,7 @@ function line(row, columns, { key, tone }) {
   );
 }
 
-function nothing(columns, text = "No data.") {
+function nothing(columns, /** @type {Child} */ text = "No data.") {
   return h("tr", { role: "row", class: "nothing" }, h("td", { role: "cell", colspan: columns.length }, text));
 }
 
