@@ -3,9 +3,9 @@
 const listeners = new Set();
 
 export function parse(hash = location.hash) {
-  const [path, query] = hash.replace(/^#\/?/, "").split("?", 2);
+  const [path, ...query] = hash.replace(/^#\/?/, "").split("?");
   const parts = path.split("/").filter(Boolean).map(decoded);
-  return { parts: parts.length ? parts : ["overview"], params: Object.fromEntries(new URLSearchParams(query ?? "")) };
+  return { parts: parts.length ? parts : ["overview"], params: Object.fromEntries(new URLSearchParams(query.join("?"))) };
 }
 
 function decoded(part) {

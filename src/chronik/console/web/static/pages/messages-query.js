@@ -1,6 +1,6 @@
 // The query of the message browser: its form, its parameters in the URL, and saved queries.
 
-import { setParams } from "../router.js";
+import { link, parse, setParams } from "../router.js";
 import { formDialog } from "../ui/dialog.js";
 import { h } from "../ui/dom.js";
 import { choice, field } from "../ui/forms.js";
@@ -26,7 +26,11 @@ export const filtersOf = (state) => ({
 
 export const isFiltered = (state) => FILTERS.some((name) => state[name]);
 
-/** The order in which a state shows messages: from an offset or a time on, the oldest first. */
+/**
+ * The order in which a state shows messages: from an offset or a time on, the oldest first.
+ *
+ * @param {{ sort?: string, from?: string }} state
+ */
 export const sortOf = ({ sort, from }) => sort || (/^(start|@.*|\d+)$/.test(from ?? "") ? "oldest" : "newest");
 
 /**
@@ -204,8 +208,12 @@ export function savedQueries(topic, state, changed) {
     choose.node,
     button("save-query?", "Save query", save, { small: true }),
     current && button("delete-query", "Delete query", forget, { small: true, tone: "quiet" }),
-    copyButton("copy-link", "Copy link", linkOf, say),
+    copyButton("copy-link", "Copy link", linkWithoutOpenMessage, say),
   ];
 }
 
-const linkOf = () => location.href.replace(/[?&]open=[^&]*/, "");
+/** The address of this page without the message that is open. */
+export function linkWithoutOpenMessage() {
+  const { parts, params } = parse();
+  return new URL(link(...parts, { ...params, open: "" }), location.href).href;
+}

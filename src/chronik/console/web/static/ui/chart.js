@@ -169,7 +169,7 @@ export function chart({ title, note, show, base = 1, twin, toggle, zoom }) {
 }
 
 /** Places ticks at round numbers, in the displayed unit for bytes. */
-function scale(peak, base) {
+export function scale(peak, base) {
   const unit = base > 1 && peak >= base ? base ** Math.floor(Math.log(peak) / Math.log(base)) : 1;
   const { top, ticks } = rounded(peak / unit);
   return { top: top * unit, ticks: ticks.map((each) => each * unit) };
@@ -194,12 +194,12 @@ function grid(ticks, y, width, show) {
 
 const tickText = (text) => text.replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
 
-/** Labels the time axis at round times in the browser's time zone. */
+/** Labels the time axis at round times in the chosen time zone. */
 function times(startMs, endMs, width) {
   const inner = width - PAD.left - PAD.right;
   const wanted = (endMs - startMs) / 1000 / Math.max(1, inner / 80);
   const step = (TICKS_S.find((each) => each >= wanted) ?? TICKS_S.at(-1)) * 1000;
-  const zone = new Date(startMs).getTimezoneOffset() * 60_000;
+  const zone = format.zone.offset(startMs) * 60_000;
   const labels = [];
   for (let at = Math.ceil((startMs - zone) / step) * step + zone; at <= endMs; at += step) {
     const x = PAD.left + ((at - startMs) / (endMs - startMs)) * inner;

@@ -2,7 +2,6 @@
 
 const NONE = "—";
 const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
-const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
 const absent = (value) => value === null || value === undefined || Number.isNaN(value);
 
@@ -15,9 +14,17 @@ function scaled(value, base, units, digits = 3) {
     size /= base;
     step += 1;
   }
-  const decimals = step === 0 && Number.isInteger(value) ? 0 : Math.max(0, digits - String(Math.trunc(size)).length);
-  const text = size.toFixed(Math.min(decimals, 2)).replace(/\.0+$|(\.\d*?)0+$/, "$1");
+  let text = rounded(size, step === 0 && Number.isInteger(value), digits);
+  if (Number(text) >= base && step < units.length - 1) {
+    step += 1;
+    text = rounded(size / base, false, digits);
+  }
   return `${value < 0 ? "−" : ""}${text}${units[step]}`;
+}
+
+function rounded(size, isWhole, digits) {
+  const decimals = isWhole ? 0 : Math.max(0, digits - String(Math.trunc(size)).length);
+  return size.toFixed(Math.min(decimals, 2)).replace(/\.0+$|(\.\d*?)0+$/, "$1");
 }
 
 export const short = (value) => (absent(value) ? NONE : scaled(value, 1000, ["", " k", " M", " G", " T"]));
@@ -34,15 +41,13 @@ export function milliseconds(value) {
 export function duration(seconds) {
   if (absent(seconds)) return NONE;
   if (seconds < 1) return seconds <= 0 ? "0 s" : "under 1 s";
-  if (seconds < 60) return `${Math.round(seconds)} s`;
+  if (seconds < 60) return `${Math.min(59, Math.round(seconds))} s`;
   if (seconds < 3600) return parts(Math.floor(seconds / 60), "min", Math.floor(seconds % 60), "s");
   if (seconds < 86400) return parts(Math.floor(seconds / 3600), "h", Math.floor((seconds % 3600) / 60), "min");
   return parts(Math.floor(seconds / 86400), "d", Math.floor((seconds % 86400) / 3600), "h");
 }
 
 const parts = (large, one, small, other) => `${large} ${one}${small ? ` ${small} ${other}` : ""}`;
-
-export const time = (ms) => (absent(ms) || ms < 0 ? NONE : clock.format(ms));
 
 // The time zone is that of the browser or UTC, as chosen by the user. Browsers keep the choice.
 
@@ -68,6 +73,8 @@ function offsetLabel(minutes) {
 
 export const zone = {
   isUtc: () => inUtc,
+  /** The minutes that the chosen zone is behind UTC at a time. */
+  offset: offsetOf,
   label: (ms = Date.now()) => offsetLabel(offsetOf(ms)),
   localLabel: (ms = Date.now()) => offsetLabel(new Date(ms).getTimezoneOffset()),
   set: (utc) => {
@@ -86,6 +93,9 @@ export function stamp(ms) {
   const shifted = ms - offsetOf(ms) * 60_000;
   return ms > DATE_MAX || Number.isNaN(shifted) || shifted > DATE_MAX ? `${ms} ms` : new Date(shifted).toISOString().replace("T", " ").replace("Z", "");
 }
+
+/** Formats the time of day without its zone: 12:00:00. */
+export const time = (ms) => stamp(ms).slice(-12, -4) || NONE;
 
 const withZone = (text, ms) => (text === NONE ? NONE : `${text} ${zone.label(ms)}`);
 

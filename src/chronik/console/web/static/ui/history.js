@@ -57,11 +57,15 @@ const NAMES = {
   group_lag: "All topics",
 };
 
+const timeZone = () => (format.zone.isUtc() ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone || "the local time zone");
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
 /**
  * charts: [{ title, note, unit, metrics, query, name(series) }]. Charts with the same query share a request; if it is rejected, they show
  * why. `query` selects a node, a topic or a group; `of` only separates requests.
+ *
+ * @param {any[]} charts
+ * @param {{ heading?: string }} options
  */
 export function historyCharts(charts, { heading } = {}) {
   const drawn = charts.map((each) => {
@@ -118,7 +122,7 @@ export function historyCharts(charts, { heading } = {}) {
 
   function drawBar(range, end) {
     const step = (factor) => move(range, Math.min((end ?? Date.now()) + factor * range * 1000, Date.now()));
-    const focused = bar.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
+    const focused = bar.contains(document.activeElement) ? /** @type {HTMLElement} */ (document.activeElement).dataset.focus : null;
     fill(
       bar,
       RANGES.map(([seconds, label]) =>
@@ -131,7 +135,7 @@ export function historyCharts(charts, { heading } = {}) {
       press("history-earlier", { class: "button button-small button-quiet", "data-focus": "history-earlier", onclick: () => step(-0.5) }, "Earlier"),
       end && press("history-later", { class: "button button-small button-quiet", "data-focus": "history-later", onclick: () => step(0.5) }, "Later"),
       end && press("history-now", { class: "button button-small button-quiet", "data-focus": "history-now", onclick: () => move(range, null) }, "Now"),
-      h("span", { class: "muted small" }, `Times in ${Intl.DateTimeFormat().resolvedOptions().timeZone || "the local time zone"}`),
+      h("span", { class: "muted small" }, `Times in ${timeZone()}`),
     );
     if (focused) (bar.querySelector(`[data-focus="${focused}"]`) ?? bar.querySelector("button")).focus({ preventScroll: true });
   }
