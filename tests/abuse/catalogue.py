@@ -7,10 +7,12 @@ from typing import Final
 from tests.abuse import (
     consumer_groups,
     decompression_bombs,
+    history,
     http_port,
     invalid_batches,
     kafka_frames,
     large_responses,
+    message_exports,
     message_filters,
     peer_port,
     registry,
@@ -28,7 +30,9 @@ ATTACKS: Final[dict[str, Attack]] = {
     for module in (
         *(
             kafka_frames,
+            history,
             http_port,
+            message_exports,
             message_filters,
             peer_port,
             topic_names,

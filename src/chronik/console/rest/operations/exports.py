@@ -7,11 +7,13 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
+from importlib.util import find_spec
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
+from chronik.console.messages.parquet_process import ParquetProcess
 from chronik.console.rest.context import OperationContext
 from chronik.console.rest.errors import RestError
 from chronik.console.rest.models.messages import ExportMessages
@@ -31,8 +33,9 @@ DECODING_CPU_SECONDS_MAX: Final = 3600.0
 EMBEDDED_JSON_BYTES_MAX: Final = 256 * KIB
 """Maximum size of a value that is checked for JSON, which blocks other threads. Larger ones are exported as text."""
 CHUNK_BYTES: Final = 64 * KIB
+"""Size of the chunks that are queued for a client, which may read them slowly."""
 ROW_GROUP_ROWS: Final = 5_000
-ROW_GROUP_BYTES: Final = 8 * MIB
+ROW_GROUP_BYTES: Final = 4 * MIB
 RECORD_BYTES_MAX: Final = 16 * MIB
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -149,14 +152,15 @@ def _format_timestamp(timestamp_ms: int) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _join_chunks(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Join pieces to chunks of a reasonable size."""
+def _iter_chunks(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Join or split pieces into chunks of equal size, except the last one."""
     joined = bytearray()
     for piece in pieces:
         joined += piece
-        if len(joined) >= CHUNK_BYTES:
-            yield bytes(joined)
-            joined.clear()
+        whole = len(joined) - len(joined) % CHUNK_BYTES
+        for start in range(0, whole, CHUNK_BYTES):
+            yield bytes(joined[start : start + CHUNK_BYTES])
+        del joined[:whole]
     if joined:
         yield bytes(joined)
 
@@ -166,14 +170,14 @@ def _join_chunks(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 def _create_json_writer() -> Callable[[Iterator[ExportedMessage]], Iterator[bytes]]:
     encoder = msgspec.json.Encoder()
-    return lambda messages: _join_chunks(encoder.encode(each) + b"\n" for each in messages)
+    return lambda messages: _iter_chunks(encoder.encode(each) + b"\n" for each in messages)
 
 
 # CSV
 
 
 def _create_csv_writer() -> Callable[[Iterator[ExportedMessage]], Iterator[bytes]]:
-    return lambda messages: _join_chunks(_iter_csv_lines(messages))
+    return lambda messages: _iter_chunks(_iter_csv_lines(messages))
 
 
 def _iter_csv_lines(messages: Iterator[ExportedMessage]) -> Iterator[bytes]:
@@ -204,83 +208,58 @@ def format_csv_cell(text: str | None) -> str:
 # Parquet
 
 
-class _Sink:
-    """A file that keeps what was written until it is taken."""
+class _ParquetRow(msgspec.Struct):
+    """A row for the process that writes Parquet files."""
 
-    closed = False
-
-    def __init__(self) -> None:
-        self._written = bytearray()
-        self._position = 0
-
-    def write(self, data: Any) -> int:
-        self._written += data
-        self._position += len(data)
-        return len(data)
-
-    def tell(self) -> int:
-        return self._position
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def take(self) -> bytes:
-        taken = bytes(self._written)
-        self._written.clear()
-        return taken
+    partition: int
+    offset: int
+    timestamp: int
+    key: str | None
+    key_format: str | None
+    value: str | None
+    value_format: str | None
+    headers: list[ExportedHeader]
 
 
 def _create_parquet_writer() -> Callable[[Iterator[ExportedMessage]], Iterator[bytes]]:
-    try:
-        import pyarrow
-        import pyarrow.parquet  # noqa: F401
-    except ImportError:
+    if find_spec("pyarrow") is None:
         reason = f"Parquet files require pyarrow on this node: {format_install_hint('spark')}, or choose jsonl or csv"
-        raise RestError(HTTPStatus.NOT_IMPLEMENTED, reason) from None
-    return lambda messages: (each for each in _iter_parquet_chunks(messages) if each)
+        raise RestError(HTTPStatus.NOT_IMPLEMENTED, reason)
+    return lambda messages: _iter_chunks(_iter_parquet_pieces(messages))
 
 
-def _iter_parquet_chunks(messages: Iterator[ExportedMessage]) -> Iterator[bytes]:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    header = pa.struct([("name", pa.string()), ("value", pa.string())])
-    types = (pa.int32(), pa.int64(), pa.timestamp("ms", "UTC"), *[pa.string()] * 4, pa.list_(header))
-    schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
-    sink = _Sink()
-    with parquet.ParquetWriter(pa.PythonFile(sink, "w"), schema, compression="zstd") as writer:
-        for rows in _group_rows(messages):
-            writer.write_table(pa.Table.from_pylist(rows, schema))
-            yield sink.take()
-    yield sink.take()
+def _iter_parquet_pieces(messages: Iterator[ExportedMessage]) -> Iterator[bytes]:
+    with ParquetProcess() as process:
+        for lines in _group_rows(messages):
+            yield process.convert(lines)
+        yield process.convert(b"")
 
 
-def _group_rows(messages: Iterator[ExportedMessage]) -> Iterator[list[dict[str, Any]]]:
-    rows: list[dict[str, Any]] = []
-    size = 0
+def _group_rows(messages: Iterator[ExportedMessage]) -> Iterator[bytes]:
+    """Yield the rows of each row group as JSON lines."""
+    encoder = msgspec.json.Encoder()
+    lines, rows = bytearray(), 0
     for each in messages:
-        key, value = _to_text(each.key), _to_text(each.value)
-        headers = [{"name": header.name, "value": header.value} for header in each.headers]
-        cells = (
-            each.partition,
-            each.offset,
-            each.timestamp_ms,
-            key,
-            each.key_format,
-            value,
-            each.value_format,
-            headers,
+        lines += encoder.encode(
+            _ParquetRow(
+                each.partition,
+                each.offset,
+                each.timestamp_ms,
+                _to_text(each.key),
+                each.key_format,
+                _to_text(each.value),
+                each.value_format,
+                each.headers,
+            )
         )
-        rows.append(dict(zip(COLUMNS, cells, strict=True)))
-        size += len(key or "") + len(value or "") + 100 * len(headers) + 100
-        if len(rows) >= ROW_GROUP_ROWS or size >= ROW_GROUP_BYTES:
-            yield rows
-            rows, size = [], 0
-    if rows:
-        yield rows
+        lines += b"\n"
+        rows += 1
+        if rows >= ROW_GROUP_ROWS or len(lines) >= ROW_GROUP_BYTES:
+            yield bytes(lines)
+            lines.clear()
+            rows = 0
+    if lines:
+        yield bytes(lines)
 
 
 _FORMATS: Final[dict[str, tuple[str, Callable[[], Callable[[Iterator[ExportedMessage]], Iterator[bytes]]]]]] = {

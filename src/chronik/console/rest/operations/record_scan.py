@@ -41,6 +41,8 @@ KEPT_MIN: Final = 10
 """Minimum number of records of a partition that are kept ready, so that few batches are read twice."""
 KEPT_BYTES_MAX: Final = 16 * MIB
 """Maximum size of the records that are kept ready, in total."""
+KEPT_PARTITION_BYTES_MAX: Final = 2 * MIB
+"""Maximum size of the records of a partition that are kept ready, unless a single one is larger."""
 IDLE_SECONDS_PER_WORK_SECOND: Final = 1.0
 """Seconds for which a scan pauses per second of work, so that it leaves CPU time for the node's other work."""
 UNPAUSED_SECONDS: Final = 0.2
@@ -140,7 +142,7 @@ class RecordScan(Generic[T]):
             _PartitionScan(each, start, bounds[each], is_forward=self._is_forward) for each, start in starts.items()
         ]
         self._kept_max = compute_kept_max(limit, len(starts))
-        self._kept_bytes_max = KEPT_BYTES_MAX // max(1, len(starts))
+        self._kept_bytes_max = min(KEPT_PARTITION_BYTES_MAX, KEPT_BYTES_MAX // max(1, len(starts)))
         self._reader = BatchReader(context, starts, committed=committed)
         self.scanned = 0
         """The number of records that were read."""

@@ -1,0 +1,153 @@
+"""A process that converts JSON lines to a Parquet file.
+
+Importing pyarrow blocks the event loop for tens of milliseconds, and writing takes tens of MB that pyarrow keeps.
+A process of its own avoids both. It reads groups of lines and responds to each with the next bytes of the file; after
+an empty group, it responds with the rest of the file and exits. Each group and response begins with its length.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import subprocess
+import sys
+from types import TracebackType
+from typing import IO, Any, Final
+
+from chronik.errors import ChronikError
+
+LENGTH: Final = struct.Struct(">I")
+EXIT_SECONDS_MAX: Final = 10.0
+NICENESS: Final = 10
+"""The priority of the process, below the node's."""
+
+
+class ParquetProcess:
+    """A process that writes one Parquet file. It ends when the context is left."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> ParquetProcess:
+        command = [sys.executable, "-P", "-m", __name__]
+        pipe = subprocess.PIPE
+        # In a session of its own, Ctrl-C in the node's terminal does not interrupt it.
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        process, self._process = self._process, None
+        assert process is not None
+        process.kill()
+        with contextlib.suppress(BrokenPipeError):
+            process.communicate(timeout=EXIT_SECONDS_MAX)
+
+    def convert(self, lines: bytes) -> bytes:
+        """Append rows, given as JSON lines, and return the next bytes of the file. Without rows, finish the file.
+
+        Raises:
+            ChronikError: The process has failed.
+        """
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            write_frame(process.stdin, lines)
+            return read_frame(process.stdout)
+        except (EOFError, OSError):
+            raise ChronikError(f"the Parquet file is incomplete: {self._read_reason()}") from None
+
+    def _read_reason(self) -> str:
+        assert self._process is not None
+        _, errors = self._process.communicate(timeout=EXIT_SECONDS_MAX)
+        lines = errors.decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"its process exited with code {self._process.returncode}"
+
+
+def write_frame(stream: IO[bytes], data: bytes) -> None:
+    stream.write(LENGTH.pack(len(data)))
+    stream.write(data)
+    stream.flush()
+
+
+def read_frame(stream: IO[bytes]) -> bytes:
+    """Read a frame. Raise EOFError if the stream ends before."""
+    (length,) = LENGTH.unpack(_read_exactly(stream, LENGTH.size))
+    return _read_exactly(stream, length)
+
+
+def _read_exactly(stream: IO[bytes], count: int) -> bytes:
+    data = stream.read(count)
+    if len(data) < count:
+        raise EOFError
+    return data
+
+
+# The process
+
+
+class _Output:
+    """A file that keeps what was written until it is taken."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._written = bytearray()
+        self._position = 0
+
+    def write(self, data: Any) -> int:
+        self._written += data
+        self._position += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._position
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def take(self) -> bytes:
+        taken = bytes(self._written)
+        self._written.clear()
+        return taken
+
+
+def main() -> None:
+    """Convert the rows from standard input until an empty group or the end of the input."""
+    import pyarrow as pa
+    from pyarrow import json, parquet
+
+    if hasattr(os, "nice"):
+        os.nice(NICENESS)
+    header = pa.struct([("name", pa.string()), ("value", pa.string())])
+    text = pa.string()
+    schema = pa.schema(
+        [
+            *(("partition", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.timestamp("ms", "UTC"))),
+            *(("key", text), ("key_format", text), ("value", text), ("value_format", text)),
+            ("headers", pa.list_(header)),
+        ]
+    )
+    read_schema = schema.set(2, pa.field("timestamp", pa.int64()))
+    parse_options = json.ParseOptions(explicit_schema=read_schema, unexpected_field_behavior="error")
+    source, sink, output = sys.stdin.buffer, sys.stdout.buffer, _Output()
+    with contextlib.suppress(EOFError, BrokenPipeError):  # the node does not want the rest
+        with parquet.ParquetWriter(pa.PythonFile(output, "w"), schema, compression="zstd") as writer:
+            while lines := read_frame(source):
+                # One block: a row must not span two of them.
+                read_options = json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+                rows = json.read_json(pa.BufferReader(lines), read_options, parse_options)
+                writer.write_table(rows.cast(schema))
+                write_frame(sink, output.take())
+        write_frame(sink, output.take())
+
+
+if __name__ == "__main__":
+    main()
