@@ -59,6 +59,15 @@ def test_dead_broker_is_removed_after_controller_change(
     cluster.wait_until_agreed()
 
 
+def wait_until_created(cluster: Cluster) -> None:
+    """Wait until each node knows the cluster id, which is committed after the first registrations."""
+
+    def find_unaware_node() -> str | None:
+        return next((f"node {each.node_id}" for each in cluster.live_nodes if not each.status()["cluster_id"]), None)
+
+    cluster.wait_until(find_unaware_node, "the cluster id on all nodes")
+
+
 @pytest.mark.parametrize("crash", [False, True], ids=["graceful", "crash"])
 def test_restarted_node_is_listed_with_new_incarnation(chronik_cluster_factory: ClusterFactory, crash: bool) -> None:
     cluster = chronik_cluster_factory()
@@ -85,6 +94,7 @@ def test_new_cluster_starts_in_any_order(chronik_cluster_factory: ClusterFactory
         starts = start_at_random(cluster, randomness)
         cluster.wait_until_listed(ALL)
         cluster.wait_until_ready()
+        wait_until_created(cluster)
         assert len({node.status()["cluster_id"] for node in cluster.live_nodes}) == 1, starts
         cluster.wait_until_agreed()
         cluster.close()
@@ -95,6 +105,7 @@ def test_cluster_restarts_in_any_order_after_power_loss(
 ) -> None:
     randomness = random.Random(SEED)
     cluster = chronik_cluster_factory()
+    wait_until_created(cluster)
     index, cluster_id = cluster.wait_until_agreed(), cluster.status(1)["cluster_id"]
     for _ in range(sized(2, 20)):
         for node in cluster.live_nodes:
