@@ -203,6 +203,16 @@ def test_similar_facts_have_other_problems_or_none(observed: HealthFacts, kinds:
     assert {problem.kind for problem in assess(observed)} == kinds
 
 
+def test_group_may_have_its_own_lag_budget() -> None:
+    grown = group(40_000, 50_000, 60_000, 72_000)
+    tolerant = replace(grown, groups=(replace(grown.groups[0], lag_budget=100_000),))
+    assert not assess(tolerant)
+    strict = replace(group(1, 20, 40, 500), lag_budget=100_000)
+    assert not assess(strict)
+    (problem,) = assess(replace(strict, groups=(replace(strict.groups[0], lag_budget=50),)))
+    assert problem.kind == "lagging-group"
+
+
 def test_single_collection_assumes_that_lag_grows() -> None:
     once = replace(group(72_000), has_history=False)
     assert [problem.kind for problem in assess(once)] == ["lagging-group"]

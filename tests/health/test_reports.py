@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from chronik.health.facts import (
 from chronik.health.problems import KINDS, hide_subjects, problem_from_json, problem_to_json
 from chronik.health.reports import (
     REPORT_VALID_SECONDS,
+    TRACKED_GROUPS_MAX,
     HealthReport,
     NodeHealthReport,
     PipelineReport,
@@ -32,7 +34,10 @@ def report(node_id: int, **fields: Any) -> NodeHealthReport:
 
 
 def build(
-    aggregator: ReportAggregator, at_s: float = 0.0, nodes: tuple[ObservedNode, ...] | None = None
+    aggregator: ReportAggregator,
+    at_s: float = 0.0,
+    nodes: tuple[ObservedNode, ...] | None = None,
+    budgets: Mapping[str, int] | None = None,
 ) -> HealthFacts:
     return aggregator.build(
         NOW_S + at_s,
@@ -42,6 +47,7 @@ def build(
         transactions=(),
         find_membership=lambda name: name == "billing",
         lag_budget=100,
+        find_lag_budget=lambda group: (budgets or {}).get(group, 100),
     )
 
 
@@ -53,6 +59,17 @@ def test_lag_of_a_group_is_summed_over_the_nodes() -> None:
     assert groups["billing"].lag[-1].value == 130
     assert groups["billing"].has_members is True
     assert groups["old"].has_members is False
+
+
+def test_lags_are_ranked_by_the_budgets_of_their_groups() -> None:
+    aggregator = ReportAggregator()
+    lags = {f"batch-{number}": 10_000 + number for number in range(TRACKED_GROUPS_MAX)}
+    aggregator.add(report(1, group_lags={**lags, "payments": 50}), NOW_S)
+    budgets = {**dict.fromkeys(lags, 1_000_000), "payments": 10}
+    groups = {each.name: each for each in build(aggregator, nodes=(ObservedNode(1),), budgets=budgets).groups}
+    assert len(groups) == TRACKED_GROUPS_MAX
+    assert groups["payments"].lag_budget == 10
+    assert "batch-0" not in groups
 
 
 def test_lag_is_not_recorded_while_a_report_is_missing() -> None:

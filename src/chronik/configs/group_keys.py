@@ -1,4 +1,6 @@
-"""The group configs of Kafka 4.3. They apply to Kafka's newer group types, so here they are accepted but ignored.
+"""The group configs of Kafka 4.3 and Chronik.
+
+Those of Kafka apply to its newer group types, so here they are accepted but ignored.
 
 A broker config supplies the default of a group config; some broker configs also define its minimum and maximum.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from chronik.configs.ignored_keys import IGNORED_KEY_DOC, IGNORED_KEYS
-from chronik.configs.keys import ConfigKey, ConfigType
+from chronik.configs.keys import LAG_BUDGET, ConfigKey, ConfigType, define_long_config
 from chronik.configs.validators import INT_MAX, Validator, integer_in_range, one_of, validate_boolean
 
 _NUMBERS: Final = {
@@ -66,6 +68,13 @@ GROUP_KEYS: Final = {
             one_of("read_committed", "read_uncommitted"),
         ),
         _create_ignored_key("share.renew.acknowledge.enable", ConfigType.BOOLEAN, "true", validate_boolean),
+        define_long_config(
+            LAG_BUDGET,
+            10_000,
+            "The lag in records above which a growing lag of the group is a problem.",
+            1,
+            synonym=LAG_BUDGET,
+        ),
     )
 }
 """All group configs by config name, such as `consumer.session.timeout.ms`."""

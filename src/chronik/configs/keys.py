@@ -32,6 +32,9 @@ from chronik.configs.validators import (
     validate_throttled_replicas,
 )
 
+LAG_BUDGET: Final = "chronik.lag.budget"
+"""The config of brokers and groups with the lag above which a growing lag is a problem."""
+
 
 class ConfigType(IntEnum):
     """The type of a config value, with the numeric codes of DescribeConfigs."""
@@ -617,6 +620,13 @@ BROKER_KEYS = _index_keys_by_name(
     ),
     define_boolean_config(
         "allow.everyone.if.no.acl.found", False, "Whether everyone may access resources without ACLs."
+    ),
+    define_long_config(
+        LAG_BUDGET,
+        10_000,
+        "The lag in records above which a growing lag of a group or a pipeline is a problem. Groups can override it.",
+        1,
+        update_mode=UpdateMode.CLUSTER_WIDE,
     ),
     define_int_config(
         "chronik.metrics.series.max",

@@ -9,7 +9,7 @@ from typing import Final, TypeVar, cast
 import msgspec
 
 from chronik.configs.broker_key_lookup import create_unknown_key, find_broker_key, iter_broker_keys
-from chronik.configs.keys import BROKER_KEYS, TOPIC_KEYS, ConfigKey, ConfigType, UpdateMode
+from chronik.configs.keys import BROKER_KEYS, LAG_BUDGET, TOPIC_KEYS, ConfigKey, ConfigType, UpdateMode
 from chronik.configs.validation import validate_group_config, validate_static_config
 from chronik.errors import check_invariant
 from chronik.metadata.commands.brokers import CLUSTER_DEFAULT
@@ -108,6 +108,11 @@ class ConfigResolver:
 
     def broker_flag(self, name: str) -> bool:
         return self.broker_value(name).strip().lower() == "true"
+
+    def lag_budget(self, group_id: str) -> int:
+        """Return the lag in records above which a growing lag of a group is a problem."""
+        own = self._store.image.group_configs.get(group_id, {}).get(LAG_BUDGET)
+        return self.broker_int(LAG_BUDGET) if own is None else int(own)
 
     def broker_list(self, key: ConfigKey, broker_id: int) -> str:
         """Return the elements of a list config for one broker, or of its cluster-wide default (CLUSTER_DEFAULT)."""

@@ -28,9 +28,8 @@ SUBJECTS_MAX: Final = 50
 LAG_WINDOW_S: Final = 300.0
 LAG_SPAN_MIN_S: Final = 60.0
 """Minimum time in seconds for which a lag must be known before the check decides whether it grows."""
-LAG_GROWTH_MIN: Final = 100.0
 LAG_GROWTH_RATIO: Final = 0.01
-"""Minimum growth of a lag within its window, in records and as a part of the lag."""
+"""Minimum growth of a lag within its window, as a part of the lag."""
 
 TRANSACTION_S: Final = 900.0
 """Time in seconds after which an open transaction is a problem, unless its own timeout is longer."""
@@ -235,7 +234,8 @@ def check_isr(facts: HealthFacts) -> Iterator[HealthCondition]:
 def check_groups(facts: HealthFacts) -> Iterator[HealthCondition]:
     """Find groups whose lag exceeds the budget: growing, steady, or of a group that has stopped."""
     for group in sorted(facts.groups, key=lambda each: -each.lag[-1].value if each.lag else 0.0):
-        severity, held = grade(group.lag[-1].value if group.lag else 0.0, facts.lag_budget)
+        budget = facts.lag_budget if group.lag_budget is None else group.lag_budget
+        severity, held = grade(group.lag[-1].value if group.lag else 0.0, budget)
         if held is not None:
             yield from _check_group(group, facts, is_over_budget=severity is not None)
 
@@ -274,7 +274,7 @@ def _is_growing(growth: float | None, lag: float) -> bool | None:
         return None
     if growth <= 0:
         return False
-    return True if growth >= max(LAG_GROWTH_MIN, LAG_GROWTH_RATIO * lag) else None
+    return True if growth >= LAG_GROWTH_RATIO * lag else None
 
 
 def check_transactions(facts: HealthFacts) -> Iterator[HealthCondition]:

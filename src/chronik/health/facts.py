@@ -31,6 +31,8 @@ class ObservedGroup(msgspec.Struct, frozen=True):
     name: str
     lag: Series
     has_members: bool | None = None
+    lag_budget: int | None = None
+    """The group's own budget, or None if it has that of the cluster."""
 
 
 class ObservedTransaction(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -131,6 +132,13 @@ class WindowCounter:
         return dict(found)
 
 
+def select_largest_lags(lags: Mapping[str, int], find_lag_budget: Callable[[str], int], count: int) -> dict[str, int]:
+    """Return the lags of the groups with the largest ones compared with their budgets."""
+    if len(lags) <= count:
+        return dict(lags)
+    return dict(heapq.nlargest(count, lags.items(), key=lambda item: item[1] / find_lag_budget(item[0])))
+
+
 class ReportAggregator:
     """Collects the reports of all nodes, and builds the facts about the cluster from them."""
 
@@ -160,6 +168,7 @@ class ReportAggregator:
         transactions: tuple[ObservedTransaction, ...],
         find_membership: Callable[[str], bool | None],
         lag_budget: int,
+        find_lag_budget: Callable[[str], int],
     ) -> HealthFacts:
         """Return the facts about the cluster, from the reports and from what this node's image says."""
         nodes = tuple(nodes)
@@ -170,7 +179,8 @@ class ReportAggregator:
             if node_id in members and 0 <= now_s - received[0] <= REPORT_VALID_SECONDS
         }
         reports = [report for _, report in self._reports.values()]
-        self._record_lags(now_s, reports, is_complete=all(node.id in self._reports for node in nodes if node.is_up))
+        if all(node.id in self._reports for node in nodes if node.is_up):
+            self._record_lags(now_s, reports, find_lag_budget)
         self._free_bytes.record(now_s, {each.node_id: each.disk_free_bytes for each in reports if each.disk_bytes})
         index, is_same = compare_state_hashes(reports)
         return HealthFacts(
@@ -180,7 +190,10 @@ class ReportAggregator:
             nodes=tuple(self._add_report(node) for node in nodes),
             partitions=partitions,
             isr_shrinks=tuple(_sum_isr_shrinks(reports)),
-            groups=tuple(ObservedGroup(name, self._lags.series(name), find_membership(name)) for name in self._lags),
+            groups=tuple(
+                ObservedGroup(name, self._lags.series(name), find_membership(name), find_lag_budget(name))
+                for name in self._lags
+            ),
             transactions=transactions,
             disks=tuple(
                 ObservedDisk(each.node_id, each.disk_bytes, self._free_bytes.series(each.node_id))
@@ -197,10 +210,10 @@ class ReportAggregator:
             pipelines=tuple(self._observe_pipelines(reports)),
         )
 
-    def _record_lags(self, now_s: float, reports: Iterable[NodeHealthReport], *, is_complete: bool) -> None:
-        """Record the lags, unless a node's part of them is missing: it would look as if they grew when it is back."""
-        if not is_complete:
-            return
+    def _record_lags(
+        self, now_s: float, reports: Iterable[NodeHealthReport], find_lag_budget: Callable[[str], int]
+    ) -> None:
+        """Record the lags. If a node's part of them were missing, it would look as if they grew when it is back."""
         totals: dict[str, int] = defaultdict(int)
         pipelines: dict[tuple[str, str], float] = {}
         for report in reports:
@@ -209,7 +222,7 @@ class ReportAggregator:
             for each in report.pipelines or ():
                 if each.lag is not None:
                     pipelines[each.pipeline, each.topic] = each.lag
-        self._lags.record(now_s, totals)
+        self._lags.record(now_s, select_largest_lags(totals, find_lag_budget, TRACKED_GROUPS_MAX))
         self._pipeline_lags.record(now_s, pipelines)
 
     def _add_report(self, node: ObservedNode) -> ObservedNode:

@@ -33,6 +33,7 @@ from chronik.health.reports import (
     NodeHealthReport,
     PipelineReport,
     WindowCounter,
+    select_largest_lags,
 )
 from chronik.histogram import LATENCY_SECONDS
 from chronik.limits import MIB
@@ -110,7 +111,7 @@ class NodeHealthCollector:
             node_id=services.node_id,
             time_s=clock.now_ms() / 1000,
             is_fenced=self._node_mode.is_fenced,
-            group_lags=dict(heapq.nlargest(REPORTED_GROUPS_MAX, lags.items(), key=lambda item: item[1])),
+            group_lags=select_largest_lags(lags, services.configs.lag_budget, REPORTED_GROUPS_MAX),
             disk_bytes=disk.total_bytes,
             disk_free_bytes=disk.free_bytes,
             stalls=self._stalls.totals().get("", 0),

@@ -17,6 +17,7 @@ import msgspec
 
 from chronik.api.shared.context import Services
 from chronik.broker.partition_counters import PartitionChangeCounters
+from chronik.configs.keys import LAG_BUDGET
 from chronik.errors import ChronikError
 from chronik.health.engine import HealthEngine
 from chronik.health.facts import HealthFacts, ObservedNode, ObservedQuorum
@@ -41,8 +42,6 @@ COST_FACTOR: Final = 200
 """Minimum interval between two collections, as a multiple of the event-loop time that one takes: half a percent."""
 
 CALL_SECONDS: Final = 2.0
-
-LAG_BUDGET: Final = 10_000
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _response_decoder: Final = msgspec.msgpack.Decoder(ReportResponse)
@@ -162,7 +161,7 @@ class HealthMonitor:
 
     async def _build_facts(self, now_s: float) -> HealthFacts:
         partitions = await self._partitions.scan()
-        image = self._services.image
+        image, configs = self._services.image, self._services.configs
         nodes = tuple(self._observe_nodes())
         return self._aggregator.build(
             now_s,
@@ -171,7 +170,8 @@ class HealthMonitor:
             partitions=partitions,
             transactions=list_open_transactions(image, now_s),
             find_membership=lambda name: None if name not in image.groups else bool(image.groups[name].members),
-            lag_budget=LAG_BUDGET,
+            lag_budget=configs.broker_int(LAG_BUDGET),
+            find_lag_budget=configs.lag_budget,
         )
 
     def _observe_nodes(self) -> Iterator[ObservedNode]:
