@@ -60,9 +60,45 @@ def test_acls_on_subjects_are_listed_with_all_others(broker_with_authorizer: Bro
     assert acls(broker_with_authorizer, "list", "--json").json == []
 
 
+def test_producer_and_consumer_options_create_the_acls_of_kafka_acls(broker_with_authorizer: Broker) -> None:
+    common = ("--allow-principal", "User:x", "--topic", "t", "--prefixed")
+    producer = ("--producer", "--transactional-id", "tx", "--idempotent")
+    consumer = ("--consumer", "--group", "g")
+    added = acls(broker_with_authorizer, "add", *common, *producer, *consumer, "--json").json
+    assert {(each["principal"], each["host"], each["permission"]) for each in added} == {("User:x", "*", "Allow")}
+    assert [
+        (each["resource_type"], each["resource_name"], each["pattern_type"], each["operation"]) for each in added
+    ] == [
+        ("Topic", "t", "Prefixed", "Write"),
+        ("Topic", "t", "Prefixed", "Describe"),
+        ("Topic", "t", "Prefixed", "Create"),
+        ("TransactionalId", "tx", "Prefixed", "Write"),
+        ("TransactionalId", "tx", "Prefixed", "Describe"),
+        ("Cluster", "kafka-cluster", "Literal", "IdempotentWrite"),
+        ("Topic", "t", "Prefixed", "Read"),
+        ("Group", "g", "Prefixed", "Read"),
+    ]
+    assert len(acls(broker_with_authorizer, "remove", *common, *consumer, "--json").json) == 3
+    left = acls(broker_with_authorizer, "remove", *common, *producer, "--json").json
+    assert "Describe" not in {each["operation"] for each in left if each["resource_type"] == "Topic"}
+    assert acls(broker_with_authorizer, "list", "--json").json == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
+        (("add", "--producer", "--topic", "t"), "--producer and --consumer require --allow-principal"),
+        (("add", "--producer", "--allow-principal", "User:x"), "require --topic"),
+        (("add", "--consumer", "--topic", "t", "--allow-principal", "User:x"), "--consumer requires --group"),
+        (("add", "--idempotent", "--topic", "t", "--allow-principal", "User:x"), "--idempotent requires --producer"),
+        (
+            ("add", "--producer", "--topic", "t", "--allow-principal", "User:x", "--operation", "Read"),
+            "cannot be combined with --operation",
+        ),
+        (
+            ("add", "--producer", "--topic", "t", "--allow-principal", "User:x", "--group", "g"),
+            "--producer creates no ACLs for --group",
+        ),
         (("add", "--allow-principal", "User:x"), "no resource given"),
         (("add", "--topic", "t"), "no principal given: use --allow-principal User:NAME"),
         (("add", "--topic", "t", "--allow-principal", "x"), "expected TYPE:NAME, such as User:alice"),

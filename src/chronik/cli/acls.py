@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from chronik.cli.arguments import InvalidInput, add_client_arguments, add_json_argument, connect_cluster
 from chronik.cli.output import format_table, print_json
+from chronik.client.acl_presets import ResourceOperation, list_consumer_operations, list_producer_operations
 from chronik.client.security import MATCH_ANY, AclBinding, AclFilter, add_acls, list_acls, remove_acls
 from chronik.principals import Principal
 from chronik.protocol.permissions import CLUSTER_NAME, AclOperation, AclResourceType
@@ -73,6 +74,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument(
             "--operation", action="append", default=[], metavar="NAME", help="Read, Write, Describe, … (default: All)"
         )
+        action.add_argument(
+            "--producer",
+            action="store_true",
+            help="the ACLs of a producer: Write, Describe and Create on --topic, Write and Describe on"
+            " --transactional-id",
+        )
+        action.add_argument(
+            "--idempotent",
+            action="store_true",
+            help="with --producer, also IdempotentWrite on the cluster, which brokers of Kafka before 2.8 require",
+        )
+        action.add_argument(
+            "--consumer",
+            action="store_true",
+            help="the ACLs of a consumer: Read and Describe on --topic, Read on --group",
+        )
         add_json_argument(action)
         add_client_arguments(action, run)
 
@@ -117,7 +134,7 @@ def run_add(arguments: argparse.Namespace) -> int:
 
 def run_remove(arguments: argparse.Namespace) -> int:
     """Remove ACLs of the given principals on the selected resources, or those of all principals."""
-    if arguments.allow_principal or arguments.deny_principal:
+    if arguments.allow_principal or arguments.deny_principal or arguments.producer or arguments.consumer:
         filters = [AclFilter(*acl) for acl in _parse_bindings(arguments)]
     else:
         pattern = PATTERNS[arguments.resource_pattern_type]
@@ -145,8 +162,7 @@ def _require_resources(arguments: argparse.Namespace) -> list[tuple[int, str]]:
 
 def _parse_bindings(arguments: argparse.Namespace) -> list[AclBinding]:
     """Return the ACL bindings specified by the options; raise InvalidInput if there are none."""
-    operations = [parse_operation(each) for each in arguments.operation] or [AclOperation.ALL]
-    pattern = PATTERNS[arguments.resource_pattern_type]
+    operations = _list_operations(arguments)
     found = []
     for permission, principals, hosts in (
         (AclPermission.ALLOW, arguments.allow_principal, arguments.allow_host),
@@ -154,14 +170,64 @@ def _parse_bindings(arguments: argparse.Namespace) -> list[AclBinding]:
     ):
         if hosts and not principals:
             raise InvalidInput("--allow-host requires --allow-principal, and --deny-host requires --deny-principal")
-        for (kind, name), who, host, operation in product(
-            _require_resources(arguments), map(_parse_principal, principals), hosts or [ANY_HOST], operations
+        for (kind, name, pattern, operation), who, host in product(
+            operations, map(_parse_principal, principals), hosts or [ANY_HOST]
         ):
-            of_type = PatternType.LITERAL if kind == AclResourceType.CLUSTER else pattern
-            found.append(AclBinding(kind, name, of_type, who, host, operation, permission))
+            found.append(AclBinding(kind, name, pattern, who, host, operation, permission))
     if not found:
         raise InvalidInput("no principal given: use --allow-principal User:NAME or --deny-principal User:NAME")
     return found
+
+
+def _list_operations(arguments: argparse.Namespace) -> list[ResourceOperation]:
+    """Return the operations on resources that the options select; raise InvalidInput if they are contradictory."""
+    pattern = PatternType(PATTERNS[arguments.resource_pattern_type])
+    if arguments.idempotent and not arguments.producer:
+        raise InvalidInput("--idempotent requires --producer")
+    if not arguments.producer and not arguments.consumer:
+        operations = [parse_operation(each) for each in arguments.operation] or [AclOperation.ALL]
+        return [
+            ResourceOperation(
+                AclResourceType(kind), name, PatternType.LITERAL if kind == AclResourceType.CLUSTER else pattern, each
+            )
+            for kind, name in _require_resources(arguments)
+            for each in operations
+        ]
+    _check_preset_options(arguments)
+    selected: list[ResourceOperation] = []
+    if arguments.producer:
+        selected += list_producer_operations(
+            arguments.topic, arguments.transactional_id, pattern, idempotent=arguments.idempotent
+        )
+    if arguments.consumer:
+        selected += list_consumer_operations(arguments.topic, arguments.group, pattern)
+    return list(dict.fromkeys(selected))
+
+
+def _check_preset_options(arguments: argparse.Namespace) -> None:
+    """Raise InvalidInput if options have no meaning for a producer or a consumer."""
+    if arguments.operation or arguments.deny_principal or arguments.deny_host:
+        raise InvalidInput(
+            "--producer and --consumer cannot be combined with --operation, --deny-principal or --deny-host"
+        )
+    if not arguments.allow_principal:
+        raise InvalidInput("--producer and --consumer require --allow-principal User:NAME")
+    if not arguments.topic:
+        raise InvalidInput("--producer and --consumer require --topic")
+    if arguments.consumer and not arguments.group:
+        raise InvalidInput("--consumer requires --group")
+    unused = {
+        "--group": arguments.group and not arguments.consumer,
+        "--transactional-id": arguments.transactional_id and not arguments.producer,
+        "--cluster": arguments.cluster,
+        "--delegation-token": arguments.delegation_token,
+        "--user-principal": arguments.user_principal,
+        "--subject": arguments.subject,
+    }
+    for option, is_unused in unused.items():
+        if is_unused:
+            preset = "--producer" if arguments.producer else "--consumer"
+            raise InvalidInput(f"{preset} creates no ACLs for {option}")
 
 
 def _parse_principal(text: str) -> str:
