@@ -1,7 +1,7 @@
-"""The secret access key occurs in nothing that landing, queries and maintenance of tables on S3 write or show.
+"""Secret access keys and session tokens occur in nothing that landing, queries and maintenance on S3 write or show.
 
-Searched are the output of commands, logs, Spark's plans and event log, the objects of the tables, and the broker's
-files, which contain the pipeline's journal and with it what the console shows.
+Searched are the output of commands, logs, Spark's plans and event log, the objects of the tables in both formats, the
+Iceberg catalog, and the broker's files, which contain the pipeline's journal and with it what the console shows.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from chronik.pipeline.query.sql import query
 from chronik.pipeline.tables.storage import TableStorage
 from chronik.testing.plugin import BrokerFactory
 from tests.pipeline.object_store.shared_spark import keep_session, run_in_process
-from tests.pipeline.seaweedfs import SECRET_ACCESS_KEY, S3Server
+from tests.pipeline.seaweedfs import SECRET_ACCESS_KEY, S3Server, request_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TOPIC = "orders"
 WRONG_SECRET = "canary-of-a-wrong-secret"
+WRONG_TOKEN = "canary-of-a-wrong-session-token"
 
 
 def list_encodings(secret: str) -> list[bytes]:
@@ -41,9 +42,16 @@ def list_encodings(secret: str) -> list[bytes]:
     return found
 
 
-def find_secret(written: dict[str, bytes]) -> list[str]:
+def list_secrets(options: dict[str, str]) -> list[str]:
+    """Return the secrets in storage options. The parts of a session token are secrets of their own, in cut messages."""
+    token = options.get("aws_session_token", "")
+    return [options["aws_secret_access_key"], *([token, *token.split(".")[1:]] if token else [])]
+
+
+def find_secret(written: dict[str, bytes], options: dict[str, str]) -> list[str]:
     """Return the names of the texts that contain a secret in any encoding."""
-    encodings = [each for secret in (SECRET_ACCESS_KEY, WRONG_SECRET) for each in list_encodings(secret)]
+    secrets = [SECRET_ACCESS_KEY, WRONG_SECRET, WRONG_TOKEN, *list_secrets(options)]
+    encodings = [each for secret in secrets for each in list_encodings(secret)]
     return [name for name, content in written.items() if any(each in content for each in encodings)]
 
 
@@ -78,15 +86,21 @@ def read_objects(root: str, options: dict[str, str]) -> dict[str, bytes]:
     return found
 
 
+OPTIONS = {"aws_secret_access_key": "key-of-a-session", "aws_session_token": "head.payload.signature"}
+
+
 def test_encoded_secret_is_found() -> None:
     for prefix in (b"", b"x", b"xy"):
         text = base64.b64encode(prefix + b"aws_secret_access_key=" + SECRET_ACCESS_KEY.encode() + b" and more")
-        assert find_secret({"plan": text}) == ["plan"]
-    assert find_secret({"plan": b"aws_secret_access_key=***"}) == []
+        assert find_secret({"plan": text}, OPTIONS) == ["plan"]
+    for written in (b"token=head.payload.signature", b"token=head.payload...", b'"payload"'):
+        assert find_secret({"plan": written}, OPTIONS) == ["plan"]
+    assert find_secret({"plan": b"aws_secret_access_key=***"}, OPTIONS) == []
 
 
 def test_secret_is_not_written_by_landing_queries_and_maintenance(
     spark: SparkSession,
+    tmp_path: Path,
     chronik_broker_factory: BrokerFactory,
     s3_server: S3Server,
     s3_root: str,
@@ -97,36 +111,45 @@ def test_secret_is_not_written_by_landing_queries_and_maintenance(
     monkeypatch.setattr(landed_dataframe, "SMALL_TABLE_BYTES_MAX", -1)  # with pushdown of filters
     caplog.set_level(logging.INFO)
     caplog.set_level(logging.DEBUG, "chronik")
+    given = request_session(s3_server) if s3_server.catalog else s3_server.options  # Versity's gateway has no sessions
+    assert ("aws_session_token" in given) == bool(s3_server.catalog)
+    iceberg_root, catalog = f"{s3_root}-iceberg", tmp_path / "catalog.db"
     broker, written = chronik_broker_factory(), {}
     broker.create_topic(TOPIC)
     with broker.cluster() as cluster:
         values = (b"no json", *(b'{"id": %d}' % number for number in range(50)))
         Producer(cluster).send(TOPIC, [OutgoingRecord(value, partition=0) for value in values])
 
-    def run(*words: str, succeeds: bool = True, root: bool = True) -> None:
-        done = run_in_process("pipeline", *words, *(["--table-root", s3_root] if root else []))
+    def run(*words: str, succeeds: bool = True, root: str | None = s3_root) -> None:
+        done = run_in_process("pipeline", *words, *(["--table-root", root] if root else []))
         assert (done.code == 0) == succeeds, done
         written[" ".join(words)] = (done.out + done.err).encode()
 
     with pytest.MonkeyPatch.context() as patch, keep_session(spark, patch):
-        for name, value in s3_server.environment.items():
-            patch.setenv(name, value)
+        for name, value in given.items():
+            patch.setenv(name.upper(), value)
         patch.setenv("CHRONIK_BOOTSTRAP_SERVER", broker.bootstrap)
         run("run", "--once", "--topics", TOPIC, "--format", "json")
         for words in ("status --json", "status"):
-            run(*words.split(), root=False)
+            run(*words.split(), root=None)
+        on_iceberg = ["--catalog", f"sqlite:///{catalog}"]
+        run("run", "--once", "--topics", TOPIC, "--table-format", "iceberg", *on_iceberg, root=iceberg_root)
+        run("sql", "--no-server", f"SELECT * FROM `{TOPIC}`", *on_iceberg, root=iceberg_root)
+        run("compact", *on_iceberg, root=iceberg_root)
         run("sql", "--no-server", "--json", f"SELECT count(*) FROM `{TOPIC}` WHERE id > 3")
         run("sql", "--no-server", f"SELECT nothing FROM `{TOPIC}`", succeeds=False)
         run("audit", "--topics", TOPIC, "--data-dir", str(broker.data_dir), "-b", broker.bootstrap)
         run("compact", "--vacuum", "--retention-hours", "0", "--pipeline-stopped")
         for words in ("dlq list", "dlq retry", "doctor --json"):
             run(*words.split())
-        given = s3_server.options
-        run("dlq", "list", "--storage-option", f"aws_secret_access_key:{SECRET_ACCESS_KEY}", succeeds=False)
-        keys = [f"aws_access_key_id={given['aws_access_key_id']}", f"aws_secret_access_key={WRONG_SECRET}"]
-        wrong = [word for key in keys for word in ("--storage-option", key)]
-        run("run", "--once", "--topics", TOPIC, *wrong, succeeds=False)
-        run("doctor", *wrong, succeeds=False)
+        for name in ("aws_secret_access_key", "aws_session_token"):
+            run("dlq", "list", "--storage-option", f"{name}:{given.get(name, WRONG_TOKEN)}", succeeds=False)
+        wrong_values = {"aws_secret_access_key": WRONG_SECRET, "aws_session_token": WRONG_TOKEN}
+        for changed in ({name: wrong_values[name]} for name in wrong_values if name in given):
+            keys = {name: given[name] for name in given if name.startswith("aws_s") or name == "aws_access_key_id"}
+            wrong = [f"--storage-option={name}={value}" for name, value in (keys | changed).items()]
+            run("run", "--once", "--topics", TOPIC, *wrong, succeeds=False)
+            run("doctor", *wrong, succeeds=False)
         statement = f"SELECT * FROM `{TOPIC}` WHERE id > 3"
         for prune in (True, False):
             frame = query(
@@ -136,15 +159,16 @@ def test_secret_is_not_written_by_landing_queries_and_maintenance(
             written[f"plan, prune={prune}"] = frame._jdf.queryExecution().toString().encode()
         register_tables(spark, s3_root, topics=[TOPIC], storage_options=given)
         registered = spark.sql(f"DESCRIBE EXTENDED `{TOPIC}`")
-        written["catalog"] = str(registered.collect()).encode()
+        written["Spark catalog"] = str(registered.collect()).encode()
         spark.sql(f"DROP TABLE `{TOPIC}`")
     written["settings"] = str(spark.sql("SET -v").collect()).encode()
     written["log"] = "\n".join(record.getMessage() for record in caplog.records).encode()
     written["broker's log"] = broker.log.encode()
     written |= {str(path): path.read_bytes() for path in broker.data_dir.rglob("*") if path.is_file()}
-    written |= read_objects(s3_root, s3_server.options)
+    written["Iceberg catalog"] = catalog.read_bytes()
+    written |= read_objects(s3_root, s3_server.options) | read_objects(iceberg_root, s3_server.options)
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     written["event log"] = event_log.read_bytes()
     assert b"BatchScan chronik_landed_rows" in written["event log"], "the query with pushdown is in it"
     assert any(name.endswith(".parquet") for name in written)
-    assert find_secret(written) == []
+    assert find_secret(written, given) == []
