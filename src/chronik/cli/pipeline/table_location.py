@@ -12,7 +12,7 @@ CATALOG_OPTION = "iceberg_catalog"
 
 S3_HELP = "or s3://BUCKET/PREFIX"
 
-OPTION = re.compile(r"[^=]+=")
+OPTION = re.compile(r"[\w.-]+=")
 
 
 def add_table_root_arguments(
