@@ -245,6 +245,19 @@ def test_changed_record_in_compacted_replica_is_reported_as_diverged(tmp_path: P
     assert (found.kind, found.node) == (FindingKind.DIVERGED, 3)
 
 
+def test_log_that_retention_has_deleted_beyond_the_audited_range_is_clean(tmp_path: Path) -> None:
+    config = LogConfig(segment_bytes=2000, retention_bytes=8000, retention_ms=-1, file_delete_delay_ms=0)
+    log = LogBuilder(tmp_path / "1", config)
+    log.append_batches(200)
+    log.log.apply_retention(log.clock.now_ms())
+    log.sync_all()
+    planned_end = log.log.log_start_offset - 1
+    assert planned_end > 0
+    scanner = BatchScanner(str(tmp_path / "1"), ReplicaId("orders", 0, 1), 0, planned_end)
+    assert list(scanner) == []
+    assert scanner.start == scanner.next_offset == planned_end
+
+
 def test_log_is_clean_during_appends_and_retention(tmp_path: Path) -> None:
     """A leader appends and applies retention during the audit, hundreds of times."""
     config = LogConfig(segment_bytes=2000, retention_bytes=8000, retention_ms=-1, file_delete_delay_ms=0)

@@ -216,7 +216,7 @@ class BatchScanner:
             return
         first = segments[0]
         self.next_offset = self.start = max(self.next_offset, min(read_log_start_offset(self.directory), self.end))
-        if first.base_offset > self.next_offset:
+        if first.base_offset > self.next_offset < self.end:
             end = min(first.base_offset, self.end)
             yield self._build_missing_records_finding(self.next_offset, end, first.path, 0)
             self.next_offset = end
