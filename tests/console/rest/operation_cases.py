@@ -162,6 +162,12 @@ CASES = {
     "acls_list_all": OperationCase("/acls", prepare=prepare_acl),
     "acls_add": OperationCase("/acls", {"acls": [ACL | {"name": "other"}]}),
     "acls_delete": OperationCase("/acls/delete", {"acls": [ACL]}, prepare_acl),
+    "acls_add_producer": OperationCase("/acls/producer", {"principal": "User:alice", "topics": [TOPIC]}),
+    "acls_add_consumer": OperationCase(
+        "/acls/consumer", {"principal": "User:alice", "topics": [TOPIC], "groups": [GROUP]}
+    ),
+    "acls_export_csv": OperationCase("/acls/export", prepare=prepare_acl),
+    "acls_import_csv": OperationCase("/acls/import", {"csv": "User:alice,TOPIC,LITERAL,x,READ,ALLOW,*"}),
     "quotas_list_all": OperationCase("/quotas", prepare=prepare_quota),
     "quotas_put": OperationCase("/quotas", {"entity": {"user": "alice"}, "values": {"consumer_byte_rate": 1e6}}),
     "pipelines_list_all": OperationCase("/pipelines", prepare=prepare_pipeline),

@@ -46,6 +46,26 @@ def test_groups_are_sorted(root: ApiClient, query: str, expected: str) -> None:
     assert names(root, query) == expected
 
 
+def test_groups_show_since_when_their_lag_is_a_problem(node: AuthorizingNode, root: ApiClient) -> None:
+    def has_problem() -> bool:
+        report = node.services.latest_health()
+        return report is not None and "order-b" in {each.subject for each in report.problems}
+
+    assert root.send("PATCH", "/configs", {"set": {"chronik.lag.budget": "2"}}).status == 200
+    node.wait_until(has_problem)
+    since = {each["group"]: each["lagging_since_ms"] for each in root.get("/groups?search=order-").json["items"]}
+    problems = {each["subject"]: each["since_ms"] for each in root.get("/health").json["problems"]}
+    assert since == {name: problems.get(name) for name in ("order-a", "order-b", "order-c", "order-d")}
+    assert since["order-b"] is not None
+    assert since["order-a"] is None
+    assert root.get("/groups/order-b").json["lagging_since_ms"] == since["order-b"]
+    acl = {"principal": "User:alice", "operation": "describe", "resource": "group", "name": "order-b"}
+    assert root.post("/acls", {"acls": [acl]}).status == 201
+    (hidden,) = log_in_as(node, "alice").get("/groups").json["items"]
+    assert (hidden["lag"], hidden["lagging_since_ms"]) == (None, None), "the lag on hidden topics is not disclosed"
+    assert root.post("/acls/delete", {"acls": [acl]}).status == 200
+
+
 def test_order_by_lag_ignores_hidden_topics(node: AuthorizingNode, root: ApiClient) -> None:
     acl = {"principal": "User:alice", "operation": "describe"}
     acls = [

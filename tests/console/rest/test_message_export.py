@@ -14,7 +14,8 @@ import pytest
 from chronik.client.cluster import ClusterClient
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
-from chronik.console.rest.operations.exports import COLUMNS, format_csv_cell
+from chronik.console.rest.operations.csv_cells import format_csv_cell
+from chronik.console.rest.operations.exports import COLUMNS
 from tests.api.authorizing_node import AuthorizingNode
 from tests.console.rest.api_client import ApiClient
 from tests.console.rest.test_typed_messages import DECODED, frame, register_order
@@ -82,12 +83,14 @@ def test_csv_cells_are_quoted_and_formulas_disabled(root: ApiClient) -> None:
     assert lines[3].endswith(b'Z","","text",,,'), "empty text is quoted, null is not"
 
 
-@pytest.mark.parametrize("start", ["=1", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "\n=1", "\uff1d1", "-", "--1"])
+@pytest.mark.parametrize(
+    "start", ["=1", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "\n=1", "\uff1d1", "-", "--1", "'=1"]
+)
 def test_cells_that_could_be_formulas_start_with_an_apostrophe(start: str) -> None:
     assert format_csv_cell(start) == f'"\'{start}"'
 
 
-@pytest.mark.parametrize("text", ["", "a=1", "-5", "-5.25e3", " =1", "'=1", "1-1"])
+@pytest.mark.parametrize("text", ["", "a=1", "-5", "-5.25e3", " =1", "'a=1", "1-1"])
 def test_other_cells_are_unchanged(text: str) -> None:
     assert format_csv_cell(text) == f'"{text}"'
 

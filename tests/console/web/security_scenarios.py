@@ -52,7 +52,47 @@ def acls(console: ConsoleTab, inspector: ClusterInspector) -> None:
     console.confirm("delete-acl")
     row.wait_for(state="detached")
     inspector.wait_for("ACLs", lambda: inspector.acls(EVE), [])
+    _create_acls_of_consumer(console, inspector)
+    _import_exported_acls(console, inspector)
     _paginate_acls(console, inspector)
+
+
+def _create_acls_of_consumer(console: ConsoleTab, inspector: ClusterInspector) -> None:
+    console.press("create-acl?")
+    console.fill(role="consumer", principal=EVE, topics="orders\npayments", groups="billing")
+    console.press("show-plan")
+    plan = console.dialog().get_by_role("table", name="ACLs of the plan")
+    plan.get_by_role("row", name="billing").get_by_text("new").wait_for()
+    assert plan.locator("tbody tr").count() == 5
+    assert inspector.acls(EVE) == []
+    console.check_page("acl-plan")
+    console.confirm("create-acl")
+    console.expect_text("5 ACLs created.")
+    inspector.wait_for("number of ACLs", lambda: len(inspector.acls(EVE)), 5)
+
+
+def _import_exported_acls(console: ConsoleTab, inspector: ClusterInspector) -> None:
+    console.open(f"/security?tab=acls&search={EVE}")
+    with console.page.expect_download() as started:
+        console.press("export-acls")
+    assert started.value.suggested_filename == "acls.csv"
+    exported = started.value.path().read_bytes()
+    before = inspector.acls(EVE)
+    with inspector.cluster.client() as client:
+        remove_acls(client, [AclFilter(AclResourceType.TOPIC, principal=EVE)])
+    file = console.dialog().locator("[name=file]")
+    console.press("import-acls?")
+    file.set_input_files({"name": "acls.csv", "mimeType": "text/csv", "buffer": exported + b"User:eve\r\n"})
+    console.press("show-plan")
+    console.expect_text("1 line of the file cannot be imported. Nothing was created.")
+    console.dialog().get_by_role("row", name="7 expected 7 cells").wait_for()
+    file.set_input_files({"name": "acls.csv", "mimeType": "text/csv", "buffer": exported})
+    console.press("show-plan")
+    console.expect_text("4 ACLs will be created. 1 ACL already exists.")
+    console.confirm("import-acls")
+    inspector.wait_for("ACLs", lambda: sorted(inspector.acls(EVE)), sorted(before))
+    with inspector.cluster.client() as client:
+        remove_acls(client, [AclFilter(principal=EVE)])
 
 
 def _paginate_acls(console: ConsoleTab, inspector: ClusterInspector) -> None:

@@ -60,6 +60,17 @@ def _filter_visible(context: OperationContext, subject_type: SubjectType, names:
     return context.filter_authorized(AclOperation.DESCRIBE, resource, names)
 
 
+def find_lag_starts(context: OperationContext) -> dict[str, int]:
+    """Return, by group, the time in ms since which its lag is a problem. Groups that are not visible are omitted."""
+    report = fetch_health(context)
+    starts: dict[str, int] = {}
+    for problem in report.problems if report is not None else ():
+        if problem.subject and find_subject_type(problem) is SubjectType.GROUP:
+            since_ms = round(problem.since_s * 1000)
+            starts[problem.subject] = min(since_ms, starts.get(problem.subject, since_ms))
+    return starts
+
+
 def build_health(report: HealthReport) -> Health:
     """Return the model of a health report."""
     return msgspec.convert(report.to_json(), Health)

@@ -86,6 +86,7 @@ interface Form {
   fields: FormField[];
   label?: string;
   preview?: (values: any) => Promise<Plan>;
+  previews?: (values: any) => boolean;
   submit: (values: any) => Promise<any>;
   done?: (answer: any, values: any) => unknown;
   success?: string | ((values: any, answer: any) => string);

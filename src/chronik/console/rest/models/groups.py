@@ -32,6 +32,9 @@ class Group(msgspec.Struct):
     """Number of topics with committed offsets."""
     lag: int | None
     """Total lag in records; null if the end offset of a partition is unknown."""
+    lagging_since_ms: int | None
+    """The time since which the health engine reports the lag of the group as a problem, in milliseconds since the
+    epoch; null without such a problem, or if the lag is unknown."""
     authorized_operations: list[OperationName]
     """The operations that the principal may perform on the group."""
 

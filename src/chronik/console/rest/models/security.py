@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from chronik.console.rest.models.common import Body, Name, Words
+from chronik.console.rest.models.common import Body, DryRun, Name, Words
 
 Mechanism = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
 ResourceName = Literal["topic", "group", "cluster", "transactional-id", "user", "delegation-token", "subject"]
@@ -97,8 +97,8 @@ class Acls(Body):
     acls: Annotated[list[AclShape], msgspec.Meta(min_length=1, max_length=1000)]
 
 
-class AclQuestion(msgspec.Struct, kw_only=True):
-    """The query parameters for listing ACLs, which filter them by their fields."""
+class AclFields(msgspec.Struct, kw_only=True):
+    """The query parameters that filter ACLs by their fields."""
 
     resource: ResourceName | None = None
     name: Words | None = None
@@ -108,8 +108,76 @@ class AclQuestion(msgspec.Struct, kw_only=True):
     host: Words | None = None
     operation: OperationName | None = None
     permission: Permission | None = None
+
+
+class AclQuestion(AclFields, kw_only=True):
+    """The query parameters for listing ACLs."""
+
     limit: Annotated[int, msgspec.Meta(ge=1, le=500)] = 100
     after: Words | None = None
+
+
+class ClientAcls(DryRun, kw_only=True):
+    """The common fields of the ACLs of a producer and of a consumer."""
+
+    principal: Text
+    host: Text = "*"
+    pattern: Pattern = "literal"
+    """How the names of topics, groups and transactional ids are matched."""
+    topics: Annotated[list[Text], msgspec.Meta(min_length=1, max_length=100)]
+
+
+class ProducerAcls(ClientAcls, kw_only=True):
+    """A request to create the ACLs of a producer, as `kafka-acls.sh --producer` does.
+
+    They are Write, Describe and Create on its topics, and Write and Describe on its transactional ids.
+    """
+
+    transactional_ids: Annotated[list[Text], msgspec.Meta(max_length=100)] = msgspec.field(default_factory=list)
+    idempotent: bool = False
+    """Whether to add IdempotentWrite on the cluster. Producers need it only with brokers of Kafka before 2.8."""
+
+
+class ConsumerAcls(ClientAcls, kw_only=True):
+    """A request to create the ACLs of a consumer, as `kafka-acls.sh --consumer` does.
+
+    They are Read and Describe on its topics, and Read on its groups.
+    """
+
+    groups: Annotated[list[Text], msgspec.Meta(min_length=1, max_length=100)]
+
+
+class AclImport(DryRun, kw_only=True):
+    """ACLs as CSV."""
+
+    csv: Annotated[str, msgspec.Meta(min_length=1)]
+    """The lines of a CSV file with the columns Principal, ResourceType, PatternType, ResourceName, Operation,
+    PermissionType and Host. The header is optional. At most 10,000 ACLs."""
+
+
+class AclAdditions(msgspec.Struct, kw_only=True):
+    """The ACLs that were or would be created."""
+
+    added: list[AclShape]
+    """The ACLs that did not exist."""
+    existing: list[AclShape]
+    """The ACLs that already exist."""
+    done: bool
+    """Whether the ACLs were created."""
+
+
+class InvalidAcl(msgspec.Struct):
+    """An invalid line of a CSV file."""
+
+    line: int
+    error: str
+
+
+class ImportedAcls(AclAdditions, kw_only=True):
+    """The ACLs of a CSV file."""
+
+    invalid: list[InvalidAcl]
+    """The invalid lines. If there are any, nothing is created."""
 
 
 class QuotaEntity(Body, kw_only=True):

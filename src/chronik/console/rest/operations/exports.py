@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,6 +17,7 @@ from chronik.console.rest.context import OperationContext
 from chronik.console.rest.errors import RestError
 from chronik.console.rest.models.messages import ExportMessages
 from chronik.console.rest.operations.batch_reader import FetchedBatch
+from chronik.console.rest.operations.csv_cells import format_csv_cell
 from chronik.console.rest.operations.downloads import build_file_headers
 from chronik.console.rest.operations.message_queries import create_filter, resolve_ranges
 from chronik.console.rest.operations.record_scan import RecordScan
@@ -39,9 +39,6 @@ ROW_GROUP_BYTES: Final = 4 * MIB
 RECORD_BYTES_MAX: Final = 16 * MIB
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_FORMULA_START: Final = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
-"""The first characters of cells that spreadsheets execute as formulas."""
-_NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 COLUMNS: Final = ("partition", "offset", "timestamp", "key", "key_format", "value", "value_format", "headers")
 
@@ -191,18 +188,6 @@ def _iter_csv_lines(messages: Iterator[ExportedMessage]) -> Iterator[bytes]:
 
 def _to_text(field: str | msgspec.Raw | None) -> str | None:
     return bytes(field).decode() if isinstance(field, msgspec.Raw) else field
-
-
-def format_csv_cell(text: str | None) -> str:
-    """Return a cell of a CSV file: null is empty, and empty text is quoted.
-
-    An apostrophe before a text that could be a formula prevents spreadsheets from executing it.
-    """
-    if text is None:
-        return ""
-    if text.startswith(_FORMULA_START) and not _NUMBER.fullmatch(text):
-        text = f"'{text}"
-    return '"' + text.replace('"', '""') + '"'
 
 
 # Parquet

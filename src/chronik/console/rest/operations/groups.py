@@ -16,6 +16,7 @@ from chronik.client.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_of
 from chronik.client.records import TopicPartition
 from chronik.console.rest.context import OperationContext, build_bad_request_error
 from chronik.console.rest.errors import RestError
+from chronik.console.rest.health_view import find_lag_starts
 from chronik.console.rest.models.common import Done, NoQuestion, Page
 from chronik.console.rest.models.groups import (
     Group,
@@ -85,8 +86,10 @@ def list_all(context: OperationContext, params: ListGroups) -> Page[Group]:
     offsets = {name: _fetch_committed_offsets_or_empty(context, name) for name in page.items}
     ends = fetch_end_offsets(context, {each for group_offsets in offsets.values() for each in group_offsets})
     operations = context.find_authorized_operations(AclResourceType.GROUP, page.items)
+    since = find_lag_starts(context)
     items = []
     for name in page.items:
+        lag = compute_total_lag(offsets[name], ends)
         node_id, group = known[name]
         more = described.get(name)
         items.append(
@@ -98,7 +101,8 @@ def list_all(context: OperationContext, params: ListGroups) -> Page[Group]:
                 node_id,
                 len(more.members) if more is not None else 0,
                 len({each.topic for each in offsets[name]}),
-                compute_total_lag(offsets[name], ends),
+                lag,
+                since.get(name) if lag is not None else None,
                 operations[name],
             )
         )
@@ -221,6 +225,7 @@ def show(context: OperationContext, params: NoQuestion) -> GroupDetails:
         )
         for member in group.members
     ]
+    lag = compute_total_lag(offsets, ends)
     coordinator = cluster.coordinator(name).address.port  # The port of an internal address is the node id.
     return GroupDetails(
         group=name,
@@ -230,7 +235,8 @@ def show(context: OperationContext, params: NoQuestion) -> GroupDetails:
         coordinator=coordinator,
         members=len(members),
         topics=len({each.topic for each in offsets}),
-        lag=compute_total_lag(offsets, ends),
+        lag=lag,
+        lagging_since_ms=find_lag_starts(context).get(name) if lag is not None else None,
         authorized_operations=context.find_authorized_operations(AclResourceType.GROUP, [name])[name],
         member_list=members,
         partitions=rows,

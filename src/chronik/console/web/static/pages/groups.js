@@ -8,7 +8,7 @@ import { h, redraw } from "../ui/dom.js";
 import { choice, field, searchField, side } from "../ui/forms.js";
 import * as format from "../ui/format.js";
 import { historyCharts } from "../ui/history.js";
-import { badge, button, card, facts, hiddenNotice, hiddenValue, meter, notice, number, pageHead } from "../ui/parts.js";
+import { ago, badge, button, card, facts, hiddenNotice, hiddenValue, meter, notice, number, pageHead } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
 import { selection } from "../ui/selection.js";
 import { pager, table } from "../ui/table.js";
@@ -80,6 +80,7 @@ export function groupsPage(params) {
         sort: (row) => row.lag,
         cell: (row) => h("span", { class: "with-meter" }, lagOf(row, format.count(row.lag)), meter((row.lag ?? 0) / most, row.lag ? "warning" : "")),
       },
+      { label: "Lagging since", cell: (row) => (row.lagging_since_ms === null ? "—" : ago(row.lagging_since_ms)) },
       { label: "Coordinator", cell: (row) => (row.coordinator === null ? "—" : `node ${row.coordinator}`) },
     ];
     const sort = { remote: true, value: () => state.sort, set: (sorted) => setParams({ sort: sorted, trail: "" }) };

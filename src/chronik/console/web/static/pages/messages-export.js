@@ -2,9 +2,8 @@
 
 import { address, at, getBytes } from "../api.js";
 import { formDialog } from "../ui/dialog.js";
-import { h } from "../ui/dom.js";
 import { choice } from "../ui/forms.js";
-import { button } from "../ui/parts.js";
+import { button, download } from "../ui/parts.js";
 import { filtersOf, sortOf } from "./messages-query.js";
 
 const FORMATS = [
@@ -32,10 +31,7 @@ export function exportButton(topic, state) {
       label: "Download",
       submit: async ({ format, limit }) => {
         await getBytes(location(format, { order: "oldest", from: "end", until: "", limit: 1 })); // shows why a request is rejected
-        const link = h("a", { href: location(format, { limit }), download: "" });
-        document.body.append(link);
-        link.click();
-        link.remove();
+        download(location(format, { limit }));
       },
       success: "The download has started.",
     });

@@ -1,6 +1,6 @@
 // Users, ACLs and quotas.
 
-import { at, get, post, put, remove } from "../api.js";
+import { address, at, get, post, put, remove } from "../api.js";
 import { live } from "../live.js";
 import { mayOnCluster } from "../permissions.js";
 import { link, parse, setParams } from "../router.js";
@@ -8,9 +8,10 @@ import { confirm, formDialog } from "../ui/dialog.js";
 import { fill, h } from "../ui/dom.js";
 import { choice, field, searchField, side } from "../ui/forms.js";
 import * as format from "../ui/format.js";
-import { badge, button, card, notice, pageHead, tabs } from "../ui/parts.js";
+import { badge, button, card, download, notice, pageHead, tabs } from "../ui/parts.js";
 import { resource } from "../ui/resource.js";
 import { pager, table } from "../ui/table.js";
+import { addAcl, aclCells, importAcls } from "./acl-forms.js";
 
 const TABS = [
   ["users", "Users"],
@@ -19,7 +20,6 @@ const TABS = [
 ];
 const ADD = { users: ["Create user", "add-user"], acls: ["Create ACL", "create-acl"], quotas: ["Set quota", "set-quota"] };
 const PAGE = 100;
-const SUGGESTIONS = 100;
 const mayAdd = (tab) => mayOnCluster(tab === "quotas" ? "alter-configs" : "alter");
 
 export function securityPage(params) {
@@ -151,24 +151,6 @@ function deleteUser(name, rows) {
   });
 }
 
-const RESOURCES = ["topic", "group", "cluster", "transactional-id", "user", "delegation-token", "subject"];
-const OPERATIONS = [
-  "all",
-  "read",
-  "write",
-  "create",
-  "delete",
-  "alter",
-  "describe",
-  "cluster-action",
-  "describe-configs",
-  "alter-configs",
-  "idempotent-write",
-  "create-tokens",
-  "describe-tokens",
-  "two-phase-commit",
-];
-
 function acls(state) {
   const rows = resource(
     (signal) => get("/acls", { limit: PAGE, after: trailOf(state()).at(-1), principal: principalOf(state().search) }, signal),
@@ -185,6 +167,13 @@ function acls(state) {
     "div",
     { class: "filter-bar" },
     searchField("Filter by principal, e.g. User:alice", state().search, (search) => setParams({ search, trail: "" })),
+    mayOnCluster("alter") && button("import-acls?", "Import", () => setParams({ do: "import-acls" }, { replace: false }), { small: true }),
+    mayOnCluster("describe") &&
+      button("export-acls", "Export", () => download(address("/acls/export", { principal: principalOf(state().search) })), {
+        small: true,
+        glyph: "download",
+        title: "Download the listed ACLs of all pages as CSV",
+      }),
   );
   return { ...rows, node: card(null, { extra: "card-table" }, bar, rows.node) };
 }
@@ -192,13 +181,7 @@ function acls(state) {
 const principalOf = (text) => (text ? (text.includes(":") ? text : `User:${text}`) : undefined);
 
 export const aclColumns = (rows) => [
-  { label: "Principal", grow: true, cell: (row) => h("span", { class: "name" }, row.principal) },
-  { label: "Permission", cell: (row) => badge(row.permission, row.permission === "deny" ? "error" : "ok") },
-  { label: "Operation", cell: (row) => row.operation },
-  { label: "Resource type", cell: (row) => row.resource },
-  { label: "Resource name", grow: true, cell: (row) => h("span", { class: "mono wrap" }, row.name) },
-  { label: "Pattern type", cell: (row) => row.pattern },
-  { label: "Host", cell: (row) => h("span", { class: "mono" }, row.host) },
+  ...aclCells,
   {
     label: "",
     cell: (row) =>
@@ -210,72 +193,6 @@ export const aclColumns = (rows) => [
       }),
   },
 ];
-
-/** Suggests the names of a list, as far as the principal may see them. */
-async function suggest(input, path, nameOf) {
-  try {
-    input.suggest((await get(path, { limit: SUGGESTIONS })).items.map(nameOf));
-  } catch {
-    // The field has no suggestions then.
-  }
-}
-
-/** `preset` are values of fields, such as the resource of a page. */
-export function addAcl(rows, preset = {}) {
-  const principal = field("principal", "Principal", {
-    required: true,
-    autofocus: true,
-    mono: true,
-    suggestions: [],
-    hint: "A user name, User:name, or User:* for all users.",
-  });
-  const resourceType = choice("resource", "Resource type", RESOURCES, { value: preset.resource, onchange: () => suggestNames() });
-  const name = field("name", "Resource name", {
-    value: preset.name,
-    required: true,
-    mono: true,
-    suggestions: [],
-    hint: "* for all resources; kafka-cluster for the cluster.",
-  });
-  const completed = (form) => ({ ...form, principal: form.principal.includes(":") ? form.principal : `User:${form.principal}` });
-  suggest(principal, "/users", (each) => `User:${each.name}`);
-  suggestNames();
-
-  function suggestNames() {
-    const lists = { topic: ["/topics", (each) => each.name], group: ["/groups", (each) => each.group] };
-    name.suggest([]);
-    const found = lists[resourceType.read()];
-    if (found) suggest(name, ...found);
-  }
-
-  formDialog({
-    action: "create-acl",
-    title: "Create ACL",
-    fields: [
-      principal,
-      side(
-        choice("permission", "Permission", [
-          ["allow", "allow"],
-          ["deny", "deny"],
-        ]),
-        choice("operation", "Operation", OPERATIONS, { value: "read" }),
-      ),
-      side(resourceType, name),
-      side(
-        choice("pattern", "Pattern type", [
-          ["literal", "literal"],
-          ["prefixed", "prefixed"],
-        ]),
-        field("host", "Host", { value: "*", required: true, mono: true }),
-      ),
-    ],
-    label: "Create ACL",
-    submit: (form) => post("/acls", { acls: [completed(form)] }),
-    success: (form) => `ACL created: ${form.permission} ${completed(form).principal} to ${form.operation} ${form.resource} ${form.name}.`,
-    done: rows.refresh,
-    onclose: closed,
-  });
-}
 
 function deleteAcl(acl, rows) {
   confirm({
@@ -394,4 +311,9 @@ function dropQuota(row, rows) {
   });
 }
 
-const FORMS = { "add-user": (inner) => addUser(inner), "create-acl": (inner) => addAcl(inner), "set-quota": (inner) => setQuota(inner) };
+const FORMS = {
+  "add-user": (inner) => addUser(inner),
+  "create-acl": (inner) => addAcl(inner, {}, closed),
+  "import-acls": (inner) => importAcls(inner, closed),
+  "set-quota": (inner) => setQuota(inner),
+};

@@ -10,7 +10,8 @@ import { button, card, hiddenNotice, meter, notice, number } from "../ui/parts.j
 import { resource } from "../ui/resource.js";
 import { pager, table } from "../ui/table.js";
 import { stateBadge } from "./groups.js";
-import { aclColumns, addAcl } from "./security.js";
+import { addAcl } from "./acl-forms.js";
+import { aclColumns } from "./security.js";
 
 const PAGE = 50;
 

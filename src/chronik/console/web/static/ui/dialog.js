@@ -125,10 +125,25 @@ function typedField(expected, changed) {
 
 /**
  * A form in a dialog. With `preview(values)`, the plan is shown before the form is submitted, and the user can go back.
+ * `previews(values)` returns whether these values have a preview.
  *
  * @param {Form} options
  */
-export function formDialog({ action, title, intro, fields, label = "Save", preview, submit, done, success, wide, tone = "primary", onclose }) {
+export function formDialog({
+  action,
+  title,
+  intro,
+  fields,
+  label = "Save",
+  preview,
+  previews = () => Boolean(preview),
+  submit,
+  done,
+  success,
+  wide,
+  tone = "primary",
+  onclose,
+}) {
   const { body, foot, close } = dialog(title, { wide, onclose });
   const status = h("div", { "aria-live": "polite" });
   const inputs = h(
@@ -138,10 +153,11 @@ export function formDialog({ action, title, intro, fields, label = "Save", previ
   );
   const id = uid("form");
   const form = h("form", { id, class: "form", onsubmit: (event) => (event.preventDefault(), next()) }, intro && h("p", {}, intro), inputs, status);
-  const go = button(preview ? "show-plan" : action, preview ? "Show plan" : label, null, { tone, type: "submit", form: id });
+  const go = button(action, label, null, { tone, type: "submit", form: id });
   const back = button("back-to-form", "Back", () => edit(), {});
   let planned = false;
   fill(body, form);
+  form.addEventListener("change", () => !planned && nameButton());
   edit();
   (inputs.querySelector("[autofocus]") ?? inputs.querySelector("input, select, textarea"))?.focus();
 
@@ -160,14 +176,19 @@ export function formDialog({ action, title, intro, fields, label = "Save", previ
     go.disabled = false;
     fill(status);
     fill(foot, button("cancel", "Cancel", close), go);
-    if (preview) become("show-plan", "Show plan");
+    nameButton();
+  }
+
+  function nameButton() {
+    if (previews(values())) become("show-plan", "Show plan");
+    else become(action, label);
   }
 
   async function next() {
     if (!form.reportValidity()) return;
     go.disabled = true;
     try {
-      if (preview && !planned) await plan();
+      if (previews(values()) && !planned) await plan();
       else await act();
     } catch (error) {
       fill(status, problem(error));
@@ -179,7 +200,7 @@ export function formDialog({ action, title, intro, fields, label = "Save", previ
     fill(status, waiting("Loading the plan…"));
     const { plan: steps, refused } = await preview(values());
     if (refused) {
-      fill(status, notice(refused, "error"));
+      fill(status, notice(refused, "error"), steps instanceof Node && steps);
       go.disabled = false;
       return;
     }

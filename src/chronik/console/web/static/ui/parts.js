@@ -38,6 +38,14 @@ export function iconButton(action, label, glyph, onclick, { focus, extra = "" } 
   return press(action, { class: `icon-button ${extra}`, onclick, "aria-label": label, title: label, "data-focus": focus }, icon(glyph));
 }
 
+/** Downloads a file that the server offers as an attachment. */
+export function download(location) {
+  const link = h("a", { href: location, download: "" });
+  document.body.append(link);
+  link.click();
+  link.remove();
+}
+
 export function card(title, props, ...children) {
   const { actions, extra = "", level = 2, id } = props ?? {};
   return h(
