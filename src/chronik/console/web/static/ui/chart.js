@@ -22,7 +22,7 @@ const known = (value) => value !== null && value !== undefined;
  * no lines, and `missing` below the lines.
  */
 export function chart({ title, note, show, base = 1, twin, toggle, zoom }) {
-  const picture = svg("svg", { class: "chart-picture", role: "img" });
+  const picture = svg("svg", { class: "chart-picture", role: "img", "aria-label": title });
   const said = h("span", { class: "visually-hidden", role: "status" });
   const frame = h(
     "div",

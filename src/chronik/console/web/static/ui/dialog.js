@@ -153,7 +153,7 @@ export function formDialog({
   );
   const id = uid("form");
   const form = h("form", { id, class: "form", onsubmit: (event) => (event.preventDefault(), next()) }, intro && h("p", {}, intro), inputs, status);
-  const go = button(action, label, null, { tone, type: "submit", form: id });
+  const go = button(previews(values()) ? "show-plan" : action, label, null, { tone, type: "submit", form: id });
   const back = button("back-to-form", "Back", () => edit(), {});
   let planned = false;
   fill(body, form);
