@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from chronik.configs.keys import LAG_BUDGET
 from chronik.coordination import coordinator, host
 from chronik.groups import offsets
 from chronik.metadata.handlers.groups import GROUPS_WITH_CONFIGS_MAX
@@ -64,7 +65,7 @@ def described_code(client: RawClient, kind: int, name: str) -> ErrorCode:
 def test_group_configs_match_kafkas_defaults(client: RawClient) -> None:
     configs = describe_configs(client, GROUP, unique_group())
     defaults = {name: (config.value, config.synonyms[0].name) for name, config in configs.items()}
-    assert defaults == KAFKA_DEFAULTS
+    assert defaults == {**KAFKA_DEFAULTS, LAG_BUDGET: ("10000", LAG_BUDGET)}
     assert {config.config_source for config in configs.values()} == {DEFAULT}
     assert not any(config.read_only for config in configs.values())
 
