@@ -32,8 +32,12 @@ from tests.pipeline.landing.landed_topic import LandedTopic
 from tests.pipeline.table_fixtures import JournalledTopic
 
 EARLY, LATE = range(10), range(10, 20)
-LATER_MS = int(time.time() * 1000) + 600_000
-"""A timestamp after those of the early and late records."""
+
+
+@pytest.fixture
+def later_ms() -> int:
+    """A time after the timestamps of all records that have been produced without one."""
+    return int(time.time() * 1000) + 600_000
 
 
 @pytest.fixture
@@ -131,14 +135,16 @@ def test_offsets_committed_before_the_start_are_no_findings(landed: LandedTopic)
     assert run_audit(landed, start_at(landed, 10)).is_clean
 
 
-def test_audit_starts_at_a_time_or_at_offsets(landed: LandedTopic, capsys: pytest.CaptureFixture[str]) -> None:
+def test_audit_starts_at_a_time_or_at_offsets(
+    landed: LandedTopic, capsys: pytest.CaptureFixture[str], later_ms: int
+) -> None:
     name, broker = landed.topic.name, landed.topic.broker
     for number in range(20, 30):
-        record = OutgoingRecord(b'{"n": %d}' % number, partition=0, timestamp=LATER_MS + number)
+        record = OutgoingRecord(b'{"n": %d}' % number, partition=0, timestamp=later_ms + number)
         landed.topic.send([record])
     points = {
-        f"{(LATER_MS + 25)}": 5,
-        f"{name}={LATER_MS}": 10,
+        f"{(later_ms + 25)}": 5,
+        f"{name}={later_ms}": 10,
         "3000-01-01": 0,
         "1970-01-01T00:00:00Z": 30,
         "offset:28": 2,
@@ -157,11 +163,11 @@ def test_audit_starts_at_a_time_or_at_offsets(landed: LandedTopic, capsys: pytes
             assert (code, json.loads(out)["records"]) == (0, expected), point
 
 
-def test_damaged_batch_is_not_skipped_by_a_time(landed: LandedTopic) -> None:
+def test_damaged_batch_is_not_skipped_by_a_time(landed: LandedTopic, later_ms: int) -> None:
     for number in range(20, 30):
-        landed.topic.send([OutgoingRecord(b'{"n": %d}' % number, partition=0, timestamp=LATER_MS + number)])
+        landed.topic.send([OutgoingRecord(b'{"n": %d}' % number, partition=0, timestamp=later_ms + number)])
     damage_record(landed, 15)
-    report = run_audit(landed, {OTHER_TOPICS: AuditPoint(timestamp_ms=LATER_MS)}, table_root=None)
+    report = run_audit(landed, {OTHER_TOPICS: AuditPoint(timestamp_ms=later_ms)}, table_root=None)
     assert (FindingKind.CHECKSUM, 15) in list_findings(report)
 
 
