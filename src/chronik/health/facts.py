@@ -32,7 +32,7 @@ class ObservedGroup(msgspec.Struct, frozen=True):
     lag: Series
     has_members: bool | None = None
     lag_budget: int | None = None
-    """The group's own budget, or None if it has that of the cluster."""
+    """The lag in records above which the group may have a problem, or None for that of the cluster."""
 
 
 class ObservedTransaction(msgspec.Struct, frozen=True):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import signal
+from contextlib import closing
 from typing import Any
 
 import msgspec
 import pytest
 
-from chronik.console.messages.parquet_process import ParquetProcess
+from chronik.console.messages.parquet_process import PROCESSES_MAX, ParquetProcess, TooManyParquetProcesses
 from chronik.errors import ChronikError
 
 LONGEST = 2**63 - 1
@@ -35,7 +37,7 @@ def test_file_has_all_rows(groups: list[list[dict[str, Any]]]) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     import pyarrow as pa
 
-    with ParquetProcess() as process:
+    with closing(ParquetProcess()) as process:
         file = b"".join([process.convert(encode(each)) for each in groups] + [process.convert(b"")])
     table = parquet.read_table(io.BytesIO(file))
     timestamp = table.schema.get_field_index("timestamp")
@@ -46,14 +48,21 @@ def test_file_has_all_rows(groups: list[list[dict[str, Any]]]) -> None:
 
 def test_failed_process_is_an_error_with_its_reason() -> None:
     pytest.importorskip("pyarrow")
-    with ParquetProcess() as process, pytest.raises(ChronikError, match=r"incomplete: .*JSON"):
+    with closing(ParquetProcess()) as process, pytest.raises(ChronikError, match=r"incomplete: .*JSON"):
         process.convert(b"{")
 
 
-def test_process_ends_when_its_context_is_left() -> None:
+def test_processes_are_limited_and_end_when_closed_or_dropped() -> None:
     pytest.importorskip("pyarrow")
-    with ParquetProcess() as process:
-        child = process._process
-        assert child is not None
-        process.convert(encode(ROWS[:1]))
-    assert child.returncode is not None
+    processes = [ParquetProcess() for _ in range(PROCESSES_MAX)]
+    children = [each._process for each in processes]
+    with pytest.raises(TooManyParquetProcesses, match="try again later"):
+        ParquetProcess()
+    processes[0].convert(encode(ROWS[:1]))
+    processes.pop(0).close()
+    processes.append(ParquetProcess())
+    children.append(processes[-1]._process)
+    del processes[:]
+    assert [each.returncode for each in children] == [-signal.SIGKILL] * len(children)
+    with closing(ParquetProcess()) as process:
+        assert process.convert(b"")

@@ -14,6 +14,7 @@ import pytest
 from chronik.client.cluster import ClusterClient
 from chronik.client.producer import Producer
 from chronik.client.records import OutgoingRecord
+from chronik.console.messages.parquet_process import PROCESSES_MAX, ParquetProcess
 from chronik.console.rest.operations.csv_cells import format_csv_cell
 from chronik.console.rest.operations.exports import COLUMNS
 from tests.api.authorizing_node import AuthorizingNode
@@ -105,6 +106,17 @@ def test_parquet_file_has_all_rows(root: ApiClient) -> None:
     assert [row["value"] for row in rows][1:3] == [FORMULA, None]
     assert rows[0]["headers"] == [{"name": "h", "value": "1"}, {"name": "h", "value": None}]
     assert [int(row["timestamp"].timestamp() * 1000 + 0.5) for row in rows] == [BASE_MS + 1000 * i for i in range(5)]
+
+
+def test_parquet_files_beyond_the_limit_are_rejected(root: ApiClient) -> None:
+    pytest.importorskip("pyarrow")
+    writing = [ParquetProcess() for _ in range(PROCESSES_MAX)]
+    response = root.get(f"/topics/{TOPIC}/export?format=parquet")
+    assert response.status == 429
+    assert "try again later" in response.json["error"]
+    for each in writing:
+        each.close()
+    assert root.get(f"/topics/{TOPIC}/export?format=parquet").status == 200
 
 
 def test_parquet_without_pyarrow_is_a_clear_error(root: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:

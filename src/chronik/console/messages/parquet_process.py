@@ -12,7 +12,8 @@ import os
 import struct
 import subprocess
 import sys
-from types import TracebackType
+import threading
+import weakref
 from typing import IO, Any, Final
 
 from chronik.errors import ChronikError
@@ -21,29 +22,39 @@ LENGTH: Final = struct.Struct(">I")
 EXIT_SECONDS_MAX: Final = 10.0
 NICENESS: Final = 10
 """The priority of the process, below the node's."""
+PROCESSES_MAX: Final = 2
+"""Maximum number of concurrent processes of a node. Each takes about 110 MB beside the node."""
+
+_slots: Final = threading.BoundedSemaphore(PROCESSES_MAX)
+
+
+class TooManyParquetProcesses(ChronikError):
+    """As many processes are writing Parquet files as a node may run."""
 
 
 class ParquetProcess:
-    """A process that writes one Parquet file. It ends when the context is left."""
+    """A process that writes one Parquet file. It ends when this object is closed or garbage-collected."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        """Start the process.
 
-    def __enter__(self) -> ParquetProcess:
-        command = [sys.executable, "-P", "-m", __name__]
-        pipe = subprocess.PIPE
-        # In a session of its own, Ctrl-C in the node's terminal does not interrupt it.
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
-        return self
+        Raises:
+            TooManyParquetProcesses: Others are running.
+        """
+        if not _slots.acquire(blocking=False):
+            raise TooManyParquetProcesses("too many Parquet files are being written: try again later")
+        command, pipe = [sys.executable, "-P", "-m", __name__], subprocess.PIPE
+        try:
+            # In a session of its own, Ctrl-C in the node's terminal does not interrupt it.
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+        except BaseException:
+            _slots.release()
+            raise
+        self._end = weakref.finalize(self, _end_process, self._process)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        process, self._process = self._process, None
-        assert process is not None
-        process.kill()
-        with contextlib.suppress(BrokenPipeError):
-            process.communicate(timeout=EXIT_SECONDS_MAX)
+    def close(self) -> None:
+        """End the process, also in the middle of a file."""
+        self._end()
 
     def convert(self, lines: bytes) -> bytes:
         """Append rows, given as JSON lines, and return the next bytes of the file. Without rows, finish the file.
@@ -52,7 +63,6 @@ class ParquetProcess:
             ChronikError: The process has failed.
         """
         process = self._process
-        assert process is not None
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -62,10 +72,18 @@ class ParquetProcess:
             raise ChronikError(f"the Parquet file is incomplete: {self._read_reason()}") from None
 
     def _read_reason(self) -> str:
-        assert self._process is not None
         _, errors = self._process.communicate(timeout=EXIT_SECONDS_MAX)
         lines = errors.decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else f"its process exited with code {self._process.returncode}"
+
+
+def _end_process(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.kill()
+        with contextlib.suppress(BrokenPipeError):
+            process.communicate(timeout=EXIT_SECONDS_MAX)
+    finally:
+        _slots.release()
 
 
 def write_frame(stream: IO[bytes], data: bytes) -> None:

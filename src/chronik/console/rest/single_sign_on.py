@@ -42,7 +42,6 @@ CANONICAL_PARAMETER: Final = "canonical"
 COOKIE_PREFIX: Final = "chronik_login_"
 """The start of the names of cookies of logins in progress. Each login has its own, since a browser may start several in
 its tabs. Unlike a session's, these cookies are sent with the provider's redirect (SameSite=Lax)."""
-"""Over TLS, a cookie name with this prefix can only be set by the host itself, not by another one of its domain."""
 LOGINS_MAX: Final = 3
 """Logins in progress that a browser keeps."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from importlib.util import find_spec
@@ -12,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from chronik.console.messages.parquet_process import ParquetProcess
+from chronik.console.messages.parquet_process import ParquetProcess, TooManyParquetProcesses
 from chronik.console.rest.context import OperationContext
 from chronik.console.rest.errors import RestError
 from chronik.console.rest.models.messages import ExportMessages
@@ -35,7 +36,7 @@ EMBEDDED_JSON_BYTES_MAX: Final = 256 * KIB
 CHUNK_BYTES: Final = 64 * KIB
 """Size of the chunks that are queued for a client, which may read them slowly."""
 ROW_GROUP_ROWS: Final = 5_000
-ROW_GROUP_BYTES: Final = 4 * MIB
+ROW_GROUP_BYTES: Final = 2 * MIB
 RECORD_BYTES_MAX: Final = 16 * MIB
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -210,11 +211,19 @@ def _create_parquet_writer() -> Callable[[Iterator[ExportedMessage]], Iterator[b
     if find_spec("pyarrow") is None:
         reason = f"Parquet files require pyarrow on this node: {format_install_hint('spark')}, or choose jsonl or csv"
         raise RestError(HTTPStatus.NOT_IMPLEMENTED, reason)
-    return lambda messages: _iter_chunks(_iter_parquet_pieces(messages))
+    return _write_parquet
 
 
-def _iter_parquet_pieces(messages: Iterator[ExportedMessage]) -> Iterator[bytes]:
-    with ParquetProcess() as process:
+def _write_parquet(messages: Iterator[ExportedMessage]) -> Iterator[bytes]:
+    try:
+        process = ParquetProcess()  # before the first byte, so that a rejection becomes an HTTP status
+    except TooManyParquetProcesses as error:
+        raise RestError(HTTPStatus.TOO_MANY_REQUESTS, str(error)) from None
+    return _iter_chunks(_iter_parquet_pieces(process, messages))
+
+
+def _iter_parquet_pieces(process: ParquetProcess, messages: Iterator[ExportedMessage]) -> Iterator[bytes]:
+    with closing(process):
         for lines in _group_rows(messages):
             yield process.convert(lines)
         yield process.convert(b"")

@@ -41,7 +41,7 @@ KEPT_MIN: Final = 10
 """Minimum number of records of a partition that are kept ready, so that few batches are read twice."""
 KEPT_BYTES_MAX: Final = 16 * MIB
 """Maximum size of the records that are kept ready, in total."""
-KEPT_PARTITION_BYTES_MAX: Final = 2 * MIB
+KEPT_PARTITION_BYTES_MAX: Final = MIB
 """Maximum size of the records of a partition that are kept ready, unless a single one is larger."""
 IDLE_SECONDS_PER_WORK_SECOND: Final = 1.0
 """Seconds for which a scan pauses per second of work, so that it leaves CPU time for the node's other work."""
